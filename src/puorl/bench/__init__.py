@@ -1,0 +1,1 @@
+"""Settings, runs, records and tables."""

@@ -1,0 +1,71 @@
+"""`puorl collect`: record rows in a simulated domain."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from puorl.cli.options import Count
+from puorl.core.files import check_free
+from puorl.data.save import save
+from puorl.envs.collect import Quality, collect
+from puorl.envs.summary import summarise
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Record rows: a behaviour policy acts in a domain of a simulated body.
+
+    The same settings and seed give the same bytes, whatever the number of threads. What was made
+    once is kept in the cache ($PUORL_CACHE, or puorl in the user's cache folder).
+
+    Examples:
+      puorl collect --env hopper --quality medium --rows 1M --seed 0 --out medium.hdf5
+      puorl collect --env hopper --domain body_mass --quality medium-expert --seed 0 --out mass.hdf5
+      puorl collect --env walker2d --domain gravity=0.5 --policy-domain nominal --seed 1 --out g.npz
+    """
+
+    env: str
+    """Body: hopper, halfcheetah or walker2d."""
+    seed: int
+    """Seed of all random streams."""
+    out: Path
+    """File to write; its suffix chooses the format (.hdf5, .npz, .parquet; none: Minari folder)."""
+    domain: str = "nominal"
+    """What is shifted: nominal, body_mass, joint_noise, reward, or shifts such as gravity=0.5."""
+    quality: Quality = "medium"
+    """How good the policies are; medium-expert is half and half."""
+    rows: Count = 1_000_000
+    """How many rows."""
+    policy: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Policy file to use instead of those of the quality."""
+    policy_domain: Annotated[str | None, tyro.conf.arg(metavar="DOMAIN", help_behavior_hint="")] = (
+        None
+    )
+    """Use the policies that learnt in this domain; by default those of the domain itself."""
+    threads: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Cores to use; all by default."""
+    no_cache: bool = False
+    """Neither read nor fill the cache."""
+    force: bool = False
+    """Replace the file if it exists."""
+
+    def run(self) -> None:
+        """Collect, write, and say in one line what was made."""
+        check_free(self.out, force=self.force)
+        dataset = collect(
+            self.env,
+            self.domain,
+            self.quality,
+            self.rows,
+            self.seed,
+            policy=self.policy,
+            policy_domain=self.policy_domain,
+            threads=self.threads,
+            cache=False if self.no_cache else None,
+            progress=True,
+        )
+        save(dataset, self.out, force=self.force)
+        Console().print(f"{self.out}: {summarise(dataset)}", highlight=False, soft_wrap=True)

@@ -1,0 +1,137 @@
+"""`puorl inspect`: what is in a file, as tables or as JSON."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from puorl.cli.options import DataOptions, Paths
+from puorl.data.column_profile import ColumnProfile
+from puorl.data.inspect import Inspection, inspect
+
+_STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Show what is in a file: sizes, columns, ends, time, and what looks wrong.
+
+    Several paths are read as one dataset. Nothing is changed.
+
+    Examples:
+      puorl inspect hopper-medium.hdf5
+      puorl inspect 'logs/*.csv' --obs 'obs_*' --action 'act_*' --episode ep --time t
+      puorl inspect logs.parquet --label 'checked == 1' --json > logs.json
+    """
+
+    paths: Paths
+    """Files, globs, or folders of Parquet or Minari."""
+    data: DataOptions = DataOptions()
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+    def run(self) -> None:
+        """Read, look, print."""
+        seen = inspect(self.data.load(self.paths))
+        if self.json:
+            sys.stdout.write(json.dumps(seen.to_dict(), indent=2, allow_nan=False) + "\n")
+        else:
+            show(seen, Console(highlight=False))
+
+
+def show(seen: Inspection, console: Console) -> None:
+    """Print an inspection for a person."""
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
+    for name, value in _facts(seen):
+        facts.add_row(name, Text(value))
+    console.print(facts)
+    console.print()
+    console.print(_column_table(seen.columns))
+    for note in seen.notes:
+        console.print(_hanging("note", "dim", note))
+    for finding in seen.findings:
+        console.print(_hanging(finding.level, _STYLES[finding.level], finding.text))
+    if not seen.findings:
+        console.print(Text("nothing conspicuous", style="green"))
+
+
+def _facts(seen: Inspection) -> Iterator[tuple[str, str]]:
+    yield "source", _shortened(seen.source) + f" ({seen.format}, {seen.num_bytes / 1e6:,.1f} MB)"
+    yield "fingerprint", seen.fingerprint
+    yield "rows", f"{seen.num_rows:,} ({seen.num_duplicated_rows:,} of them copies of others)"
+    if seen.episodes is None:
+        yield "episodes", "unknown"
+    else:
+        e = seen.episodes
+        lengths = f"rows each: min {e.shortest:,}, median {e.median:,g}, max {e.longest:,}"
+        yield "episodes", f"{e.count:,} ({lengths})"
+    yield "sizes", f"obs {seen.obs_dim}, action {seen.action_dim}, {seen.dtype}"
+    ends = seen.ends
+    yield "ends", f"{ends.num_terminal:,} terminal, {ends.num_timeout:,} timeout"
+    if seen.continuity is not None:
+        c = seen.continuity
+        yield (
+            "next_obs",
+            f"differs from the following obs in {c.num_different:,} of {c.num_pairs:,}",
+        )
+    if seen.clock is not None and seen.clock.step_median is not None:
+        k = seen.clock
+        text = f"median step {k.step_median:g}, {k.num_gaps:,} gaps, {k.num_resets:,} resets, "
+        yield "time", text + f"{k.num_duplicated:,} equal"
+    if seen.labels is not None:
+        n = seen.labels
+        episodes = "" if n.num_episodes is None else f", in {n.num_episodes:,} episodes"
+        yield "labelled", f"{n.num_rows:,} rows ({n.share:.2%}){episodes}"
+    if seen.missing:
+        yield "missing", ", ".join(seen.missing)
+
+
+def _column_table(columns: tuple[ColumnProfile, ...]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("column", overflow="fold")
+    for name in ("min", "max", "mean", "std"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("remarks", overflow="fold")
+    for c in columns:
+        numbers = [_number(value) for value in (c.min, c.max, c.mean, c.std)]
+        table.add_row(Text(c.name), *numbers, Text("; ".join(_remarks(c))))
+    return table
+
+
+def _remarks(c: ColumnProfile) -> Iterator[str]:
+    if c.kind == "text":
+        yield f"{c.num_distinct:,} texts, e.g. {', '.join(c.common)}"
+    if c.constant:
+        yield "constant"
+    if c.num_unknown:
+        yield f"{c.num_unknown:,} NaN"
+    if c.num_infinite:
+        yield f"{c.num_infinite:,} infinite"
+    if c.stuck:
+        yield f"stuck up to {c.longest_run:,} rows"
+    if c.step is not None:
+        yield "whole numbers" if c.step == 1 else f"rounded to {c.step:g}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _hanging(label: str, style: str, text: str) -> Table:
+    """A label, and the text beside it, wrapped under itself."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=8)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(label, style=style), Text(text))
+    return grid
+
+
+def _shortened(source: tuple[str, ...]) -> str:
+    return source[0] + (f" and {len(source) - 1:,} more" if len(source) > 1 else "")

@@ -1,0 +1,96 @@
+"""The program `puorl`: finds the command, runs it, and turns its errors into one line."""
+
+import difflib
+import os
+import sys
+from importlib import import_module
+from inspect import cleandoc
+from typing import Any
+
+from puorl import __version__
+from puorl.core.errors import PuorlError
+
+# Named, not imported: only the chosen command's packages are loaded.
+COMMANDS = {
+    "demo": ("puorl.cli.demo:Demo", "make a small example, split it and look at it"),
+    "inspect": ("puorl.cli.inspect:Inspect", "show what is in a file, and what is wrong with it"),
+    "collect": ("puorl.cli.collect:Collect", "record rows in a simulated domain"),
+    "split": ("puorl.cli.split:Split", "hide a few target rows among many others"),
+}
+"""Command to where it is and what it does."""
+
+USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return the exit code: 0 done, 2 wrong usage or data, 130 interrupted.
+
+    Args:
+        argv: Words after the program's name; the process's own by default.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()  # a closed pipe must show here, not at interpreter exit
+        return code
+    except PuorlError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        sys.stderr.write("puorl: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted; nothing may be written at exit any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(_overview())
+        return 0
+    if words[0] in ("-V", "--version"):
+        sys.stdout.write(f"puorl {__version__}\n")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return _complain(f"unknown command {name!r}; {hint}commands: {', '.join(COMMANDS)}")
+    return _run(name, rest)
+
+
+def _run(name: str, words: list[str]) -> int:
+    import tyro  # a tenth of a second that the overview can do without
+
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command: Any = getattr(import_module(module), attribute)
+    try:
+        chosen = tyro.cli(
+            command,
+            args=words,
+            prog=f"puorl {name}",
+            # The whole text: the parser of docstrings would leave the examples out.
+            description=cleandoc(command.__doc__),
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+        )
+    except SystemExit as leaving:  # --help (0) or wrong usage (2), already explained
+        return leaving.code if isinstance(leaving.code, int) else USAGE_ERROR
+    chosen.run()
+    return 0
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return (
+        "usage: puorl COMMAND [OPTIONS]\n\n"
+        "Offline reinforcement learning with domain-unlabelled data.\n\n"
+        "commands:\n" + "\n".join(lines) + "\n\n"
+        "puorl COMMAND --help shows a command's options; puorl --version the version.\n"
+    )
+
+
+def _complain(message: str) -> int:
+    one_line = " ".join(message.split())
+    sys.stderr.write(f"puorl: error: {one_line}\n")
+    return USAGE_ERROR

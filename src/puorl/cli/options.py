@@ -1,0 +1,90 @@
+"""Options that several commands share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from puorl.core.counts import parse_count
+from puorl.core.errors import ConfigError
+from puorl.data.dataset import Dataset
+from puorl.data.load import load
+
+
+def _count(words: list[str]) -> int:
+    try:
+        return parse_count(words[0])
+    except ConfigError as error:
+        raise ValueError(str(error)) from error  # the parser adds the option's name
+
+
+Count = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="COUNT",
+        instance_from_str=_count,
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [f"{value:_}"],
+    ),
+]
+"""A whole number that may be written 1000000, 1_000_000, 1e6 or 1M."""
+
+Paths = tyro.conf.Positional[
+    Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH...", help_behavior_hint="")]
+]
+"""Files, globs and folders."""
+
+_Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+_Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
+_Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Where to find each field, when it is not under a usual name (NAMES: parted by commas)."""
+
+    obs: _Names = None
+    """State: a key, or columns and patterns, e.g. 'obs_*' or angle,speed."""
+    action: _Names = None
+    """Action, e.g. 'act_*'."""
+    reward: _Name = None
+    """Reward; may be absent."""
+    next_obs: _Names = None
+    """Next state; without it the next row of the episode is used."""
+    terminal: _Name = None
+    """Flag: the task ended after this row."""
+    timeout: _Name = None
+    """Flag: the record was cut after this row although the task went on."""
+    episode: _Name = None
+    """Episode id: numbers or text."""
+    time: _Name = None
+    """Time stamp."""
+    label: _Text = None
+    """Rows known to be the target's, e.g. 'checked == 1'."""
+    format: _Text = None
+    """hdf5, npz, csv, parquet or minari, when the file's name does not tell."""
+
+    def load(self, paths: Sequence[str]) -> Dataset:
+        """Read all paths as one dataset."""
+        return load(
+            list(paths),
+            format=self.format,
+            obs=_listed(self.obs),
+            action=_listed(self.action),
+            reward=self.reward,
+            next_obs=_listed(self.next_obs),
+            terminal=self.terminal,
+            timeout=self.timeout,
+            episode=self.episode,
+            time=self.time,
+            label=self.label,
+        )
+
+
+def _listed(names: str | None) -> str | list[str] | None:
+    """Several names come as a list, one as it is: a key of an array file or one pattern."""
+    if names is None or "," not in names:
+        return names
+    return [name.strip() for name in names.split(",") if name.strip()]

@@ -1,0 +1,71 @@
+"""`puorl split`: hide a few target rows among many others, for benchmarks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from puorl.cli.options import Count
+from puorl.core.files import check_free
+from puorl.data.draw import PARTS
+from puorl.data.load import load
+from puorl.data.split import PUSplit, Unit, make_split
+
+
+@dataclass(frozen=True)
+class Split:
+    """Draw a benchmark split: target rows hidden among others, a few of them labelled.
+
+    Examples:
+      puorl split target.hdf5 --others other.hdf5 --seed 0 --out split0
+      puorl split a.npz --others b.npz c.npz --proportions 2 1 --rows 200k --seed 1 --out split1
+    """
+
+    target: tyro.conf.Positional[Path]
+    """File, glob or folder with rows of the target domain."""
+    others: tuple[Path, ...]
+    """One path for each other domain."""
+    out: Path
+    """Folder to write: index files, hashes and settings."""
+    seed: int
+    """Seed; target rows and labels do not depend on the others."""
+    rows: Count = 1_000_000
+    """Size of the pool."""
+    target_share: float = 0.3
+    """Share of the pool that is the target's."""
+    labelled_share: float = 0.01
+    """Share of the pool that is labelled."""
+    unit: Annotated[Unit, tyro.conf.arg()] = "transition"
+    """Draw and label single rows, or whole episodes."""
+    proportions: tuple[float, ...] | None = None
+    """How the others share their rows; equal by default."""
+    force: bool = False
+    """Replace the folder if it exists."""
+
+    def run(self) -> None:
+        """Read, draw, write, and say what was made."""
+        check_free(self.out, force=self.force)
+        made = make_split(
+            load(self.target),
+            [load(path) for path in self.others],
+            rows=self.rows,
+            target_share=self.target_share,
+            labelled_share=self.labelled_share,
+            unit=self.unit,
+            seed=self.seed,
+            proportions=self.proportions,
+        )
+        made.save(self.out, force=self.force)
+        Console().print(f"{self.out}: {describe(made)}", highlight=False, soft_wrap=True)
+
+
+def describe(split: PUSplit) -> str:
+    """One line: how many rows of each kind, and in which parts."""
+    text = f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled rows"
+    if split.unit == "transition":
+        sizes = "/".join(f"{len(split.part(name)[1]):,}" for name in PARTS)
+        return f"{text}; unlabelled {'/'.join(PARTS)} {sizes}"
+    folds = int(split.labelled_part.max()) + 1
+    return f"{text} in whole episodes; {folds} folds"

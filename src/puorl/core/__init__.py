@@ -1,0 +1,1 @@
+"""What every other room may use; imports nothing of ours."""

@@ -1,0 +1,287 @@
+"""CSV and TSV: a header line with column names, then one row a line.
+
+NumPy's own tokenizer reads blocks of lines; only when it refuses a block is that block looked at
+again, cell by cell, to say what is wrong and where.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import NoReturn, TextIO
+
+import numpy as np
+
+from puorl.core.errors import DataError
+from puorl.data import cells
+from puorl.data.columns import MATRICES, Claims, claim
+from puorl.data.raw import FieldNames, RawRows
+
+_DELIMITERS = (",", ";", "\t")
+_BLOCK_LINES = 20_000
+_NUL = "\0"  # refused in the file, so it can stand between cells that wait for their type
+_NUMERIC = (*MATRICES, "reward")
+_MAY_BE_EMPTY = ("next_obs", "next_action")
+
+
+@dataclass(frozen=True)
+class _Block:
+    lines: list[str]
+    first_line: int
+    """Line of the file, counted from 1, on which the block starts."""
+    first_row: int
+    """Rows before the block."""
+
+
+@dataclass
+class _Table:
+    """The file's frame, and what was read of it so far."""
+
+    source: str
+    delimiter: str
+    header: list[str]
+    claims: Claims
+    numbers: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Numeric field to its blocks, each (rows, columns)."""
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """Any other column to its blocks, each a text of cells joined by NUL."""
+    num_rows: int = 0
+
+    @property
+    def numeric(self) -> dict[str, tuple[str, ...]]:
+        return {f: names for f, names in self.claims.fields.items() if f in _NUMERIC}
+
+
+def read(path: Path, names: FieldNames) -> RawRows:
+    """Find the columns of a CSV or TSV file; the header tells the delimiter.
+
+    Raises:
+        DataError: Not UTF-8 text, no header, rows of different length, or a cell of a numeric
+            field that is not a number.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return _rows(file, names, str(path))
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start : error.start + 1]
+        raise DataError(
+            f"{path}: expected UTF-8 text, got the byte {byte!r} ({error.reason}); "
+            "save the file as UTF-8"
+        ) from error
+    except OSError as error:
+        raise DataError(f"{path}: expected a readable CSV file, got: {error.strerror}") from error
+
+
+def _rows(file: TextIO, names: FieldNames, source: str) -> RawRows:
+    delimiter, header, num_lines = _header(file, source)
+    table = _Table(source, delimiter, header, claim(header, names, source))
+    for block in _blocks(file, num_lines + 1, table):
+        _add(block, table)
+    fields = table.claims.fields
+    arrays: dict[str, np.ndarray] = {}
+    for name, columns in table.numeric.items():
+        pieces = table.numbers.pop(name, [])
+        matrix = np.concatenate(pieces) if pieces else np.empty((0, len(columns)))
+        arrays[name] = matrix if name in MATRICES else matrix[:, 0]
+    rows = RawRows(
+        format="csv",
+        arrays=arrays,
+        obs_names=fields["obs"],
+        action_names=fields["action"],
+        notes=list(table.claims.notes),
+    )
+    for name in ("terminal", "timeout", "episode", "time"):
+        if name in fields:
+            _add_single(name, fields[name][0], table, rows)
+    for name in table.claims.rest(header):
+        rows.columns[name] = cells.typed(_cells(table, name))
+    return rows
+
+
+def _header(file: TextIO, source: str) -> tuple[str, list[str], int]:
+    """The delimiter, the column names and how many lines they took."""
+    first = file.readline()
+    try:
+        found = {d: len(next(csv.reader([first], delimiter=d), [])) for d in _DELIMITERS}
+        delimiter = max(found, key=lambda d: found[d])
+        reader = csv.reader(chain([first], file), delimiter=delimiter, strict=True)
+        header = [name.strip() for name in next(reader, [])]
+    except csv.Error as error:
+        raise DataError(f"{source}: expected a header line, got: {error}") from error
+    if not any(header):
+        raise DataError(
+            f"{source}: expected a first line with column names, got an empty one; add a header"
+        )
+    _check_header(header, source)
+    return delimiter, header, reader.line_num
+
+
+def _check_header(header: Sequence[str], source: str) -> None:
+    if any(_NUL in name for name in header):
+        raise DataError(f"{source}: expected text, got a NUL byte in line 1; it is not a CSV file")
+    if "" in header:
+        raise DataError(
+            f"{source}: expected a name for every column, got none for column "
+            f"{header.index('') + 1}; name it (pandas leaves its index unnamed: use index=False)"
+        )
+    if all(cells.is_number(name) for name in header):
+        raise DataError(
+            f"{source}: expected column names in the first line, got only numbers "
+            f"({', '.join(header[:3])}, ...); add a header"
+        )
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise DataError(
+            f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
+        )
+
+
+def _blocks(file: TextIO, line: int, table: _Table) -> Iterator[_Block]:
+    """Cut the rest of the file into blocks of whole rows."""
+    while lines := list(islice(file, _BLOCK_LINES)):
+        if any('"' in text for text in lines):
+            _finish_last_row(lines, file, line, table)
+        for i, text in enumerate(lines):
+            if _NUL in text:
+                raise DataError(
+                    f"{table.source}: line {line + i}: expected text, got a NUL byte; "
+                    "the file is damaged or not a CSV file"
+                )
+        if any(text.strip("\r\n") for text in lines):
+            yield _Block(lines, line, table.num_rows)
+        line += len(lines)
+
+
+def _finish_last_row(lines: list[str], file: TextIO, line: int, table: _Table) -> None:
+    """Add lines until the quoted cell that may stand at the end is closed."""
+    more: list[str] = []
+
+    def each_line() -> Iterator[str]:
+        yield from lines
+        for text in file:
+            more.append(text)
+            yield text
+
+    reader = csv.reader(each_line(), delimiter=table.delimiter, strict=True)
+    try:
+        while reader.line_num < len(lines):
+            next(reader)
+    except csv.Error as error:
+        raise DataError(
+            f"{table.source}: line {line + max(reader.line_num - 1, 0)}: expected every quoted "
+            f"cell to be closed, got: {error}; close the quote, or double it inside a quoted cell"
+        ) from error
+    lines += more
+
+
+def _add(block: _Block, table: _Table) -> None:
+    """Read one block into the table."""
+    optional = [c for f in _MAY_BE_EMPTY for c in table.claims.fields.get(f, ())]
+    strict = [c for names in table.numeric.values() for c in names]
+    try:
+        record = _tokenized(block, table, strict)
+    except ValueError:
+        # The one forgivable reason: next states that were not recorded, e.g. at an episode's end.
+        strict = [name for name in strict if name not in optional]
+        try:
+            record = _tokenized(block, table, strict)
+        except ValueError as error:
+            _explain(block, table, strict, optional, str(error))
+    for name, columns in table.numeric.items():
+        matrix = np.empty((len(record), len(columns)))
+        for j, column in enumerate(columns):
+            values = record[str(table.header.index(column))]
+            try:
+                matrix[:, j] = values if column in strict else cells.numbers(values.tolist())
+            except cells.BadCell:
+                _explain(block, table, strict, optional, "")
+        table.numbers.setdefault(name, []).append(matrix)
+    numeric = {c for names in table.numeric.values() for c in names}
+    for i, name in enumerate(table.header):
+        if name not in numeric:
+            table.texts.setdefault(name, []).append(_NUL.join(record[str(i)].tolist()))
+    table.num_rows += len(record)
+
+
+def _tokenized(block: _Block, table: _Table, strict: Sequence[str]) -> np.ndarray:
+    """(rows,) record array: float64 for the strict columns, text objects for the others."""
+    kinds = {name: "f8" for name in strict}
+    dtype = np.dtype([(str(i), kinds.get(name, "O")) for i, name in enumerate(table.header)])
+    return np.loadtxt(
+        block.lines, dtype, comments=None, delimiter=table.delimiter, quotechar='"', ndmin=1
+    )
+
+
+def _explain(
+    block: _Block, table: _Table, strict: Sequence[str], optional: Sequence[str], reason: str
+) -> NoReturn:
+    """Find the first cell that made the tokenizer refuse the block."""
+    reader = csv.reader(block.lines, delimiter=table.delimiter)
+    row = block.first_row
+    try:
+        for line in reader:
+            if line:
+                where = f"row {row} (line {block.first_line + reader.line_num - 1})"
+                _check_line(line, where, table, strict, optional)
+                row += 1
+    except csv.Error as error:
+        reason = str(error)
+    raise DataError(
+        f"{table.source}: expected CSV rows after line {block.first_line - 1}, got: {reason}"
+    )
+
+
+def _check_line(
+    line: Sequence[str], where: str, table: _Table, strict: Sequence[str], optional: Sequence[str]
+) -> None:
+    if len(line) != len(table.header):
+        raise DataError(
+            f"{table.source}: {where}: expected {len(table.header)} cells as in the header, found "
+            f"{len(line)}; cells that hold {table.delimiter!r} or a line break stand in quotes"
+        )
+    for name, cell in zip(table.header, line, strict=True):
+        if name in strict or (name in optional and cell.strip()):
+            _check_number(name, cell, where, table)
+
+
+def _check_number(name: str, cell: str, where: str, table: _Table) -> None:
+    if cells.is_number(cell):
+        return
+    owner = next(f for f, names in table.claims.fields.items() if name in names)
+    expected = f"{table.source}: {where}, column {name} ({owner}): expected a number"
+    if not cell.strip():
+        raise DataError(f"{expected}, got an empty cell; fill it or remove the row before loading")
+    if cells.has_decimal_comma(cell):
+        raise DataError(f"{expected} with a decimal point, got {cell!r}; replace decimal commas")
+    raise DataError(f"{expected}, got {cell!r}; correct it, or name other columns with {owner}=")
+
+
+def _cells(table: _Table, name: str) -> list[str]:
+    pieces = table.texts.pop(name, [])
+    return _NUL.join(pieces).split(_NUL) if pieces else []
+
+
+def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
+    """Type the column of a flag, the episode or the time."""
+    found = _cells(table, column)
+    where = f"{table.source}: column {column} ({name})"
+    empty = next((i for i, cell in enumerate(found) if not cell.strip()), None)
+    if empty is not None:
+        raise DataError(f"{where}: row {empty} is empty; fill it or remove the row before loading")
+    array = cells.typed(found)
+    if name == "episode":
+        if array.dtype.kind == "U":
+            rows.columns[column] = array
+    elif array.dtype.kind == "U" and name == "time":
+        try:
+            array = cells.seconds(found)
+        except cells.BadCell as bad:
+            raise DataError(
+                f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
+                f"got {bad.value!r} in row {bad.row}"
+            ) from bad
+    elif array.dtype.kind == "U":
+        row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in ("0", "1"))
+        raise DataError(f"{where}: expected only 0/1 or only true/false, got {cell!r} in row {row}")
+    rows.arrays[name] = array

@@ -1,0 +1,293 @@
+"""Dataset: rows, where they came from, and a fingerprint of their content."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+
+from puorl.core import fingerprint
+from puorl.core.errors import DataError
+from puorl.data import canonical, episodes, expression
+from puorl.data.provenance import Provenance
+from puorl.data.raw import RawRows
+from puorl.data.transitions import Transitions
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Transitions with their origin. Frozen: slices are views, changes are new datasets.
+
+    >>> import numpy as np
+    >>> ds = Dataset.from_arrays(obs=np.arange(8.0).reshape(4, 2), action=np.zeros((4, 1)))
+    >>> len(ds), ds.obs.shape, ds.next_obs[0].tolist()
+    (3, (3, 2), [2.0, 3.0])
+    """
+
+    rows: Transitions
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Extra values a row: ids, labels, text."""
+    provenance: Provenance = Provenance()
+
+    def __post_init__(self) -> None:
+        """Freeze the columns; refuse lengths that differ from the rows'."""
+        frozen = {}
+        for name, array in self.columns.items():
+            if len(array) != len(self.rows):
+                raise DataError(f"column {name}: {len(array)} values for {len(self.rows)} rows")
+            view = array.view()
+            view.flags.writeable = False
+            frozen[name] = view
+        object.__setattr__(self, "columns", MappingProxyType(frozen))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        obs: np.ndarray,
+        action: np.ndarray,
+        reward: np.ndarray | None = None,
+        next_obs: np.ndarray | None = None,
+        terminal: np.ndarray | None = None,
+        timeout: np.ndarray | None = None,
+        episode: np.ndarray | None = None,
+        time: np.ndarray | None = None,
+        next_action: np.ndarray | None = None,
+        columns: Mapping[str, np.ndarray] | None = None,
+        provenance: Provenance | None = None,
+    ) -> "Dataset":
+        """Check arrays and make a dataset of them; absent next states come from the next row.
+
+        Args:
+            obs: (n, d) numbers.
+            action: (n, m) numbers.
+            reward: (n,) numbers.
+            next_obs: (n, d) numbers; without it, rows that have no next row are dropped.
+            terminal: (n,) flags: the task ended here.
+            timeout: (n,) flags: the record was cut here.
+            episode: (n,) ids, numbers or text.
+            time: (n,) numbers.
+            next_action: (n, m) numbers.
+            columns: Extra values, (n,) each.
+            provenance: Where the rows came from.
+
+        Raises:
+            DataError: The arrays do not describe rows.
+        """
+        given = {
+            "obs": obs,
+            "action": action,
+            "reward": reward,
+            "next_obs": next_obs,
+            "terminal": terminal,
+            "timeout": timeout,
+            "episode": episode,
+            "time": time,
+            "next_action": next_action,
+        }
+        raw = RawRows(
+            format="arrays",
+            arrays={name: np.asarray(a) for name, a in given.items() if a is not None},
+            columns=dict(columns or {}),
+        )
+        made = cls.from_raw(raw, source="arrays")
+        if provenance is None:
+            return made
+        merged = dataclasses.replace(
+            provenance,
+            missing=made.provenance.missing,
+            notes=provenance.notes + made.provenance.notes,
+        )
+        return dataclasses.replace(made, provenance=merged)
+
+    @classmethod
+    def from_raw(cls, raw: RawRows, *, source: str) -> "Dataset":
+        """Check what a reader found and complete it; the one way from a file to a dataset."""
+        fields = canonical.canonical(raw.arrays, source=source)
+        ours = raw.provenance is not None  # written by us: what is absent is known to be absent
+        done = episodes.complete(fields, source=source, number_episodes=not ours)
+        columns = {}
+        for name, array in raw.columns.items():
+            array = canonical.column(name, array, source=source)
+            if len(array) != len(fields["obs"]):
+                raise DataError(
+                    f"{source}: column {name} has {len(array)} rows where obs has "
+                    f"{len(fields['obs'])}; they must match"
+                )
+            columns[name] = array if done.kept is None else array[done.kept]
+        provenance = raw.provenance or Provenance(
+            source=(source,),
+            format=raw.format,
+            obs_names=raw.obs_names,
+            action_names=raw.action_names,
+            missing=done.missing,
+            notes=(*raw.notes, *done.notes),
+        )
+        return cls(done.rows, columns, provenance)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Dataset"]) -> "Dataset":
+        """Join datasets of the same shape; episodes of different parts stay different.
+
+        Optional fields and columns that only some parts have are dropped, and a note says so.
+        """
+        if not parts:
+            raise DataError("expected at least one dataset to join, got none")
+        if len(parts) == 1:
+            return parts[0]
+        return _joined(parts)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "Dataset":
+        """Rows by slice (a view), by mask or by index array (a copy)."""
+        if not isinstance(rows, slice):
+            rows = np.asarray(rows)
+        columns = {name: array[rows] for name, array in self.columns.items()}
+        return Dataset(self.rows[rows], columns, self.provenance)
+
+    def where(self, condition: str) -> np.ndarray:
+        """(n,) bool. Rows for which an expression over the columns holds.
+
+        Args:
+            condition: E.g. ``"robot == 'A7' and checked == 1"``. Columns, named state and action
+                columns, and the fields reward, terminal, timeout, episode and time can be used.
+        """
+        names = {k: v for k, v in self.rows.arrays().items() if v.ndim == 1}
+        for labels, matrix in (
+            (self.provenance.obs_names, self.obs),
+            (self.provenance.action_names, self.action),
+        ):
+            names |= {label: matrix[:, i] for i, label in enumerate(labels)}
+        return expression.evaluate(condition, names | dict(self.columns))
+
+    def with_next_action(self) -> "Dataset":
+        """The same rows with the action that followed each; attach it before rows are drawn."""
+        rows = dataclasses.replace(self.rows, next_action=episodes.next_actions(self.rows))
+        return dataclasses.replace(self, rows=rows)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of every value in rows and columns; equal content, equal fingerprint."""
+        columns = {f"column/{name}": array for name, array in self.columns.items()}
+        return fingerprint.of_arrays(self.rows.arrays() | columns)
+
+    @property
+    def num_episodes(self) -> int | None:
+        """How many episodes there are; None when they are unknown."""
+        return None if self.episode is None else len(np.unique(self.episode))
+
+    @property
+    def obs(self) -> np.ndarray:
+        """(n, d) float. State before the action."""
+        return self.rows.obs
+
+    @property
+    def action(self) -> np.ndarray:
+        """(n, m) float. Intended action."""
+        return self.rows.action
+
+    @property
+    def reward(self) -> np.ndarray | None:
+        """(n,) float, or None where none was logged."""
+        return self.rows.reward
+
+    @property
+    def next_obs(self) -> np.ndarray:
+        """(n, d) float. State after the action."""
+        return self.rows.next_obs
+
+    @property
+    def terminal(self) -> np.ndarray:
+        """(n,) bool. The task ended here."""
+        return self.rows.terminal
+
+    @property
+    def timeout(self) -> np.ndarray:
+        """(n,) bool. The record was cut here."""
+        return self.rows.timeout
+
+    @property
+    def episode(self) -> np.ndarray | None:
+        """(n,) int64 ids, or None where unknown."""
+        return self.rows.episode
+
+    @property
+    def time(self) -> np.ndarray | None:
+        """(n,) float64 stamps, or None where not logged."""
+        return self.rows.time
+
+    @property
+    def next_action(self) -> np.ndarray | None:
+        """(n, m) float, or None; see `with_next_action`."""
+        return self.rows.next_action
+
+    def __repr__(self) -> str:
+        episodes_text = "unknown" if self.num_episodes is None else f"{self.num_episodes:,}"
+        return (
+            f"Dataset({len(self):,} rows, {episodes_text} episodes, obs {self.obs.shape[1]}, "
+            f"action {self.action.shape[1]}, {self.provenance.format}, {self.fingerprint[:12]})"
+        )
+
+
+def _joined(parts: Sequence[Dataset]) -> Dataset:
+    shapes = {(p.obs.shape[1], p.action.shape[1]) for p in parts}
+    if len(shapes) > 1:
+        raise DataError(
+            "expected equal state and action sizes in all parts, got (obs, action) = "
+            f"{sorted(shapes)}"
+        )
+    for what in ("obs_names", "action_names"):
+        named = {names for p in parts if (names := getattr(p.provenance, what))}
+        if len(named) > 1:
+            raise DataError(
+                f"expected the same {what} in all parts, got {', '.join(map(str, sorted(named)))}; "
+                "name the columns in one order with obs= and action="
+            )
+    held = [p.rows.arrays() for p in parts]
+    common = [k for k in held[0] if all(k in h for h in held)]
+    labels = [k for k in parts[0].columns if _can_join([p.columns.get(k) for p in parts])]
+    lost = sorted({k for h in held for k in h} - set(common))
+    lost += sorted({k for p in parts for k in p.columns} - set(labels))
+    fields = {k: np.concatenate([h[k] for h in held]) for k in common}
+    if "episode" in common:
+        fields["episode"] = _distinct_episodes([h["episode"] for h in held])
+    notes = [note for p in parts for note in p.provenance.notes]
+    if lost:
+        notes.append(f"not in every part, or not of one kind, so left out: {', '.join(lost)}")
+    first = parts[0].provenance
+    provenance = dataclasses.replace(
+        first,
+        source=tuple(s for p in parts for s in p.provenance.source),
+        format="+".join(dict.fromkeys(p.provenance.format for p in parts)),
+        domain=_shared([p.provenance.domain for p in parts]),
+        behaviour=_shared([p.provenance.behaviour for p in parts]),
+        recipe=None,
+        missing=tuple(dict.fromkeys(m for p in parts for m in p.provenance.missing)),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+    columns = {k: np.concatenate([p.columns[k] for p in parts]) for k in labels}
+    return Dataset(Transitions(**fields), columns, provenance)
+
+
+def _can_join(columns: Sequence[np.ndarray | None]) -> bool:
+    """Whether all parts have the column, all as text or none: NumPy would turn numbers to text."""
+    kinds = {None if array is None else array.dtype.kind == "U" for array in columns}
+    return len(kinds) == 1 and None not in kinds
+
+
+def _distinct_episodes(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Number episodes anew, one after the other, so that ids of different parts never meet."""
+    result, start = [], 0
+    for episode in parts:
+        _, codes = np.unique(episode, return_inverse=True)
+        result.append(codes.astype(np.int64) + start)
+        start += int(codes.max()) + 1 if len(codes) else 0
+    return np.concatenate(result)
+
+
+def _shared(names: Sequence[str | None]) -> str | None:
+    return names[0] if len(set(names)) == 1 else None

@@ -1,0 +1,215 @@
+"""Which row follows which, and what that gives: next states, episode ids, next actions.
+
+A row is followed by the next row of its episode unless the task ended there, the record was cut
+there, or the clock jumped. Nothing is guessed across such a break: a row without a recorded next
+state is dropped (unless it is terminal, where none is needed), and the notes say how many were.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from puorl.core.errors import DataError
+from puorl.data.transitions import Transitions
+
+MAX_STEP = 1.5
+"""A time step longer than this many median steps is a gap."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """Whole transitions, and what was done to get them."""
+
+    rows: Transitions
+    kept: np.ndarray | None
+    """Indices of the source rows that became transitions; None when all did."""
+    notes: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Fields that the source did not have."""
+
+
+@dataclass(frozen=True)
+class Succession:
+    """For every row, in reading order, whether the following row is its next step."""
+
+    order: np.ndarray | None
+    """Row indices grouped by episode; None when the rows already stand that way."""
+    follows: np.ndarray
+    """(n - 1,) bool over ``order``: no break between a row and the next one."""
+    num_gaps: int
+    num_resets: int
+    num_repeats: int
+    """Steps within an episode at which the clock stands still."""
+
+
+def complete(
+    fields: dict[str, np.ndarray], *, source: str, number_episodes: bool = True
+) -> Completed:
+    """Make transitions of canonical fields; see the module's text for the rule.
+
+    Args:
+        fields: As `canonical` returns them.
+        source: Where the rows came from; messages start with it.
+        number_episodes: Whether rows without episode ids get them from the breaks.
+
+    Raises:
+        DataError: No row has a next state.
+    """
+    n = len(fields["obs"])
+    missing = tuple(k for k in ("reward", "next_obs", "terminal", "timeout") if k not in fields)
+    fields = dict(fields)
+    for flag in ("terminal", "timeout"):
+        fields.setdefault(flag, np.zeros(n, bool))
+    notes = []
+    step = succession(fields)
+    if step.num_gaps or step.num_resets:
+        notes.append(
+            f"time: {step.num_gaps} gaps (over {MAX_STEP} x the median step) and {step.num_resets} "
+            "clock resets; no transition was built across them"
+        )
+    if step.num_repeats:
+        # A coarse clock does this all the time, so it is no break; a row logged twice does it too.
+        notes.append(
+            f"time: {step.num_repeats} stamps repeat the one before; taken as steps of a coarse "
+            "clock (`puorl inspect` counts duplicated rows)"
+        )
+    kept = None
+    if "next_obs" in fields:
+        if "episode" not in fields and number_episodes:
+            _number_stored(fields, step, missing, notes)
+    else:
+        if "episode" not in fields and number_episodes:
+            _number_by_breaks(fields, step, missing, notes)
+        kept = _build_next_obs(fields, step, notes, source)
+    rows = Transitions(**fields)
+    return Completed(rows, kept, tuple(notes), missing)
+
+
+def succession(fields: dict[str, np.ndarray]) -> Succession:
+    """Find the breaks: change of episode, terminal, timeout, gap or reset of the clock."""
+    episode, time = fields.get("episode"), fields.get("time")
+    order = None
+    if episode is not None and _returns_to_an_id(episode):
+        order = np.argsort(episode, kind="stable")  # interleaved logs: several episodes at a time
+    ended = fields["terminal"] | fields["timeout"]
+    follows = ~_in_order(ended, order)[:-1]
+    if episode is not None:
+        ids = _in_order(episode, order)
+        follows &= ids[1:] == ids[:-1]
+    num_gaps = num_resets = num_repeats = 0
+    if time is not None:
+        dt = np.diff(_in_order(time, order))
+        forward = dt[follows & (dt > 0)]
+        limit = MAX_STEP * np.median(forward) if len(forward) else np.inf
+        gap, reset = follows & (dt > limit), follows & (dt < 0)
+        num_gaps, num_resets = int(gap.sum()), int(reset.sum())
+        num_repeats = int((follows & (dt == 0)).sum())
+        follows &= ~(gap | reset)
+    return Succession(order, follows, num_gaps, num_resets, num_repeats)
+
+
+def next_actions(rows: Transitions) -> np.ndarray:
+    """(n, m) float. The action of the following row, NaN where that is not the next step."""
+    if len(rows) == 0:
+        return rows.action.copy()
+    fields = rows.arrays()
+    step = succession(fields)
+    order = np.arange(len(rows)) if step.order is None else step.order
+    now, then = order[:-1][step.follows], order[1:][step.follows]
+    same = (rows.next_obs[now] == rows.obs[then]).all(axis=1)
+    result = np.full_like(rows.action, np.nan)
+    result[now[same]] = rows.action[then[same]]
+    return result
+
+
+def _returns_to_an_id(episode: np.ndarray) -> bool:
+    starts = np.flatnonzero(np.diff(episode)) + 1
+    runs = episode[np.concatenate([[0], starts])]
+    return len(np.unique(runs)) < len(runs)
+
+
+def _in_order(array: np.ndarray, order: np.ndarray | None) -> np.ndarray:
+    return array if order is None else array[order]
+
+
+def _number_stored(
+    fields: dict[str, np.ndarray], step: Succession, missing: tuple[str, ...], notes: list[str]
+) -> None:
+    """Episode ids for rows that carry their own next state."""
+    follows = step.follows
+    if "timeout" in missing:
+        # Without time-limit flags only the states themselves show where a record was cut.
+        follows = follows & (fields["next_obs"][:-1] == fields["obs"][1:]).all(axis=1)
+        if len(follows) and follows.mean() < 0.5:
+            notes.append("episode: rows do not follow one another; episodes are unknown")
+            return
+        notes.append("episode: numbered where next_obs is not the following row's obs")
+    else:
+        notes.append("episode: numbered by terminal and timeout flags")
+    fields["episode"] = _numbered(follows)
+
+
+def _number_by_breaks(
+    fields: dict[str, np.ndarray], step: Succession, missing: tuple[str, ...], notes: list[str]
+) -> None:
+    """Episode ids for rows in recording order without an episode key."""
+    if {"terminal", "timeout"} <= set(missing) and "time" not in fields:
+        notes.append(
+            "episode: no episode key, flags or time; all rows are taken as one episode in order "
+            "(name the key with episode=)"
+        )
+    elif "timeout" in missing:
+        notes.append(
+            "episode: no episode key or timeout flags; cut only at terminals and breaks of the "
+            "clock (name the key with episode=)"
+        )
+    fields["episode"] = _numbered(step.follows)
+
+
+def _numbered(follows: np.ndarray) -> np.ndarray:
+    """(n,) int64. Runs of rows that follow one another, counted from 0."""
+    ends = np.append(np.flatnonzero(~follows) + 1, len(follows) + 1)
+    return np.repeat(np.arange(len(ends), dtype=np.int64), np.diff(ends, prepend=0))
+
+
+def _build_next_obs(
+    fields: dict[str, np.ndarray], step: Succession, notes: list[str], source: str
+) -> np.ndarray | None:
+    """Take each next state from the following row; drop rows that have none. Changes ``fields``."""
+    n = len(fields["obs"])
+    after = _following(step, n)
+    has_next = after >= 0
+    keep = has_next | fields["terminal"]
+    if not keep.any():
+        raise DataError(
+            f"{source}: no row has a next state: next_obs is absent and no two rows follow each "
+            "other; check the episode and time keys"
+        )
+    unknown = int((~has_next & fields["terminal"]).sum())
+    if unknown:
+        notes.append(
+            f"next_obs: unknown (NaN) in {unknown} terminal rows: the end state was not logged"
+        )
+    kept = np.flatnonzero(keep)
+    next_obs = fields["obs"][after[kept]]
+    next_obs[~has_next[kept]] = np.nan
+    if len(kept) < n:
+        # The row before a dropped one is now the last of its record: cut, not ended.
+        fields["timeout"] = fields["timeout"] | (has_next & ~keep[after])
+        notes.append(
+            f"next_obs: {n - len(kept)} last rows before a break have none and were dropped"
+        )
+        fields |= {name: array[kept] for name, array in fields.items()}
+    fields["next_obs"] = next_obs
+    return kept if len(kept) < n else None
+
+
+def _following(step: Succession, n: int) -> np.ndarray:
+    """(n,) int64. The row that follows each row, -1 where none does."""
+    after = np.full(n, -1)
+    if step.order is None:
+        now = np.flatnonzero(step.follows)
+        after[now] = now + 1
+    else:
+        after[step.order[:-1][step.follows]] = step.order[1:][step.follows]
+    return after

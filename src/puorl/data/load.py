@@ -1,0 +1,155 @@
+"""Read rows from any path: a file, a glob, a list, a folder of Parquet or of Minari."""
+
+import dataclasses
+import glob
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.data.dataset import Dataset
+from puorl.data.raw import FieldNames, RawRows
+
+Reader = Callable[[Path, FieldNames], RawRows]
+PathLike = str | os.PathLike[str]
+
+# Modules are named, not imported: a reader may need an optional package.
+_READERS = {
+    "hdf5": ("puorl.data.hdf5", "read"),
+    "npz": ("puorl.data.npz", "read"),
+    "csv": ("puorl.data.csv", "read"),
+    "parquet": ("puorl.data.parquet", "read"),
+    "minari": ("puorl.data.minari", "read"),
+}
+_SUFFIXES = {
+    ".hdf5": "hdf5",
+    ".h5": "hdf5",
+    ".npz": "npz",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+LABELLED = "labelled"
+"""Name of the column that `load` adds for ``label=``."""
+
+
+def load(
+    path: PathLike | Sequence[PathLike],
+    *,
+    format: str | None = None,
+    obs: str | Sequence[str] | None = None,
+    action: str | Sequence[str] | None = None,
+    reward: str | None = None,
+    next_obs: str | Sequence[str] | None = None,
+    terminal: str | None = None,
+    timeout: str | None = None,
+    episode: str | None = None,
+    time: str | None = None,
+    next_action: str | Sequence[str] | None = None,
+    label: str | None = None,
+    domain: str | None = None,
+) -> Dataset:
+    """Read rows and check them; several files become one dataset.
+
+    Args:
+        path: A file, a glob such as ``"logs/*.csv"``, a list of those, a folder of Parquet files,
+            a Minari dataset folder, or with ``format="minari"`` a Minari id.
+        format: ``hdf5``, ``npz``, ``csv``, ``parquet`` or ``minari``, when the name does not tell.
+        obs: Key, or column names and patterns, of the state; see `FieldNames` for this and the
+            following names.
+        action: Of the action.
+        reward: Of the reward; may be absent.
+        next_obs: Of the next state; may be absent: then the next row of the episode is used.
+        terminal: Of the flag that the task ended; may be absent.
+        timeout: Of the flag that the record was cut; may be absent.
+        episode: Of the episode id.
+        time: Of the time stamp.
+        next_action: Of the next action.
+        label: Expression for rows known to be the target's, e.g. ``"checked == 1"``; its value
+            becomes the column ``labelled``.
+        domain: Name of the domain that all these rows come from, if known.
+
+    Raises:
+        DataError: The file is not readable rows; the message says what was expected.
+        ConfigError: Unknown format or a wrong expression.
+    """
+    names = FieldNames(
+        obs=obs,
+        action=action,
+        reward=reward,
+        next_obs=next_obs,
+        terminal=terminal,
+        timeout=timeout,
+        episode=episode,
+        time=time,
+        next_action=next_action,
+        label=label,
+    )
+    parts = [_read(p, format, names) for p in expand(path, ids=format == "minari")]
+    dataset = Dataset.concatenate(parts)
+    if label is not None:
+        columns = {**dataset.columns, LABELLED: dataset.where(label)}
+        dataset = dataclasses.replace(dataset, columns=columns)
+    if domain is not None:
+        provenance = dataclasses.replace(dataset.provenance, domain=domain)
+        dataset = dataclasses.replace(dataset, provenance=provenance)
+    return dataset
+
+
+def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Path]:
+    """The files and Minari folders that ``path`` means, in a stable order.
+
+    Args:
+        path: As for `load`.
+        ids: Whether a name that is no path may be the id of a Minari dataset.
+
+    Raises:
+        DataError: Nothing is there.
+    """
+    if not isinstance(path, str | os.PathLike):
+        if not path:
+            raise DataError("expected at least one path, got an empty list")
+        return [found for one in path for found in expand(one, ids=ids)]
+    text = os.fspath(path)
+    if os.path.exists(text):
+        found = [Path(text)]
+    elif glob.has_magic(text):
+        found = [Path(p) for p in sorted(glob.glob(text, recursive=True))]
+        if not found:
+            raise DataError(f"{text}: expected a pattern that matches files, found none")
+    elif ids:
+        return [Path(text)]
+    else:
+        raise DataError(f"{text}: no such file or folder")
+    return [inner for one in found for inner in _inside(one)]
+
+
+def _inside(path: Path) -> list[Path]:
+    """A folder stands for its Parquet files, unless it is a Minari dataset."""
+    if not path.is_dir() or _is_minari(path):
+        return [path]
+    files = sorted(path.rglob("*.parquet"))
+    if not files:
+        raise DataError(
+            f"{path}: expected a file, a Minari dataset folder or a folder of .parquet files; "
+            "found a folder with none of these"
+        )
+    return files
+
+
+def _is_minari(path: Path) -> bool:
+    return (path / "data" / "metadata.json").is_file() or (path / "metadata.json").is_file()
+
+
+def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
+    kind = chosen or ("minari" if path.is_dir() else _SUFFIXES.get(path.suffix.lower()))
+    if kind not in _READERS:
+        raise ConfigError(
+            f"{path}: cannot tell the format (suffix {path.suffix!r}, format {chosen!r}); "
+            f"name it with format=, one of: {', '.join(_READERS)}"
+        )
+    module, function = _READERS[kind]
+    reader: Reader = getattr(import_module(module), function)
+    return Dataset.from_raw(reader(path, names), source=str(path))

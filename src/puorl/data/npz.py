@@ -1,0 +1,193 @@
+"""NPZ: named NumPy arrays in one file, anybody's and our own. Nothing is ever unpickled.
+
+Our own files hold fields under our names, extra columns as ``column/NAME`` and the origin as
+JSON text under ``puorl``.
+"""
+
+import math
+import warnings
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from puorl.core.errors import DataError
+from puorl.data import aliases
+from puorl.data.dataset import Dataset
+from puorl.data.provenance import Provenance
+from puorl.data.raw import FIELDS, FieldNames, RawRows
+
+_COLUMN = "column/"
+_PROVENANCE = "puorl"
+_ARRAY = ".npy"
+_PLAIN_KINDS = "biufSU"
+_MOST_INFLATION = 100  # recorded numbers do not shrink a hundredfold
+_SUSPICIOUS_BYTES = 2**30
+_END_MARK, _END_COUNT = b"PK\5\6", 10  # zip's last record, and where it counts the members
+_LONGEST_END = 22 + 2**16
+_COUNT_ELSEWHERE = 2**16 - 1  # more members than two bytes can count
+_READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read(path: Path, names: FieldNames) -> RawRows:
+    """Find the arrays of an NPZ file.
+
+    Raises:
+        DataError: Not a readable NPZ file, an array is not there or holds Python objects.
+    """
+    if path.is_dir():
+        raise DataError(f"{path}: expected an NPZ file, got a folder; name a file inside it")
+    try:
+        with zipfile.ZipFile(path) as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged headers make NumPy and Python warn, then fail
+            _check_directory(archive, path)
+            return _rows(archive, names, str(path))
+    except DataError:
+        raise
+    except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
+        reason = (str(error).splitlines() or [""])[0]
+        raise DataError(
+            f"{path}: expected a readable NPZ file, got {type(error).__name__}: {reason}; "
+            "check that the file is whole and that numpy.savez wrote it"
+        ) from error
+
+
+def write(dataset: Dataset, path: Path) -> None:
+    """Write an uncompressed NPZ file that `read` restores exactly.
+
+    Raises:
+        DataError: The name of a column cannot be the name of an array in the file.
+    """
+    arrays: dict[str, np.ndarray] = dict(dataset.rows.arrays())
+    for name, array in dataset.columns.items():
+        _check_name(name)
+        arrays[_COLUMN + name] = array
+    arrays[_PROVENANCE] = np.array(dataset.provenance.to_json())
+    with open(path, "wb") as file:  # given a name, savez would append .npz to it
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _check_directory(archive: zipfile.ZipFile, path: Path) -> None:
+    """Refuse an archive whose list of members does not agree with itself: fields could be lost."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - _LONGEST_END))
+        end = file.read()
+    at = end.rfind(_END_MARK) + _END_COUNT
+    declared = int.from_bytes(end[at : at + 2], "little")
+    listed = len(archive.infolist())
+    if declared not in (listed, _COUNT_ELSEWHERE):
+        raise DataError(
+            f"{path}: declares {declared} arrays but lists {listed}; the file is damaged"
+        )
+    for info in archive.infolist():
+        archive.open(info).close()  # compares the name with the one that stands before the data
+
+
+def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
+    members = archive.namelist()
+    keys = [name.removesuffix(_ARRAY) for name in members if name.endswith(_ARRAY)]
+    skipped = [name for name in members if not name.endswith(_ARRAY)]
+    provenance = _stored_provenance(archive, keys, source)
+    if provenance is None:
+        found = aliases.resolve(keys, names, source)
+    else:
+        found = aliases.named(keys, names, source)
+        if skipped:
+            raise DataError(
+                f"{source}: {skipped[0]} is not ours; the file is damaged or was changed"
+            )
+        own = [f for f in FIELDS if f in keys and f not in found and f not in found.values()]
+        found |= {field: field for field in own}
+        keys.remove(_PROVENANCE)
+    arrays = {field: _array(archive, found[field], source) for field in FIELDS if field in found}
+    rows = RawRows(format="npz", arrays=arrays, provenance=provenance)
+    rows.notes += aliases.notes_on_ends(keys, found.values())
+    for key in keys:
+        if key in found.values():
+            continue
+        if _is_column(archive, key, arrays, source):
+            name = key if provenance is None else key.removeprefix(_COLUMN)
+            rows.columns[name] = _array(archive, key, source)
+        else:
+            skipped.append(key)
+    if skipped:
+        rows.notes.append(
+            f"not read (not one plain value a row): {aliases.listed(skipped, near='')}"
+        )
+    episode = arrays.get("episode")
+    if episode is not None and episode.dtype.kind in "SU":
+        rows.columns[found["episode"]] = episode
+    return rows
+
+
+def _stored_provenance(archive: zipfile.ZipFile, keys: list[str], source: str) -> Provenance | None:
+    if _PROVENANCE not in keys:
+        return None
+    text = _array(archive, _PROVENANCE, source)
+    return Provenance.from_json(text.item() if text.size == 1 else text, source=source)
+
+
+def _array(archive: zipfile.ZipFile, key: str, source: str) -> np.ndarray:
+    shape, dtype = _declared(archive, key, source)
+    if dtype.hasobject:
+        raise DataError(
+            f"{source}: {key}: expected numbers or text, got Python objects (shape {shape}), which "
+            "are never loaded; save it as a plain array"
+        )
+    with archive.open(key + _ARRAY) as file:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+        file.read(1)  # zipfile checks the checksum when it meets the end
+    return array
+
+
+def _declared(archive: zipfile.ZipFile, key: str, source: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype from the header, refused where the archive cannot hold what it declares."""
+    info = archive.getinfo(key + _ARRAY)
+    if info.file_size > max(_SUSPICIOUS_BYTES, _MOST_INFLATION * info.compress_size):
+        raise DataError(
+            f"{source}: {key}: {info.compress_size:,} stored bytes would unfold to "
+            f"{info.file_size:,}; the file is damaged or not recorded data"
+        )
+    with archive.open(info) as file:
+        shape, dtype = _header(file, f"{source}: {key}")
+        size = file.tell() + math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and size != info.file_size:
+        raise DataError(
+            f"{source}: {key}: declares shape {shape} of {dtype}, {size:,} bytes, where "
+            f"{info.file_size:,} are stored; the file is damaged"
+        )
+    return shape, dtype
+
+
+def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], np.dtype]:
+    version = np.lib.format.read_magic(file)
+    if version not in _READ_HEADER:
+        raise DataError(f"{where}: expected array format 1, 2 or 3, got {version}; save it again")
+    shape, _, dtype = _READ_HEADER[version](file)
+    return shape, dtype
+
+
+def _is_column(
+    archive: zipfile.ZipFile, key: str, arrays: dict[str, np.ndarray], source: str
+) -> bool:
+    if not arrays["obs"].shape:
+        return False
+    shape, dtype = _declared(archive, key, source)
+    n = len(arrays["obs"])
+    return shape in ((n,), (n, 1)) and dtype.kind in _PLAIN_KINDS
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"column {name!r}: expected a name that UTF-8 can hold; rename it"
+        ) from error
+    if "\0" in name:
+        raise DataError(f"column {name!r}: expected a name without a NUL character; rename it")

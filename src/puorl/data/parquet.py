@@ -1,0 +1,258 @@
+"""Parquet: one column a value, or one list column for the whole state; anybody's and our own.
+
+Our own files hold ``obs_0 ...``, ``act_0 ...``, ``next_obs_0 ...`` and the other fields under their
+names; the schema's ``puorl`` entry says which column is what, where the rows came from and what
+their fingerprint is, so that damage is noticed.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from puorl.core import fingerprint
+from puorl.core.errors import DataError
+from puorl.core.extras import require
+from puorl.data import arrow
+from puorl.data.columns import MATRICES, Claims, claim, named
+from puorl.data.dataset import Dataset
+from puorl.data.provenance import Provenance
+from puorl.data.raw import FIELDS, FieldNames, RawRows
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+_KEY = b"puorl"
+_CHECKSUM = b"puorl.crc32"
+_VERSION = 1
+_BASES = {"obs": "obs", "action": "act", "next_obs": "next_obs", "next_action": "next_act"}
+_CLASH = "column/"
+_PLAIN_DTYPES = "biufU"
+_MAY_BE_UNKNOWN = ("next_obs", "next_action")
+
+
+def read(path: Path, names: FieldNames) -> RawRows:
+    """Find the columns of one Parquet file.
+
+    Raises:
+        DataError: Not a readable Parquet file, or a column is not there or not plain values.
+        MissingExtraError: pyarrow is not installed.
+    """
+    parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
+    if path.is_dir():
+        raise DataError(f"{path}: expected a Parquet file, got a folder; name a file inside it")
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            return _rows(file, names, str(path))
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes pyarrow raise almost anything
+        reason = (str(error).splitlines() or [""])[0]
+        raise DataError(
+            f"{path}: expected a readable Parquet file, got {type(error).__name__}: {reason}; "
+            "check that the file is whole"
+        ) from error
+
+
+def write(dataset: Dataset, path: Path) -> None:
+    """Write a Parquet file that `read` restores exactly.
+
+    Raises:
+        DataError: A column holds what Parquet cannot hold exactly.
+        MissingExtraError: pyarrow is not installed.
+    """
+    pa = require("pyarrow", extra="parquet", purpose="writing Parquet files")
+    parquet = require("pyarrow.parquet", extra="parquet", purpose="writing Parquet files")
+    fields: dict[str, list[str]] = {}
+    held: dict[str, Any] = {}
+    for field, array in dataset.rows.arrays().items():
+        matrix = array if array.ndim == 2 else array[:, None]
+        fields[field] = [
+            f"{_BASES[field]}_{i}" if field in _BASES else field for i in range(matrix.shape[1])
+        ]
+        held |= {name: pa.array(matrix[:, i]) for i, name in enumerate(fields[field])}
+    columns = {}
+    for name, array in dataset.columns.items():
+        stored = name
+        while stored in held or (stored != name and stored in dataset.columns):
+            stored = _CLASH + stored
+        held[stored] = _stored_column(pa, name, array)
+        columns[name] = {"stored": stored, "dtype": array.dtype.str}
+    content = {
+        "version": _VERSION,
+        "num_rows": len(dataset),
+        "fingerprint": dataset.fingerprint,
+        "fields": fields,
+        "columns": columns,
+        "provenance": dataset.provenance.to_json(),
+    }
+    text = json.dumps(content).encode()
+    schema = pa.schema(
+        [(name, array.type) for name, array in held.items()],
+        metadata={_KEY: text, _CHECKSUM: str(zlib.crc32(text)).encode()},
+    )
+    table = pa.Table.from_arrays(list(held.values()), schema=schema)
+    # A dictionary of floats would merge NaNs of different bits; only text profits from one.
+    texts = [c["stored"] for c in columns.values() if np.dtype(c["dtype"]).kind == "U"]
+    parquet.write_table(
+        table, path, compression="zstd", use_dictionary=texts, write_page_checksum=True
+    )
+
+
+def _stored_column(pa: Any, name: str, array: np.ndarray) -> Any:
+    kind = array.dtype.kind
+    if kind not in _PLAIN_DTYPES or array.dtype == np.longdouble or not array.dtype.isnative:
+        raise DataError(
+            f"column {name}: dtype {array.dtype} cannot be held in Parquet; convert it first"
+        )
+    try:
+        name.encode()
+        return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"column {name!r}: expected text that UTF-8 can hold, got: {error.reason}; replace it"
+        ) from error
+
+
+def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
+    schema = file.schema_arrow
+    header = list(schema.names)
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise DataError(
+            f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
+        )
+    stored = _stored(schema.metadata or {}, source)
+    if stored is None:
+        claims, provenance, restored = claim(header, names, source), None, {}
+    else:
+        claims, provenance, restored = _own(stored, header, names, file.metadata.num_rows, source)
+    rows = RawRows(format="parquet", arrays={}, provenance=provenance, notes=list(claims.notes))
+    for field, columns in claims.fields.items():
+        _add_field(file, field, columns, rows, source)
+    skipped = []
+    for name in claims.rest(header):
+        own_name, dtype = restored.get(name, (name, None))
+        if not arrow.is_plain(schema.field(name).type):
+            skipped.append(f"{name} ({schema.field(name).type})")
+            continue
+        array = arrow.plain_values(_column(file, name))
+        rows.columns[own_name] = array if dtype is None else _restored(array, dtype, name, source)
+    if skipped:
+        rows.notes.append(f"not read (not one plain value a row): {', '.join(skipped)}")
+    if stored is not None and names == FieldNames(label=names.label):
+        _check_content(rows, stored["fingerprint"], source)
+    return rows
+
+
+def _check_content(rows: RawRows, expected: str, source: str) -> None:
+    """Page checksums leave the pages' own headers open to damage; the fingerprint does not."""
+    columns = {f"column/{name}": array for name, array in rows.columns.items()}
+    if fingerprint.of_arrays(rows.arrays | columns) != expected:
+        raise DataError(
+            f"{source}: expected the values that puorl wrote, got others; the file was changed: if "
+            f"on purpose, remove the schema entry {_KEY.decode()!r} to read it as any other table"
+        )
+
+
+def _column(file: "ParquetFile", name: str) -> Any:
+    # Asking for "a" also brings "a.b", which pyarrow takes for a part of it.
+    return file.read(columns=[name]).column(name)
+
+
+def _add_field(
+    file: "ParquetFile", field: str, columns: Sequence[str], rows: RawRows, source: str
+) -> None:
+    if field in MATRICES:
+        _add_matrix(file, field, columns, rows, source)
+        return
+    where = f"{source}: column {columns[0]} ({field})"
+    values = _column(file, columns[0])
+    if field == "reward":
+        rows.arrays[field] = arrow.numbers(values, where, unknown=False)
+        return
+    arrow.require_filled(values, where)
+    if not arrow.is_plain(values.type):
+        raise DataError(f"{where}: expected one plain value a row, got {values.type}")
+    array = arrow.plain_values(values)
+    if field == "time" and array.dtype.kind == "U":
+        array = arrow.seconds_of_text(array, where)
+    if field == "episode" and array.dtype.kind == "U":
+        rows.columns[columns[0]] = array
+    rows.arrays[field] = array
+
+
+def _add_matrix(
+    file: "ParquetFile", field: str, columns: Sequence[str], rows: RawRows, source: str
+) -> None:
+    blocks, labels = [], []
+    for name in columns:
+        where = f"{source}: column {name} ({field})"
+        block = arrow.numbers(_column(file, name), where, unknown=field in _MAY_BE_UNKNOWN)
+        if block.ndim == 2 and len(columns) > 1:
+            raise DataError(
+                f"{where}: expected one number a row beside other columns, got a list; "
+                f"name one list column or several plain ones with {field}="
+            )
+        labels += [name] if block.ndim == 1 else [f"{name}[{i}]" for i in range(block.shape[1])]
+        blocks.append(block)
+    rows.arrays[field] = blocks[0] if blocks[0].ndim == 2 else arrow.beside(blocks)
+    if field == "obs":
+        rows.obs_names = tuple(labels)
+    elif field == "action":
+        rows.action_names = tuple(labels)
+
+
+def _stored(metadata: Mapping[bytes, bytes], source: str) -> dict[str, Any] | None:
+    """What `write` left in the schema, or None for a file of other origin."""
+    if _KEY not in metadata and _CHECKSUM not in metadata:
+        return None
+    text = metadata.get(_KEY, b"")
+    if metadata.get(_CHECKSUM) != str(zlib.crc32(text)).encode():
+        raise DataError(
+            f"{source}: the entry {_KEY.decode()!r} does not fit its checksum; the file is damaged"
+        )
+    content = json.loads(text)
+    if content.get("version") != _VERSION:
+        raise DataError(
+            f"{source}: expected puorl's Parquet version {_VERSION}, got {content.get('version')}; "
+            "read it with the puorl that wrote it"
+        )
+    return content
+
+
+def _own(
+    stored: Mapping[str, Any], header: Sequence[str], names: FieldNames, num_rows: int, source: str
+) -> tuple[Claims, Provenance, dict[str, tuple[str, np.dtype]]]:
+    """Fields, origin and extra columns of a file that `write` made."""
+    restored = {
+        entry["stored"]: (name, np.dtype(entry["dtype"]))
+        for name, entry in stored["columns"].items()
+    }
+    ours = [*restored, *(name for columns in stored["fields"].values() for name in columns)]
+    lost = [name for name in ours if name not in header]
+    if lost or num_rows != stored["num_rows"]:
+        missing = f" without {', '.join(lost[:3])}" if lost else ""
+        raise DataError(
+            f"{source}: expected the columns and {stored['num_rows']} rows that puorl wrote, got "
+            f"{num_rows} rows{missing}; if the file was changed on purpose, remove the "
+            f"schema entry {_KEY.decode()!r} to read it as any other table"
+        )
+    chosen = named(header, names, source)
+    taken = {name for columns in chosen.values() for name in columns}
+    fields = {f: tuple(c) for f, c in stored["fields"].items() if not taken & set(c)} | chosen
+    claims = Claims({field: fields[field] for field in FIELDS if field in fields})
+    return claims, Provenance.from_json(stored["provenance"], source=source), restored
+
+
+def _restored(array: np.ndarray, dtype: np.dtype, name: str, source: str) -> np.ndarray:
+    # Text is read as wide as its longest value; everything else must be as it was written.
+    same = dtype.kind == "U" == array.dtype.kind and array.dtype.itemsize <= dtype.itemsize
+    if not same and array.dtype != dtype:
+        raise DataError(
+            f"{source}: column {name}: expected {dtype}, got {array.dtype}; the file is damaged"
+        )
+    return array.astype(dtype, copy=False)

@@ -1,0 +1,70 @@
+"""What a reader finds in a file, before any judgement: arrays under our names, nothing repaired."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from puorl.data.provenance import Provenance
+
+FIELDS = (
+    "obs",
+    "action",
+    "reward",
+    "next_obs",
+    "terminal",
+    "timeout",
+    "episode",
+    "time",
+    "next_action",
+)
+"""Names that a row may carry, in the order in which we list them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldNames:
+    """Where to find each field: a key in an array file, or column names and patterns in a table.
+
+    A field left at None is looked for under its usual names.
+    """
+
+    obs: str | Sequence[str] | None = None
+    """State columns, e.g. ``"obs_*"`` or ``["angle", "speed"]``."""
+    action: str | Sequence[str] | None = None
+    """Action columns, e.g. ``"act_*"``."""
+    reward: str | None = None
+    """Reward column."""
+    next_obs: str | Sequence[str] | None = None
+    """Next-state columns; without them the next row of the same episode is used."""
+    terminal: str | None = None
+    """Flag: the task ended after this row."""
+    timeout: str | None = None
+    """Flag: the record was cut after this row although the task went on."""
+    episode: str | None = None
+    """Episode id: numbers or text."""
+    time: str | None = None
+    """Time stamp: seconds, any other number, or an ISO date."""
+    next_action: str | Sequence[str] | None = None
+    """Next-action columns."""
+    label: str | None = None
+    """Which rows are known to be the target's: an expression such as ``"checked == 1"``."""
+
+
+@dataclass(kw_only=True)
+class RawRows:
+    """Arrays as they stand in one file, under our field names."""
+
+    format: str
+    """Short name of the format, e.g. ``"csv"``."""
+    arrays: dict[str, np.ndarray]
+    """Field name to array; shapes and dtypes still as in the file."""
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    """Every other column of the file that has one value a row: ids, labels, text."""
+    obs_names: tuple[str, ...] = ()
+    """Names of the state columns, where the file has them."""
+    action_names: tuple[str, ...] = ()
+    """Names of the action columns, where the file has them."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know about how the file was read."""
+    provenance: Provenance | None = None
+    """The origin stored inside a file that puorl wrote; such a file is restored as it was."""

@@ -1,0 +1,103 @@
+"""A split on disk: a folder with index files, the hashes of the data they point into, settings."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from puorl.core.errors import DataError
+from puorl.core.files import atomic_path, read_json, write_json
+from puorl.data.dataset import Dataset
+from puorl.data.draw import Draw
+
+if TYPE_CHECKING:
+    from puorl.data.split import PUSplit
+
+INDEX_FIELDS = ("labelled", "unlabelled", "labelled_part", "unlabelled_part")
+_SETTINGS = ("unit", "sampling", "returns", "config")
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SavedSplit:
+    """What the folder holds."""
+
+    index: dict[str, np.ndarray]
+    settings: dict[str, Any]
+    origin: Draw | None
+    fingerprint: str
+
+
+def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> Path:
+    """Write the folder whole or not at all."""
+    origin = None if split.truth is None else split.truth._origin
+    content = {
+        "puorl_split": _VERSION,
+        "fingerprint": split.fingerprint,
+        "pool": split.pool.fingerprint,
+        "sources": list(split.pool.provenance.source),
+        **{name: _plain(getattr(split, name)) for name in _SETTINGS},
+        "num_labelled": len(split.labelled),
+        "num_unlabelled": len(split.unlabelled),
+    }
+    with atomic_path(folder, force=force) as part:
+        part.mkdir()
+        write_json(part / "split.json", content)
+        np.savez(part / "index.npz", **{name: getattr(split, name) for name in INDEX_FIELDS})
+        if origin is not None:
+            np.savez(part / "origin.npz", source=origin.source, row=origin.row, part=origin.part)
+    return Path(folder)
+
+
+def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSplit:
+    """Read the folder; whether it fits ``sources`` shows when the fingerprint is compared.
+
+    Raises:
+        DataError: Not a split folder, damaged, or made from other data.
+    """
+    folder = Path(folder)
+    content = read_json(folder / "split.json")
+    if not isinstance(content, dict) or content.get("puorl_split") != _VERSION:
+        raise DataError(
+            f"{folder}: expected a split folder of version {_VERSION}, got another file"
+        )
+    index = _arrays(folder / "index.npz", INDEX_FIELDS)
+    origin = None
+    if (folder / "origin.npz").exists():
+        held = _arrays(folder / "origin.npz", ("source", "row", "part"))
+        origin = Draw(**held, num_labelled=len(index["labelled"]))
+        _check_fits(folder, origin, sources)
+    elif sources[0].fingerprint != content["pool"]:
+        raise DataError(
+            f"{folder}: made from data with fingerprint {content['pool'][:12]}, got "
+            f"{sources[0].fingerprint[:12]}; pass the dataset that was split"
+        )
+    settings = {name: content[name] for name in _SETTINGS}
+    settings["returns"] = None if settings["returns"] is None else tuple(settings["returns"])
+    return SavedSplit(index, settings, origin, content["fingerprint"])
+
+
+def _check_fits(folder: Path, origin: Draw, sources: Sequence[Dataset]) -> None:
+    for k in range(max(int(origin.source.max()) + 1, len(sources))):
+        rows = origin.row[origin.source == k]
+        have = len(sources[k]) if k < len(sources) else 0
+        if len(rows) == 0 or rows.max() >= have:
+            raise DataError(
+                f"{folder}: the split was drawn from other data than given (source {k} has {have} "
+                "rows); pass the same target and others, in the same order"
+            )
+
+
+def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            return {name: held[name] for name in names}
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path}: expected the index arrays {', '.join(names)}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,1 @@
+"""What data and rewards each approach hands to the learner."""

@@ -1,0 +1,1 @@
+"""Which unlabelled rows are ours?"""

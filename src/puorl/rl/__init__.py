@@ -1,0 +1,1 @@
+"""Learn a policy from rows."""

@@ -1,0 +1,101 @@
+import json
+import re
+
+import numpy as np
+import pytest
+
+import puorl
+from puorl.cli.main import main
+
+
+@pytest.fixture
+def file(tmp_path):
+    rng = np.random.default_rng(0)
+    path = rng.normal(size=(61, 3))
+    path[:, 1] = 2.0
+    dataset = puorl.Dataset.from_arrays(
+        obs=path[:-1],
+        action=np.round(rng.normal(size=(60, 2)), 2),
+        next_obs=path[1:],
+        terminal=np.zeros(60, bool),
+        timeout=np.arange(60) % 20 == 19,
+        time=np.arange(60) * 0.5,
+        columns={"checked": np.arange(60) % 6, "robot": np.array(["A7", "[b]"])[np.arange(60) % 2]},
+    )
+    return str(puorl.save(dataset, tmp_path / "rows.npz"))
+
+
+def test_tables_fit_eighty_columns_without_colour(file, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["inspect", file]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert re.search(r"rows +60", out)
+    assert re.search(r"episodes +3 \(rows each: min 20, median 20, max 20\)", out)
+    assert re.search(r"obs\[1\] .* constant", out)
+    assert re.search(r"action\[0\] .* rounded to 0.01", out)
+    assert "[b]" in out  # text of the user is not taken for markup
+    assert "warning  constant, so without information: obs[1]" in out
+    assert "warning  no reward" in out
+
+
+def test_json_is_one_object_and_nothing_else(file, capsys):
+    assert main(["inspect", file, "--json", "--label", "checked == 1"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    seen = json.loads(out)
+    assert seen["num_rows"] == 60
+    assert seen["labels"] == {"num_rows": 10, "share": pytest.approx(1 / 6), "num_episodes": 3}
+    assert {f["level"] for f in seen["findings"]} <= {"info", "warning", "problem"}
+
+
+def test_several_paths_are_one_dataset(file, capsys):
+    assert main(["inspect", file, file, "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert (seen["num_rows"], seen["episodes"]["count"]) == (120, 6)
+    assert seen["num_duplicated_rows"] == 60
+
+
+def test_fields_can_be_named(tmp_path, capsys):
+    path = tmp_path / "named.npz"
+    rng = np.random.default_rng(0)
+    np.savez(path, where=rng.normal(size=(9, 2)), push=rng.normal(size=9), trip=[0] * 4 + [1] * 5)
+    words = ["--obs", "where", "--action", "push", "--episode", "trip", "--format", "npz"]
+    assert main(["inspect", str(path), "--json", *words]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert (seen["obs_dim"], seen["action_dim"], seen["episodes"]["count"]) == (2, 1, 2)
+    assert main(["inspect", str(path), "--obs", "wher", "--action", "push"]) == 2
+    assert "where" in capsys.readouterr().err
+
+
+def test_lists_of_columns_are_parted_by_commas():
+    from puorl.cli.options import _listed
+
+    assert _listed("obs_*") == "obs_*"
+    assert _listed("angle, speed") == ["angle", "speed"]
+    assert _listed(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1e6", 10**6), ("1_000", 1_000), ("2M", 2 * 10**6), ("7", 7)]
+)
+def test_counts_are_read_as_people_write_them(text, count):
+    import tyro
+
+    from puorl.cli.options import Count
+
+    assert tyro.cli(Count, args=[text]) == count
+
+
+def test_a_wrong_count_names_its_option(capsys):
+    assert main(["demo", "--rows", "many"]) == 2
+    err = capsys.readouterr().err
+    assert "--rows" in err
+    assert "'many'" in err
+
+
+def test_no_path_is_an_error(capsys):
+    assert main(["inspect"]) == 2
+    assert capsys.readouterr().err.startswith("puorl: error: expected at least one path")

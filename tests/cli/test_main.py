@@ -1,0 +1,148 @@
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import puorl
+from puorl.cli import main as program
+from puorl.cli.main import COMMANDS, main
+from puorl.core.errors import DataError
+
+
+def puorl_program(*words, **options):
+    code = "import sys; from puorl.cli.main import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, **options
+    )
+
+
+@dataclass(frozen=True)
+class Raising:
+    """Stands in for a command that fails.
+
+    Examples:
+      puorl raising
+    """
+
+    kind: str
+    """Which way."""
+
+    def run(self) -> None:
+        """Fail."""
+        kinds = {
+            "ours": DataError("a.csv: expected rows,\n  got none"),
+            "interrupt": KeyboardInterrupt(),
+            "bug": ZeroDivisionError("a bug"),
+        }
+        raise kinds[self.kind]
+
+
+@pytest.fixture
+def raising(monkeypatch):
+    monkeypatch.setitem(COMMANDS, "raising", (f"{__name__}:Raising", "fails"))
+    monkeypatch.setattr(program, "import_module", lambda _: sys.modules[__name__])
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_overview_names_every_command(capsys, words):
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"puorl {puorl.__version__}\n"
+
+
+def test_unknown_command_suggests_a_known_one(capsys):
+    assert main(["inspekt"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("puorl: error: unknown command 'inspekt'; did you mean 'inspect'?")
+    assert err.count("\n") == 1
+
+
+def test_our_errors_are_one_line(raising, capsys):
+    assert main(["raising", "--kind", "ours"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "puorl: error: a.csv: expected rows, got none\n"
+    assert captured.out == ""
+
+
+def test_interruption_is_one_line(raising, capsys):
+    assert main(["raising", "--kind", "interrupt"]) == 130
+    assert capsys.readouterr().err == "puorl: interrupted\n"
+
+
+def test_bugs_keep_their_traceback(raising):
+    with pytest.raises(ZeroDivisionError):
+        main(["raising", "--kind", "bug"])
+
+
+def test_usage_errors_and_help_of_a_command(raising, capsys):
+    assert main(["raising"]) == 2
+    assert main(["raising", "--nothing", "1"]) == 2
+    capsys.readouterr()
+    assert main(["raising", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Stands in for a command that fails." in out
+    assert "  puorl raising\n" in out  # examples keep their lines
+    assert "Which way." in out
+
+
+def test_overview_is_fast_and_loads_nothing_heavy():
+    code = (
+        "import sys, time; start = time.perf_counter(); from puorl.cli.main import main; main([]);"
+        "took = time.perf_counter() - start; assert took < 0.5, took;"
+        "heavy = {'jax', 'numpy', 'tyro', 'gymnasium'} & set(sys.modules); assert not heavy, heavy"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_commands_here_exist_and_do_not_load_jax():
+    code = (
+        "import sys; from importlib import import_module\n"
+        "for name in ('inspect', 'demo', 'split'):\n"
+        "    import_module(f'puorl.cli.{name}')\n"
+        "assert 'jax' not in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_exit_codes_of_the_program(tmp_path):
+    done = puorl_program("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    wrong = puorl_program("inspect", str(tmp_path / "none.npz"))
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("puorl: error: ")
+    assert wrong.stderr.count("\n") == 1
+
+
+def test_a_closed_pipe_is_quiet(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(50, 400))
+    file = puorl.save(puorl.Dataset.from_arrays(obs=rows, action=rows), tmp_path / "wide.npz")
+    code = "import sys; from puorl.cli.main import main; sys.exit(main())"
+    reading, writing = os.pipe()
+    os.close(reading)
+    run = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(file), "--json"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (141, "")
+
+
+def test_start_of_the_program_is_quick():
+    start = time.perf_counter()
+    assert puorl_program("--help").returncode == 0
+    assert time.perf_counter() - start < 2  # half a second on an idle machine

@@ -1,0 +1,26 @@
+"""What every test stands on: repeatable hypothesis runs, and strict JAX where JAX is used."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Tests must not depend on the machine's load: no deadlines, and the same examples every time.
+settings.register_profile(
+    "puorl",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("puorl")
+
+# A wrong rank or a silent change of dtype is an error (read by jax when it is first imported).
+os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """No test reads or fills the user's cache."""
+    monkeypatch.setenv("PUORL_CACHE", str(tmp_path_factory.getbasetemp() / "puorl-cache"))

@@ -1,0 +1,238 @@
+"""CSV and TSV: what is read, and what is refused with which words."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import puorl.data.csv as csv_reader
+from puorl.core.errors import DataError
+from puorl.data.load import load
+from puorl.data.raw import FieldNames
+
+BASIC = "obs_0,obs_1,act_0,reward,robot\n1,2.5,0,1,A\n3,4,1,0,B\n5,6,1,0,B\n"
+
+
+def _read(tmp_path, content, name="log.csv", **names):
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return csv_reader.read(path, FieldNames(**names))
+
+
+def test_fields_and_columns(tmp_path):
+    rows = _read(tmp_path, BASIC)
+    assert rows.arrays["obs"].tolist() == [[1.0, 2.5], [3.0, 4.0], [5.0, 6.0]]
+    assert rows.arrays["action"].tolist() == [[0.0], [1.0], [1.0]]
+    assert rows.arrays["reward"].tolist() == [1.0, 0.0, 0.0]
+    assert rows.columns["robot"].tolist() == ["A", "B", "B"]
+    assert (rows.obs_names, rows.action_names) == (("obs_0", "obs_1"), ("act_0",))
+    assert rows.provenance is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        BASIC.replace(",", ";"),
+        BASIC.replace(",", "\t"),
+        BASIC.replace("\n", "\r\n"),
+        BASIC.replace("\n", "\r"),
+        "\ufeff" + BASIC,
+        BASIC + "\n\r\n\n",
+        BASIC.rstrip("\n"),
+        BASIC.replace("3,4", '"3"," 4 "').replace("robot", '"robot"'),
+        BASIC.replace("3,4", "\n\n3,4"),
+    ],
+    ids=["semicolon", "tab", "crlf", "cr", "bom", "blank end", "no newline", "quotes", "blank"],
+)
+def test_spellings_of_the_same_table(tmp_path, content):
+    rows, plain = _read(tmp_path, content), _read(tmp_path, BASIC, "plain.csv")
+    assert rows.arrays.keys() == plain.arrays.keys()
+    for name, array in plain.arrays.items():
+        np.testing.assert_array_equal(rows.arrays[name], array)
+    assert rows.columns["robot"].tolist() == ["A", "B", "B"]
+
+
+def test_types_of_extra_columns(tmp_path):
+    head = "obs_0,act_0,id,wide,flag,gap,seen,note,code\n"
+    body = "1,1,7,12345678901234567,true,,false,,01\n2,2,8,2,False,1.5,,x,2\n"
+    columns = _read(tmp_path, head + body).columns
+    assert columns["id"].dtype == np.int64
+    assert columns["wide"].tolist() == [12345678901234567, 2]
+    assert columns["flag"].dtype == bool
+    np.testing.assert_array_equal(columns["gap"], [np.nan, 1.5])
+    np.testing.assert_array_equal(columns["seen"], [0.0, np.nan])
+    assert columns["note"].tolist() == ["", "x"]
+    assert columns["code"].tolist() == ["01", "2"]
+
+
+def test_types_do_not_depend_on_the_first_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reader, "_BLOCK_LINES", 10)
+    lines = ["obs_0,act_0,id,level,mark"] + [f"{i},0,{i},{i},{i}" for i in range(95)]
+    lines += ["95,0,95,0.5,A7"]
+    columns = _read(tmp_path, "\n".join(lines)).columns
+    assert columns["id"].tolist() == list(range(96))
+    assert columns["level"].dtype == np.float64
+    assert columns["mark"].tolist() == [str(i) for i in range(95)] + ["A7"]
+
+
+def test_quoted_cells_may_cross_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reader, "_BLOCK_LINES", 2)
+    text = 'obs_0,act_0,note\n1,1,"a\nb\n\nc, ""d"""\n2,2,5" pipe\n3,3,"e\nf"\n'
+    assert _read(tmp_path, text).columns["note"].tolist() == ['a\nb\n\nc, "d"', '5" pipe', "e\nf"]
+
+
+def test_single_fields(tmp_path):
+    head = "obs_0,act_0,terminal,timeout,trip,stamp\n"
+    body = "1,1,0,false,x-9,2024-05-01T12:00:00Z\n2,2,1,true,x-8,2024-05-01T12:00:00.500Z\n"
+    rows = _read(tmp_path, head + body, episode="trip", time="stamp")
+    assert rows.arrays["terminal"].tolist() == [0, 1]
+    assert rows.arrays["timeout"].tolist() == [False, True]
+    assert rows.arrays["episode"].tolist() == ["x-9", "x-8"]
+    assert rows.columns["trip"].tolist() == ["x-9", "x-8"]
+    assert np.diff(rows.arrays["time"]).tolist() == [0.5]
+    assert "stamp" not in rows.columns
+
+
+def test_empty_next_state_is_unknown(tmp_path):
+    text = "obs_0,act_0,next_obs_0,terminal\n1,0,2,0\n2,0,,1\n5,0,6,0\n"
+    rows = _read(tmp_path, text)
+    np.testing.assert_array_equal(rows.arrays["next_obs"], [[2.0], [np.nan], [6.0]])
+    dataset = load(tmp_path / "log.csv")
+    assert dataset.rows.next_known.tolist() == [True, False, True]
+
+
+def test_named_columns_keep_their_order(tmp_path):
+    rows = _read(tmp_path, BASIC, obs="obs_1,obs_0", action=["reward", "act_0"])
+    assert rows.arrays["obs"][0].tolist() == [2.5, 1.0]
+    assert rows.arrays["action"][0].tolist() == [1.0, 0.0]
+    assert "reward" not in rows.arrays
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "expected a first line with column names, got an empty one"),
+        ("\n1,2\n", "expected a first line with column names"),
+        ("1,2,3\n4,5,6\n", "got only numbers"),
+        (",obs_0,act_0\n0,1,2\n", "got none for column 1; .*index=False"),
+        ("obs_0,act_0,obs_0\n1,2,3\n", "got 'obs_0' twice"),
+        ("obs_0,act_0\n1,2\n3\n", r"row 1 \(line 3\): expected 2 cells .*found 1"),
+        ("obs_0,act_0\n\n1,2\n3,4,5\n", r"row 1 \(line 4\): expected 2 cells .*found 3"),
+        ("obs_0,act_0\n1,2\n,4\n", r"row 1 \(line 3\), column obs_0 \(obs\): .*an empty cell"),
+        ("obs_0,act_0\n1,2\n3,fast\n", r"column act_0 \(action\): expected a number, got 'fast'"),
+        ('obs_0,act_0,n\n1,2,"a\nb"\n3,x,c\n', r"row 1 \(line 4\), column act_0"),
+        ("obs_0;act_0\n1,5;2\n", "decimal point, got '1,5'"),
+        ("obs_0,act_0\n1_0,2\n", "got '1_0'"),
+        ("obs_0,act_0,reward\n1,2,\n", r"column reward \(reward\): .*empty"),
+        ("obs_0,act_0,next_obs_0\n1,2,\n3,4,x\n", r"row 1 .*next_obs_0 \(next_obs\).*got 'x'"),
+        (
+            "obs_0,act_0,terminal\n1,2,0\n3,4,yes\n",
+            "expected only 0/1 or only true/false, got 'yes'",
+        ),
+        ("obs_0,act_0,terminal\n1,2,0\n3,4,\n", r"terminal \(terminal\): row 1 is empty"),
+        ("obs_0,act_0,ep\n1,2,a\n3,4,\n", r"ep \(episode\): row 1 is empty"),
+        ("obs_0,act_0,t\n1,2,now\n", "ISO 8601 stamps, .*got 'now' in row 0"),
+        ('obs_0,act_0,n\n1,2,"open\n3,4,x\n', "line 3: expected every quoted cell to be closed"),
+        ('"obs_0,act_0\n1,2\n', "expected a header line"),
+        ("obs_0,act_0\n1,2\n3,\0\n", "line 3: expected text, got a NUL"),
+        ("obs\0_0,act_0\n1,2\n", "NUL byte in line 1"),
+        ("obs_0,act_0\n1,2\n3,\xe4\n".encode("latin-1"), "expected UTF-8 text, got the byte"),
+        ("obs_0,act_0\n1,2\n".encode("utf-16"), "expected UTF-8 text"),
+        ("a,b\n1,2\n", "expected obs under one of its usual names"),
+    ],
+)
+def test_refused_with_a_reason(tmp_path, content, says):
+    with pytest.raises(DataError, match=says):
+        _read(tmp_path, content)
+
+
+def test_header_without_rows_has_no_rows(tmp_path):
+    rows = _read(tmp_path, "obs_0,act_0,id\n")
+    assert rows.arrays["obs"].shape == (0, 1)
+    with pytest.raises(DataError, match="at least one row"):
+        load(tmp_path / "log.csv")
+
+
+def test_folder_and_missing_file(tmp_path):
+    with pytest.raises(DataError, match="expected a readable CSV file, got: Is a directory"):
+        csv_reader.read(tmp_path, FieldNames())
+    with pytest.raises(DataError, match="No such file"):
+        csv_reader.read(tmp_path / "no.csv", FieldNames())
+
+
+def test_load_with_label(tmp_path):
+    (tmp_path / "log.tsv").write_text(BASIC.replace(",", "\t"))
+    dataset = load(tmp_path / "log.tsv", label="robot == 'B' and obs_0 < 4")
+    assert dataset.columns["labelled"].tolist() == [False, True]
+    assert dataset.provenance.format == "csv"
+
+
+_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.floats(width=32, allow_nan=False, allow_infinity=False),
+            st.integers(-(2**63) + 1, 2**63 - 1),
+            st.booleans(),
+            _TEXT,
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    delimiter=st.sampled_from([",", ";", "\t"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    block=st.integers(1, 7),
+)
+def test_what_the_csv_module_writes_comes_back(
+    tmp_path_factory, rows, delimiter, end, quoting, block
+):
+    path = tmp_path_factory.mktemp("csv") / "log.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=quoting)
+        writer.writerow(["obs_0", "act_0", "id", "flag", "note"])
+        writer.writerows([*row[:4], f"t{row[4]}"] for row in rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_reader, "_BLOCK_LINES", block)
+        found = csv_reader.read(path, FieldNames())
+    obs, action, ids, flags, notes = zip(*rows, strict=True)
+    assert found.arrays["obs"][:, 0].tolist() == list(obs)
+    assert all(map(math.isfinite, found.arrays["action"][:, 0]))
+    assert found.arrays["action"][:, 0].tolist() == list(action)
+    assert found.columns["id"].tolist() == list(ids)
+    assert found.columns["flag"].tolist() == list(flags)
+    assert found.columns["note"].tolist() == [f"t{note}" for note in notes]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    content=st.binary(max_size=80) | st.text('obact_01,;\n\r"x. \0', max_size=60).map(str.encode)
+)
+def test_garbage_raises_nothing_but_data_error(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("csv") / "log.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError):
+        csv_reader.read(path, FieldNames())
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_damaged_tables_load_or_say_why(tmp_path_factory, data):
+    content = bytearray((BASIC + "7,8,9,1,C\n" * 3).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("csv") / "log.csv"
+    path.write_bytes(bytes(content))
+    try:
+        dataset = load(path)
+    except DataError:
+        return
+    assert np.isfinite(dataset.obs).all()

@@ -1,0 +1,336 @@
+import os
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import puorl
+from puorl.core.errors import DataError
+from puorl.data.dataset import Dataset
+from puorl.data.hdf5 import read
+from puorl.data.raw import FieldNames
+
+
+def store(path, arrays):
+    with h5py.File(path, "w") as file:
+        for key, array in arrays.items():
+            file[key] = array
+    return path
+
+
+def d4rl(n=6, **changes):
+    """Two episodes: one that ends in row 2, one that is cut in row 5; end states only in next."""
+    obs = np.arange(n, dtype=np.float32)[:, None] * np.ones(3, np.float32)
+    next_obs = obs + 1
+    next_obs[2] = 90
+    next_obs[5] = 91
+    arrays = {
+        "observations": obs,
+        "actions": np.zeros((n, 2), np.float32),
+        "rewards": np.arange(n, dtype=np.float32),
+        "next_observations": next_obs,
+        "terminals": np.arange(n) == 2,
+        "timeouts": np.arange(n) == 5,
+        "infos/qpos": np.zeros((n, 4)),
+        "infos/action_log_probs": np.zeros(n),
+        "metadata/algorithm": np.bytes_(b"SAC"),
+        **changes,
+    }
+    return {k: v for k, v in arrays.items() if v is not None}
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "rows.hdf5"
+
+
+def test_a_d4rl_file(file):
+    data = puorl.load(store(file, d4rl()))
+    assert len(data) == 6
+    assert data.next_obs[:, 0].tolist() == [1, 2, 90, 4, 5, 91]
+    assert data.terminal.tolist() == [False, False, True, False, False, False]
+    assert data.timeout.tolist() == [False] * 5 + [True]
+    assert data.episode.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.obs.dtype == np.float32
+    assert dict(data.columns) == {}
+    assert data.provenance.format == "hdf5"
+    assert data.provenance.source == (str(file),)
+
+
+def test_without_stored_next_states_no_episode_is_crossed(file):
+    data = puorl.load(store(file, d4rl(next_observations=None)))
+    assert data.obs[:, 0].tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(data.next_obs[:, 0], [1, 2, np.nan, 4, 5])
+    assert data.terminal.tolist() == [False, False, True, False, False]
+    assert data.timeout.tolist() == [False] * 4 + [True]
+
+
+def test_a_dara_file(file):
+    arrays = d4rl(timeouts=None)
+    for key in ("rewards", "terminals"):
+        arrays[key] = arrays[key].reshape(-1, 1).astype(np.float32)
+    data = puorl.load(store(file, arrays))
+    assert data.reward.shape == data.terminal.shape == (6,)
+    assert data.terminal.tolist() == [False, False, True, False, False, False]
+    assert not data.timeout.any()
+    assert data.provenance.missing == ("timeout",)
+    assert data.episode.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "options", [{"compression": "gzip"}, {"chunks": (2, 3)}, {"shuffle": True}]
+)
+def test_storage_does_not_matter(file, options):
+    arrays = d4rl()
+    with h5py.File(file, "w") as handle:
+        for key, array in arrays.items():
+            if np.ndim(array) == 2 and array.shape[1] == 3:
+                handle.create_dataset(key, data=array, **options)
+            else:
+                handle[key] = array
+    np.testing.assert_array_equal(puorl.load(file).obs, arrays["observations"])
+
+
+def test_nested_keys_are_named_by_path(file):
+    n = 4
+    store(
+        file,
+        {
+            "robot/states": np.zeros((n, 2)),
+            "robot/battery": np.arange(n),
+            "log/command": np.ones((n, 1)),
+            "log/next": np.ones((n, 2)),
+            "infos/qpos": np.zeros((n, 3)),
+        },
+    )
+    data = puorl.load(file, obs="robot/states", action="/log/command", next_obs="log/next")
+    assert data.obs.shape == (n, 2)
+    assert data.columns["robot/battery"].tolist() == [0, 1, 2, 3]
+    assert puorl.load(file, obs="infos/qpos", action="log/command").obs.shape == (n - 1, 3)
+    with pytest.raises(DataError, match="found: .*robot/states.*name it with obs="):
+        puorl.load(file)
+    with pytest.raises(DataError, match="'robot/state'.*found: robot/states, "):
+        puorl.load(file, obs="robot/state", action="log/command")
+
+
+def test_extra_arrays_become_columns_or_a_note(file):
+    arrays = d4rl(
+        battery=np.arange(6, dtype=np.int16),
+        ready=np.array([[True]] * 6),
+        image=np.zeros((6, 8, 8)),
+        ends=np.array([3, 6]),
+        version=np.float64(2),
+        pairs=np.zeros(6, [("a", "f4")]),
+    )
+    arrays["robot"] = np.array(["A", "B", "é", "", "A", "B"], dtype=h5py.string_dtype())
+    data = puorl.load(store(file, arrays))
+    assert set(data.columns) == {"battery", "ready", "robot"}
+    assert data.columns["battery"].dtype == np.int16
+    assert data.columns["ready"].dtype == bool
+    assert data.columns["robot"].tolist() == ["A", "B", "é", "", "A", "B"]
+    [note] = [note for note in data.provenance.notes if note.startswith("not read")]
+    assert all(key in note for key in ("image", "ends", "version", "pairs"))
+
+
+def test_done_is_kept_as_a_column_with_a_note(file):
+    done = np.arange(6) == 2
+    data = puorl.load(store(file, d4rl(terminals=None, timeouts=None, dones=done)))
+    assert not data.terminal.any()
+    np.testing.assert_array_equal(data.columns["dones"], done)
+    assert any("terminal='dones'" in note for note in data.provenance.notes)
+    assert puorl.load(file, terminal="dones").terminal.tolist() == done.tolist()
+
+
+def test_text_episodes_are_numbered_and_kept(file):
+    ids = np.array([b"run7"] * 3 + [b"run3"] * 3)
+    data = puorl.load(store(file, d4rl(traj=ids)))
+    assert data.episode.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.columns["traj"].tolist() == ["run7"] * 3 + ["run3"] * 3
+
+
+def test_enumerations_are_plain_numbers(file):
+    mode = np.array([0, 1, 1, 0, 1, 0], dtype=h5py.enum_dtype({"manual": 0, "auto": 1}))
+    data = puorl.load(store(file, d4rl(mode=mode)))
+    assert data.columns["mode"].dtype.metadata is None
+    puorl.save(data, file.with_suffix(".npz"))  # NumPy warns about a dtype that carries metadata
+
+
+def test_links_inside_the_file_are_followed_and_rings_end(file, tmp_path):
+    store(file, d4rl(observations=None, real=np.ones((6, 3), np.float32)))
+    with h5py.File(file, "a") as handle:
+        handle["obs"] = h5py.SoftLink("/real")
+        handle["nowhere"] = h5py.SoftLink("/absent")
+        handle["other"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/x")
+        handle["infos/up"] = handle["/"]
+    assert puorl.load(file).obs.tolist() == np.ones((6, 3)).tolist()
+
+
+def test_what_a_d4rl_user_finds_in_our_file(file):
+    data = puorl.load(store(file, d4rl()))
+    ours = puorl.save(data, file.with_name("ours.hdf5"))
+    with h5py.File(ours, "r") as handle:
+        assert set(handle) == {
+            "observations",
+            "actions",
+            "rewards",
+            "next_observations",
+            "terminals",
+            "timeouts",
+            "puorl",
+        }
+        np.testing.assert_array_equal(handle["observations"][()], data.obs)
+        assert handle["terminals"].dtype == bool
+        assert handle["rewards"].dtype == np.float32
+        assert handle["puorl/episode"][()].tolist() == data.episode.tolist()
+
+
+def test_no_reward_no_key(file):
+    data = Dataset.from_arrays(obs=np.zeros((3, 1)), action=np.zeros((3, 1)))
+    puorl.save(data, file)
+    with h5py.File(file, "r") as handle:
+        assert "rewards" not in handle
+    assert puorl.load(file).reward is None
+
+
+def test_names_given_for_our_own_file_win(file):
+    data = puorl.load(store(file, d4rl(bonus=np.full(6, 7.0))))
+    ours = puorl.save(data, file.with_name("ours.hdf5"))
+    assert set(puorl.load(ours, reward="puorl/columns/bonus").reward) == {7}
+    with pytest.raises(DataError, match="expected the key 'bonus'"):
+        puorl.load(ours, reward="bonus")
+
+
+def test_a_large_origin_fits(file):
+    many = puorl.Dataset.from_arrays(obs=np.zeros((3, 1)), action=np.zeros((3, 1)))
+    for _ in range(15):
+        many = puorl.Dataset.concatenate([many, many])
+    puorl.save(many, file)
+    assert len(puorl.load(file).provenance.source) == 2**15
+
+
+def test_text_that_utf8_cannot_hold(file):
+    data = Dataset.from_arrays(
+        obs=np.zeros((2, 1)),
+        action=np.zeros((2, 1)),
+        next_obs=np.zeros((2, 1)),
+        columns={"name": np.array(["a", "\ud800"])},
+    )
+    with pytest.raises(DataError, match="column 'name': expected text that UTF-8 can hold"):
+        puorl.save(data, file)
+
+
+BAD_ARRAYS = {
+    "object": (h5py.special_dtype(vlen=np.dtype("f4")), "rows of varying length"),
+    "reference": (h5py.ref_dtype, "rows of varying length or references"),
+    "text": (h5py.string_dtype(), "expected numbers, got dtype"),
+    "compound": (np.dtype([("x", "f4")]), "expected numbers, got dtype"),
+    "complex": (np.dtype("c8"), "expected numbers, got dtype"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ARRAYS)
+def test_states_that_are_no_numbers(file, kind):
+    dtype, message = BAD_ARRAYS[kind]
+    store(file, d4rl(observations=None))
+    with h5py.File(file, "a") as handle:
+        handle.create_dataset("observations", (6, 3), dtype=dtype)
+    with pytest.raises(DataError, match=message):
+        puorl.load(file)
+
+
+def test_an_array_without_a_shape(file):
+    store(file, d4rl(observations=None))
+    with h5py.File(file, "a") as handle:
+        handle["observations"] = h5py.Empty("f4")
+    with pytest.raises(DataError, match="observations: expected an array, got an empty dataset"):
+        puorl.load(file)
+
+
+def test_a_virtual_array(file):
+    store(file, d4rl(observations=None))
+    layout = h5py.VirtualLayout((6, 3), "f4")
+    layout[:] = h5py.VirtualSource(str(file) + ".gone", "x", (6, 3))
+    with h5py.File(file, "a") as handle:
+        handle.create_virtual_dataset("observations", layout)
+    with pytest.raises(DataError, match="virtual dataset that points into other files"):
+        puorl.load(file)
+
+
+def test_a_file_that_claims_more_than_it_holds(file):
+    store(file, d4rl(observations=None))
+    with h5py.File(file, "a") as handle:
+        handle.create_dataset("observations", (10**12, 17), dtype="f4", chunks=(1024, 17))
+    with pytest.raises(DataError, match="claims .* bytes .* where the file holds 0"):
+        puorl.load(file)
+
+
+def test_bad_text(file):
+    store(file, d4rl())
+    with h5py.File(file, "a") as handle:
+        name = handle.create_dataset("name", (6,), dtype=h5py.string_dtype())
+        name[:] = [b"\xff\xfe"] * 6
+    with pytest.raises(
+        DataError, match=f"{file}: expected a readable HDF5 file, got UnicodeDecode"
+    ):
+        puorl.load(file)
+
+
+def test_unreadable_files(file, tmp_path):
+    with pytest.raises(DataError, match="got FileNotFoundError"):
+        read(file, FieldNames())
+    with pytest.raises(DataError, match="got a folder"):
+        read(tmp_path, FieldNames())
+    for content in (b"", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04" + bytes(100)):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match="check that the file is whole and that it is HDF5"):
+            read(file, FieldNames())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(file):
+    store(file, d4rl())
+    file.chmod(0)
+    with pytest.raises(DataError, match="got PermissionError"):
+        puorl.load(file)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A foreign file and our own."""
+    folder = tmp_path_factory.mktemp("whole")
+    foreign = store(folder / "foreign.hdf5", d4rl(robot=np.array([b"ab"] * 6)))
+    return foreign, puorl.save(puorl.load(foreign), folder / "own.hdf5")
+
+
+@given(own=st.booleans(), place=st.integers(0, 2**20))
+@settings(max_examples=60)
+def test_a_cut_file_is_refused(tmp_path, whole, own, place):
+    content = whole[own].read_bytes()
+    path = tmp_path / "cut.hdf5"
+    path.write_bytes(content[: place % len(content)])
+    with pytest.raises(DataError, match=str(path)):
+        puorl.load(path)
+
+
+@given(own=st.booleans(), place=st.integers(0, 2**20), bit=st.integers(0, 7))
+@settings(max_examples=300)
+def test_a_flipped_bit_is_refused_or_a_value(tmp_path, whole, own, place, bit):
+    """Values carry no checksum; names, shapes and places do in the files that we write."""
+    content = bytearray(whole[own].read_bytes())
+    content[place % len(content)] ^= 1 << bit
+    path = tmp_path / "flipped.hdf5"
+    path.write_bytes(content)
+    refusal, loaded = "", None
+    try:
+        loaded = puorl.load(path)
+    except DataError as error:
+        refusal = str(error)
+    if loaded is None:
+        assert str(path) in refusal
+    elif own:
+        data = puorl.load(whole[own])
+        assert list(loaded.rows.arrays()) == list(data.rows.arrays())
+        assert list(loaded.columns) == list(data.columns)
+        assert loaded.rows.nbytes == data.rows.nbytes

@@ -1,0 +1,98 @@
+"""The architecture, as tests: who may import whom, and who may see the truth."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "puorl"
+ALLOWED = {
+    "core": "",
+    "data": "core",
+    "envs": "core data",
+    "pu": "core data",
+    "rl": "core data",
+    "methods": "core data pu",
+    "bench": "core data envs pu rl methods",
+    "cli": "core data envs pu rl methods bench",
+}
+MAY_REVEAL = {"data/split.py", "methods/oracle.py", "pu/report.py"}
+
+
+def imported(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        # Modules that are imported by name when first used count as well.
+        return [node.value] if node.value.startswith("puorl.") else []
+    return []
+
+
+def sources():
+    return sorted(SRC.glob("*/**/*.py"))
+
+
+def test_there_is_something_to_check():
+    assert {p.relative_to(SRC).parts[0] for p in sources()} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(SRC)))
+def test_rooms_import_downwards(path):
+    room = path.relative_to(SRC).parts[0]
+    allowed = {room, *ALLOWED[room].split()}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for name in imported(node):
+            other = name.split(".")[1] if name.startswith("puorl.") else ""
+            if other in ALLOWED:
+                assert other in allowed, f"{room} may not import {other} ({name})"
+
+
+def test_only_oracle_scoring_and_benchmark_code_reveals_the_truth():
+    calls = set()
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            opened = isinstance(node, ast.Attribute) and node.attr in ("reveal", "_origin")
+            if opened:
+                calls.add(str(path.relative_to(SRC)))
+    allowed = {c for c in calls if c in MAY_REVEAL or c.startswith("bench/")}
+    # Storage writes the truth to its own file and reads it back.
+    allowed |= calls & {"data/split_files.py"}
+    assert calls == allowed
+
+
+def test_no_utils():
+    assert not [p for p in SRC.rglob("*.py") if p.stem in ("utils", "util", "helpers", "misc")]
+
+
+def test_import_is_quiet_fast_and_free_of_jax():
+    code = (
+        "import os, sys, time; before = dict(os.environ); start = time.perf_counter(); "
+        "import puorl; took = time.perf_counter() - start; "
+        "assert before == dict(os.environ); assert 'jax' not in sys.modules; "
+        "assert 'numpy' not in sys.modules; assert took < 0.5, took"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, b"", b"")
+
+
+def test_data_room_works_without_jax():
+    code = (
+        "import sys, puorl; puorl.load, puorl.save, puorl.make_split; "
+        "assert 'jax' not in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (run.returncode, run.stderr) == (0, b"")
+
+
+def test_public_names_exist_and_are_listed():
+    import puorl
+
+    assert set(dir(puorl)) == set(puorl.__all__)
+    for name in puorl.__all__:
+        assert getattr(puorl, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = puorl.nothing
