@@ -5,13 +5,9 @@ import sys
 import time
 
 import numpy as np
-import pytest
 
 import puorl
 from puorl.cli.main import main
-
-pytest.importorskip("mujoco")
-pytest.importorskip("imageio")
 
 
 def test_demo_writes_a_whole_folder_and_keeps_the_old_one(tmp_path, capsys, monkeypatch):

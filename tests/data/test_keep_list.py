@@ -132,3 +132,18 @@ def test_round_trip(tmp_path_factory, episode, chosen, named, prefix):
     for unit in ("row", "episode"):
         write_keep_list(folder / unit, dataset, keep, unit=unit, score=np.arange(len(episode)) / 7)
         np.testing.assert_array_equal(read_keep_list(folder / unit, dataset), np.flatnonzero(keep))
+
+
+def test_rows_are_those_of_the_file_when_loading_dropped_some(tmp_path):
+    # Rows 2 and 5 of the file end their episodes and have no next state.
+    dataset = Dataset.from_arrays(
+        obs=np.arange(6.0)[:, None], action=np.zeros((6, 1)), episode=np.array([0, 0, 0, 1, 1, 1])
+    )
+    write_keep_list(tmp_path / "keep.csv", dataset, [1, 2])
+    assert (tmp_path / "keep.csv").read_text() == "source_row\n1\n3\n"
+    assert read_keep_list(tmp_path / "keep.csv", dataset).tolist() == [1, 2]
+    (tmp_path / "keep.csv").write_text("row\n1\n")
+    with pytest.raises(DataError, match="expected source_row numbers from 0 to 4"):
+        read_keep_list(tmp_path / "keep.csv", dataset)
+    joined = Dataset.concatenate([dataset, dataset])
+    assert "source_row" not in joined.columns

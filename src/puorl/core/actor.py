@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import safetensors
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_bytes
 
 from puorl.core import fingerprint
 from puorl.core.errors import DataError
@@ -107,7 +108,8 @@ class SquashedGaussianActor:
         """Write float16 weights and JSON metadata as a safetensors file, whole or not at all."""
         header = {"metadata": json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)}
         with atomic_path(path, force=force) as part:
-            save_file(_named(self.layers, np.float16), part, header)
+            # Not save_file: it makes files that their owner alone may read.
+            part.write_bytes(to_bytes(_named(self.layers, np.float16), header))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SquashedGaussianActor":

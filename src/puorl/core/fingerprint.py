@@ -19,7 +19,7 @@ def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
             # Text is padded to a common width, which is no part of its content.
             array = array.astype(f"U{max(1, int(np.strings.str_len(array).max(initial=0)))}")
         digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(array.reshape(-1).view(np.uint8) if array.size else b"")
+        digest.update(array.reshape(-1).view(np.uint8).data if array.size else b"")
     return digest.hexdigest()
 
 

@@ -41,7 +41,7 @@ def plain_values(column: Any) -> np.ndarray:
     if types.is_null(kind):
         return np.full(len(column), np.nan)
     if types.is_decimal(kind):
-        column = column.cast("float64")
+        column = column.cast("string").cast("float64")  # Arrow's direct cast misses the last digit
     elif column.null_count and types.is_integer(kind):
         known = column.drop_null().to_numpy()
         if len(known) and max(-int(known.min()), int(known.max())) > _EXACT_IN_FLOAT:

@@ -65,6 +65,8 @@ def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
             f"{source}: column {name}: expected one number, flag or text a row, "
             f"got shape {array.shape}, dtype {array.dtype}"
         )
+    if array.dtype.kind == "b":
+        _require_true_or_false(f"column {name}", array, source)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -128,6 +130,8 @@ def _matrix(name: str, array: np.ndarray, source: str) -> np.ndarray:
 
 def _float(name: str, array: np.ndarray, source: str) -> np.ndarray:
     kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "b":
+        _require_true_or_false(name, array, source)
     if kind == "f" and size in (4, 8):
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if (kind == "f" and size < 4) or (kind in "iub" and size <= 2):
@@ -144,6 +148,7 @@ def _float(name: str, array: np.ndarray, source: str) -> np.ndarray:
 
 def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:
     if array.dtype.kind == "b":
+        _require_true_or_false(name, array, source)
         return array
     if array.dtype.kind in "iuf":
         bad = np.flatnonzero(~((array == 0) | (array == 1)))
@@ -156,6 +161,21 @@ def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:
     raise DataError(f"{source}: {name}: expected 0/1 or true/false, got dtype {array.dtype}")
 
 
+def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
+    # A damaged file can hold other bytes than 0 and 1, which NumPy takes for true, but not always.
+    values = array.view(np.uint8)
+    if values.size and values.max() > 1:
+        raise DataError(
+            f"{source}: {name}: expected true/false in every row, got the byte {values.max()}; "
+            "the file is damaged"
+        )
+
+
+def _exceeds(array: np.ndarray, limit: int) -> bool:
+    # A Python float: float16 cannot be compared with a number that it cannot hold.
+    return array.size > 0 and float(np.abs(array).max()) > limit
+
+
 def _episode(array: np.ndarray, source: str) -> np.ndarray:
     kind = array.dtype.kind
     if kind in "iub":
@@ -164,7 +184,7 @@ def _episode(array: np.ndarray, source: str) -> np.ndarray:
         return array.astype(np.int64, copy=False)
     if kind == "f":
         require_finite("episode", array, source=source)
-        if np.array_equal(np.trunc(array), array) and np.abs(array).max(initial=0) <= _MOST_EXACT:
+        if np.array_equal(np.trunc(array), array) and not _exceeds(array, _MOST_EXACT):
             return array.astype(np.int64)
         raise DataError(f"{source}: episode: expected whole numbers up to 2^53 or text, got others")
     if kind == "S":

@@ -12,7 +12,7 @@ from puorl.core import fingerprint
 from puorl.core.errors import DataError
 from puorl.data import canonical, episodes, expression
 from puorl.data.provenance import Provenance
-from puorl.data.raw import RawRows
+from puorl.data.raw import SOURCE_ROW, RawRows
 from puorl.data.transitions import Transitions
 
 
@@ -117,6 +117,8 @@ class Dataset:
                     f"{len(fields['obs'])}; they must match"
                 )
             columns[name] = array if done.kept is None else array[done.kept]
+        if done.kept is not None:
+            columns[SOURCE_ROW] = done.kept
         provenance = raw.provenance or Provenance(
             source=(source,),
             format=raw.format,
@@ -249,9 +251,11 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
             )
     held = [p.rows.arrays() for p in parts]
     common = [k for k in held[0] if all(k in h for h in held)]
+    # Row numbers of several files would be taken for those of one.
+    offered = {k for p in parts for k in p.columns} - {SOURCE_ROW}
     labels = [k for k in parts[0].columns if _can_join([p.columns.get(k) for p in parts])]
-    lost = sorted({k for h in held for k in h} - set(common))
-    lost += sorted({k for p in parts for k in p.columns} - set(labels))
+    labels = [k for k in labels if k in offered]
+    lost = sorted({k for h in held for k in h} - set(common)) + sorted(offered - set(labels))
     fields = {k: np.concatenate([h[k] for h in held]) for k in common}
     if "episode" in common:
         fields["episode"] = _distinct_episodes([h["episode"] for h in held])

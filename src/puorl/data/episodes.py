@@ -98,9 +98,10 @@ def succession(fields: dict[str, np.ndarray]) -> Succession:
         follows &= ids[1:] == ids[:-1]
     num_gaps = num_resets = num_repeats = 0
     if time is not None:
-        dt = np.diff(_in_order(time, order))
-        forward = dt[follows & (dt > 0)]
-        limit = MAX_STEP * np.median(forward) if len(forward) else np.inf
+        with np.errstate(over="ignore"):  # an infinite step is a gap or a reset like any other
+            dt = np.diff(_in_order(time, order))
+            forward = dt[follows & (dt > 0)]
+            limit = MAX_STEP * np.median(forward) if len(forward) else np.inf
         gap, reset = follows & (dt > limit), follows & (dt < 0)
         num_gaps, num_resets = int(gap.sum()), int(reset.sum())
         num_repeats = int((follows & (dt == 0)).sum())

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data import aliases
+from puorl.data import aliases, hdf5_guard
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
 from puorl.data.raw import FIELDS, FieldNames, RawRows
@@ -37,8 +37,7 @@ _WIDTH = "characters"
 _EMPTY_NAME = "%"  # no quoted name looks like this, and HDF5 has no empty names
 _SIMULATOR_GROUPS = ("infos/", "metadata/")  # D4RL's internals: read only when named
 _PLAIN_KINDS = "biufSU"
-_MOST_INFLATION = 1100  # deflate never gains more than 1032 times
-_SUSPICIOUS_BYTES = 2**30
+_FLAGS = ("terminal", "timeout")
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
@@ -55,7 +54,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     except DataError:
         raise
     except Exception as error:  # a damaged file makes h5py raise almost anything
-        reason = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or [""])[0][:200]
         raise DataError(
             f"{path}: expected a readable HDF5 file, got {type(error).__name__}: {reason}; "
             "check that the file is whole and that it is HDF5"
@@ -75,7 +74,8 @@ def write(dataset: Dataset, path: Path) -> None:
         for field, array in dataset.rows.arrays().items():
             file[_LAYOUT[field]] = array
         own = file.require_group(_OWN)
-        own.attrs[_PROVENANCE] = dataset.provenance.to_json()
+        # Of fixed size: such an attribute is checksummed, text of varying length is not.
+        own.attrs[_PROVENANCE] = np.bytes_(dataset.provenance.to_json())
         columns = file.create_group(_COLUMNS, track_order=True)
         for name, array in dataset.columns.items():
             _write_column(columns, name, array)
@@ -91,7 +91,11 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         found = aliases.named(keys, names, source)
         own = {field: key for field, key in _LAYOUT.items() if key in keys}
         found |= {f: k for f, k in own.items() if f not in found and k not in found.values()}
-    arrays = {field: _array(file, found[field], source) for field in FIELDS if field in found}
+    arrays = {
+        field: _array(file, found[field], source, whole=field not in _FLAGS)
+        for field in FIELDS
+        if field in found
+    }
     rows = RawRows(format="hdf5", arrays=arrays, provenance=provenance)
     rows.notes += aliases.notes_on_ends(keys, found.values())
     skipped = []
@@ -137,10 +141,13 @@ def _stored_provenance(file: h5py.File, source: str) -> Provenance | None:
     own = file.get(_OWN)
     if not isinstance(own, h5py.Group) or _PROVENANCE not in own.attrs:
         return None
-    return Provenance.from_json(own.attrs[_PROVENANCE], source=source)
+    kind = own.attrs.get_id(_PROVENANCE).dtype
+    if kind.kind != "S":
+        raise DataError(f"{source}: provenance: expected JSON text, got dtype {kind}")
+    return Provenance.from_json(np.asarray(own.attrs[_PROVENANCE]).item().decode(), source=source)
 
 
-def _array(file: h5py.File, key: str, source: str) -> np.ndarray:
+def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np.ndarray:
     dataset = file[key]
     assert isinstance(dataset, h5py.Dataset)
     if dataset.shape is None:
@@ -151,15 +158,15 @@ def _array(file: h5py.File, key: str, source: str) -> np.ndarray:
             f"{source}: {key}: expected stored values, got a virtual dataset that points into "
             "other files; copy it into an ordinary dataset first"
         )
-    if dataset.nbytes > max(_SUSPICIOUS_BYTES, _MOST_INFLATION * dataset.id.get_storage_size()):
-        raise DataError(
-            f"{source}: {key}: claims {dataset.nbytes:,} bytes (shape {dataset.shape}) where the "
-            f"file holds {dataset.id.get_storage_size():,}; it is damaged or was never filled"
-        )
+    # Other kinds are refused for what they are, which says more than that they are empty.
+    whole = whole and dataset.dtype.kind in _PLAIN_KINDS
+    hdf5_guard.check_array(dataset, source, whole=whole)
     text = h5py.check_string_dtype(dataset.dtype)
     if text is not None and text.length is None:
+        hdf5_guard.check_heaps(file, source)
+        hdf5_guard.check_lengths(dataset, source)
         return np.asarray(dataset.asstr()[()], dtype=np.str_)
-    if dataset.dtype.kind == "O":
+    if dataset.dtype.hasobject:
         raise DataError(
             f"{source}: {key}: expected numbers or text, got rows of varying length or references; "
             "store one fixed-size array"

@@ -1,7 +1,8 @@
 """Keep-lists: a CSV of the rows or episodes to keep, for tools that hold the data themselves.
 
-The header says what is listed: ``row`` (numbers counted from 0 in the dataset), ``episode`` (its
-ids), or the name of a text column that names each episode. A column ``score`` may follow.
+The header says what is listed: ``row`` (numbers counted from 0 in the dataset), ``source_row``
+(numbers counted from 0 in its file, where loading dropped some of the file's rows), ``episode``
+(its ids), or the name of a text column that names each episode. A column ``score`` may follow.
 """
 
 import csv
@@ -13,6 +14,7 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
 from puorl.data.dataset import Dataset
+from puorl.data.raw import SOURCE_ROW
 
 _UNITS = ("row", "episode")
 _SCORE = "score"
@@ -51,7 +53,8 @@ def write_keep_list(
             f"score: expected {len(dataset)} values, one a row, got shape {np.shape(score)}"
         )
     if unit == "row":
-        header, listed = "row", np.flatnonzero(mask).tolist()
+        header, numbers = _row_numbers(dataset)
+        listed = numbers[mask].tolist()
         scores = None if score is None else np.asarray(score)[mask]
     else:
         header, listed, scores = _kept_episodes(dataset, mask, score)
@@ -82,14 +85,15 @@ def read_keep_list(path: str | os.PathLike[str], dataset: Dataset) -> np.ndarray
         DataError: Not a keep-list, or it names rows or episodes that the dataset does not have.
     """
     header, listed = _read_first_column(path)
-    if header == "row":
-        rows = _whole_numbers(listed, path)
-        if len(rows) and (rows.min() < 0 or rows.max() >= len(dataset)):
+    expected, numbers = _row_numbers(dataset)
+    if header in ("row", SOURCE_ROW):
+        wanted = _whole_numbers(listed, path)
+        if header != expected or not np.isin(wanted, numbers).all():
             raise DataError(
-                f"{path}: expected row numbers from 0 to {len(dataset) - 1}, got {rows.min()} to "
-                f"{rows.max()}; is it the list of another dataset?"
+                f"{path}: expected {expected} numbers from {numbers[0]} to {numbers[-1]}, got a "
+                f"list of {header} numbers that does not fit; is it the list of another dataset?"
             )
-        return np.unique(rows)
+        return np.flatnonzero(np.isin(numbers, wanted))
     ids = dict(_text_ids(dataset)).get(header)
     if ids is None and header == "episode" and dataset.episode is not None:
         ids = dataset.episode
@@ -125,6 +129,13 @@ def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
     mask = np.zeros(n, bool)
     mask[array.astype(np.int64)] = True
     return mask
+
+
+def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
+    """What a row is called in a list: its number in the file it came from, if that differs."""
+    if SOURCE_ROW in dataset.columns:
+        return SOURCE_ROW, dataset.columns[SOURCE_ROW]
+    return "row", np.arange(len(dataset))
 
 
 def _kept_episodes(

@@ -16,13 +16,14 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.extras import require
 from puorl.core.files import read_json
-from puorl.data import aliases
+from puorl.data import aliases, hdf5_guard
 from puorl.data.minari_own import METADATA_KEY, restore, write
 from puorl.data.raw import FIELDS, FieldNames, RawRows
 
 __all__ = ["read", "write"]
 
 _METADATA = "metadata.json"
+_MAIN_FILE = "main_data.hdf5"
 _STEP_FIELDS = {"reward": "rewards", "terminal": "terminations", "timeout": "truncations"}
 _NUMBERS = "biuf"
 
@@ -84,14 +85,33 @@ def _episodes(folder: Path, metadata: Mapping[str, Any], source: str) -> Iterato
                 spaces.deserialize_space(metadata[key]) if key in metadata else None
                 for key in ("observation_space", "action_space")
             )
+        _check_files(folder, metadata["data_format"], total, source)
         storage = storages.get_minari_storage(metadata["data_format"])(folder, observation, action)
         yield from storage.get_episodes(range(total))
+    except DataError:
+        raise
     except Exception as error:  # a damaged folder makes Minari, h5py and Arrow raise anything
-        reason = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or [""])[0][:200]
         raise DataError(
             f"{source}: expected a readable Minari dataset, got {type(error).__name__}: {reason}; "
             "check that the folder is whole"
         ) from error
+
+
+def _check_files(folder: Path, data_format: str, num_episodes: int, source: str) -> None:
+    """Refuse damage on which Minari's libraries hang or crash instead of raising."""
+    if data_format == "hdf5":
+        hdf5_guard.check_file(folder / _MAIN_FILE, source)
+    elif data_format == "arrow":
+        ipc = require("pyarrow.ipc", extra="parquet", purpose="reading Minari's Arrow files")
+        for episode in range(num_episodes):
+            paths = sorted((folder / str(episode)).glob("*.arrow"))
+            if not paths:
+                raise DataError(f"{source}: episode {episode}: expected its Arrow file, found none")
+            for path in paths:
+                with ipc.open_file(path) as file:
+                    for i in range(file.num_record_batches):
+                        file.get_batch(i).validate(full=True)
 
 
 @dataclass

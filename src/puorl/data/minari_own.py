@@ -8,6 +8,7 @@ it together again.
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,13 @@ def write(dataset: Dataset, path: Path) -> None:
         )
     truncation = _truncation(rows, runs)
     infos, keys = _infos(dataset, runs, truncation)
+    record = {
+        "version": _VERSION,
+        "fingerprint": dataset.fingerprint,
+        "provenance": json.loads(dataset.provenance.to_json()),
+        "fields": list(rows.arrays()),
+        "columns": keys,
+    }
     data = path / "data"
     data.mkdir(parents=True)
     storage = storages.MinariStorage.new(
@@ -79,13 +87,7 @@ def write(dataset: Dataset, path: Path) -> None:
             "minari_version": minari.__version__,
             "algorithm_name": dataset.provenance.behaviour or "unknown",
             "description": "Transitions saved by puorl; each episode is a run of following rows.",
-            METADATA_KEY: {
-                "version": _VERSION,
-                "fingerprint": dataset.fingerprint,
-                "provenance": json.loads(dataset.provenance.to_json()),
-                "fields": list(rows.arrays()),
-                "columns": keys,
-            },
+            METADATA_KEY: {**record, "checksum": _checksum(record)},
         }
     )
     storage.update_episodes(
@@ -110,6 +112,12 @@ def restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], source
                 f"{source}: written by another version of puorl (layout {metadata['version']}, "
                 f"expected {_VERSION}); read it with that version"
             )
+        record = {key: value for key, value in metadata.items() if key != "checksum"}
+        if _checksum(record) != metadata["checksum"]:
+            raise DataError(
+                f"{source}: puorl's record in data/metadata.json does not fit its checksum; the "
+                f"folder is damaged (to read it as any other, remove {METADATA_KEY!r} from there)"
+            )
         arrays = _own_fields(steps, metadata["fields"])
         columns = {
             name: _own_column(steps[f"infos.{key}"], np.dtype(kind))
@@ -119,10 +127,12 @@ def restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], source
             back = np.argsort(steps["infos.row"], kind="stable")
             arrays = {name: array[back] for name, array in arrays.items()}
             columns = {name: array[back] for name, array in columns.items()}
-        provenance = Provenance.from_dict(metadata["provenance"])
+        provenance = Provenance.from_json(json.dumps(metadata["provenance"]), source=source)
         held = arrays | {f"column/{name}": array for name, array in columns.items()}
         whole = fingerprint.of_arrays(held) == metadata["fingerprint"]
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # a damaged record makes NumPy raise almost anything
         raise DataError(
             f"{source}: expected what puorl wrote, got {type(error).__name__}: {error}; the folder "
             "is damaged"
@@ -133,6 +143,10 @@ def restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], source
             f"changed (to read it as it is, remove {METADATA_KEY!r} from data/metadata.json)"
         )
     return RawRows(format="minari", arrays=arrays, columns=columns, provenance=provenance)
+
+
+def _checksum(record: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
 def _own_fields(steps: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:

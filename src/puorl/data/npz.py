@@ -50,7 +50,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     except DataError:
         raise
     except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
-        reason = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or [""])[0][:200]
         raise DataError(
             f"{path}: expected a readable NPZ file, got {type(error).__name__}: {reason}; "
             "check that the file is whole and that numpy.savez wrote it"

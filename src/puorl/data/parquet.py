@@ -50,7 +50,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     except DataError:
         raise
     except Exception as error:  # a damaged file makes pyarrow raise almost anything
-        reason = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or [""])[0][:200]
         raise DataError(
             f"{path}: expected a readable Parquet file, got {type(error).__name__}: {reason}; "
             "check that the file is whole"

@@ -21,6 +21,10 @@ FIELDS = (
 """Names that a row may carry, in the order in which we list them."""
 
 
+SOURCE_ROW = "source_row"
+"""Column that holds each row's number in its file, where rows of the file were dropped."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FieldNames:
     """Where to find each field: a key in an array file, or column names and patterns in a table.

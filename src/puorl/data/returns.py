@@ -10,8 +10,9 @@ from puorl.data.transitions import Transitions
 def episode_returns(rows: Transitions) -> np.ndarray:
     """(e,) float64. Undiscounted return of every complete episode, in order of episode id.
 
-    An episode is complete when its last row ended (terminal) or was cut by a time limit (timeout);
-    what stands unfinished at the end of a file is left out. Empty without rewards or episodes.
+    An episode is complete when its task ended (terminal) or a time limit was reached: a timeout in
+    an episode as long as the longest. Shorter ones were cut by something else, such as the end of
+    the file, and their returns say nothing. Empty without rewards or episodes.
     """
     if rows.reward is None or rows.episode is None or len(rows) == 0:
         return np.empty(0)
@@ -19,7 +20,8 @@ def episode_returns(rows: Transitions) -> np.ndarray:
     last = np.zeros(len(ids), np.int64)
     last[codes] = np.arange(len(rows))  # later rows overwrite earlier ones
     totals = np.bincount(codes, weights=rows.reward, minlength=len(ids))
-    return totals[rows.terminal[last] | rows.timeout[last]]
+    length = np.bincount(codes, minlength=len(ids))
+    return totals[rows.terminal[last] | (rows.timeout[last] & (length == length.max()))]
 
 
 def return_range(parts: Iterable[Transitions]) -> tuple[float, float] | None:

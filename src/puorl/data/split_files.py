@@ -1,6 +1,7 @@
 """A split on disk: a folder with index files, the hashes of the data they point into, settings."""
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from puorl.core import fingerprint
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.data.dataset import Dataset
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from puorl.data.split import PUSplit
 
 INDEX_FIELDS = ("labelled", "unlabelled", "labelled_part", "unlabelled_part")
+_ORIGIN_FIELDS = ("source", "row", "part")
 _SETTINGS = ("unit", "sampling", "returns", "config")
 _VERSION = 1
 
@@ -33,7 +36,10 @@ class SavedSplit:
 
 def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> Path:
     """Write the folder whole or not at all."""
-    origin = None if split.truth is None else split.truth._origin
+    index = {name: getattr(split, name) for name in INDEX_FIELDS}
+    origin = None
+    if split.truth is not None:
+        origin = {name: getattr(split.truth._origin, name) for name in _ORIGIN_FIELDS}
     content = {
         "puorl_split": _VERSION,
         "fingerprint": split.fingerprint,
@@ -42,13 +48,16 @@ def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> P
         **{name: _plain(getattr(split, name)) for name in _SETTINGS},
         "num_labelled": len(split.labelled),
         "num_unlabelled": len(split.unlabelled),
+        "index": fingerprint.of_arrays(index),
+        "origin": None if origin is None else fingerprint.of_arrays(origin),
     }
+    content["hash"] = fingerprint.of_settings(content)
     with atomic_path(folder, force=force) as part:
         part.mkdir()
         write_json(part / "split.json", content)
-        np.savez(part / "index.npz", **{name: getattr(split, name) for name in INDEX_FIELDS})
+        np.savez(part / "index.npz", **index)
         if origin is not None:
-            np.savez(part / "origin.npz", source=origin.source, row=origin.row, part=origin.part)
+            np.savez(part / "origin.npz", **origin)
     return Path(folder)
 
 
@@ -64,10 +73,12 @@ def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSpl
         raise DataError(
             f"{folder}: expected a split folder of version {_VERSION}, got another file"
         )
-    index = _arrays(folder / "index.npz", INDEX_FIELDS)
+    if content.pop("hash", None) != fingerprint.of_settings(content):
+        raise DataError(f"{folder}: split.json does not match its own hash; split again")
+    index = _arrays(folder / "index.npz", INDEX_FIELDS, content["index"])
     origin = None
-    if (folder / "origin.npz").exists():
-        held = _arrays(folder / "origin.npz", ("source", "row", "part"))
+    if content["origin"] is not None:
+        held = _arrays(folder / "origin.npz", _ORIGIN_FIELDS, content["origin"])
         origin = Draw(**held, num_labelled=len(index["labelled"]))
         _check_fits(folder, origin, sources)
     elif sources[0].fingerprint != content["pool"]:
@@ -91,12 +102,18 @@ def _check_fits(folder: Path, origin: Draw, sources: Sequence[Dataset]) -> None:
             )
 
 
-def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _arrays(path: Path, names: Sequence[str], expected: str) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as held:
-            return {name: held[name] for name in names}
-    except (OSError, ValueError, KeyError) as error:
+        with open(path, "rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged headers make NumPy warn, then fail
+            with np.load(file, allow_pickle=False) as held:  # given a path, it may leave it open
+                arrays = {name: held[name] for name in names}
+        whole = fingerprint.of_arrays(arrays) == expected
+    except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
         raise DataError(f"{path}: expected the index arrays {', '.join(names)}: {error}") from error
+    if not whole:
+        raise DataError(f"{path}: the index arrays do not match their hash; split again")
+    return arrays
 
 
 def _plain(value: Any) -> Any:

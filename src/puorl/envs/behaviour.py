@@ -1,0 +1,154 @@
+"""The policies that data is made with, by name; trained once and shipped with the package.
+
+``benchmarks/behaviour`` holds the training. None is trained here.
+"""
+
+import functools
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from puorl.core import fingerprint
+from puorl.core.actor import SquashedGaussianActor
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import read_json
+from puorl.envs import bodies
+
+_TABLE = "returns.json"
+_RUNG = "ladder-"
+
+
+@dataclass(frozen=True)
+class UniformPolicy:
+    """Uniform actions in [-1, 1], whatever is observed."""
+
+    obs_dim: int
+    act_dim: int
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what it does."""
+        return fingerprint.of_settings({"policy": "uniform", "act_dim": self.act_dim})
+
+    def act(self, obs: np.ndarray, *, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Actions (n, act_dim) float32; without ``rng`` their mean, which is zero."""
+        if rng is None:
+            return np.zeros((len(obs), self.act_dim), np.float32)
+        return self.draw_noise(rng, len(obs))
+
+    def act_with_noise(self, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The noise itself: nothing depends on the observation."""
+        assert len(obs) == len(noise)
+        return noise.astype(np.float32, copy=False)
+
+    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> np.ndarray:
+        """What ``act_with_noise`` takes, (num_rows, act_dim) float32."""
+        return rng.uniform(-1, 1, (num_rows, self.act_dim)).astype(np.float32)
+
+
+Policy = SquashedGaussianActor | UniformPolicy
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A policy in the package and how it did when it was chosen: stochastic, own domain."""
+
+    body: str
+    domain: str
+    level: str
+    mean: float
+    """Mean return over ``episodes`` episodes; likewise the other statistics."""
+    std: float
+    min: float
+    max: float
+    length: float
+    """Mean length of an episode."""
+    episodes: int
+    steps: int
+    """Environment steps of training."""
+    seed: int
+    fingerprint: str
+
+    @property
+    def path(self) -> Path:
+        """The policy's file."""
+        return _folder() / f"{self.body}-{self.domain}-{self.level}.safetensors"
+
+
+def shipped() -> tuple[Shipped, ...]:
+    """Every trained policy in the package."""
+    return _shipped(_folder())
+
+
+def behaviour(body: str, domain: str = "nominal", level: str = "medium") -> Policy:
+    """The behaviour policy of that name.
+
+    Args:
+        body: ``hopper``, ``halfcheetah`` or ``walker2d``.
+        domain: The domain it was trained in; it can act in any.
+        level: ``random`` (uniform actions), ``medium``, ``expert``, or a rung ``ladder-0`` ... of
+            the way from random to medium.
+
+    >>> behaviour("hopper", level="random").act_dim
+    3
+
+    Raises:
+        ConfigError: There is none; the message lists those there are.
+    """
+    robot = bodies.body(body)
+    if level == "random":
+        return UniformPolicy(robot.obs_dim, robot.act_dim)
+    found = {(each.domain, each.level): each for each in shipped() if each.body == body}
+    if (domain, level) not in found:
+        known = sorted({"random", *(f"{d}/{name}" for d, name in found)})
+        raise ConfigError(
+            f"behaviour: expected a policy of {body} among {', '.join(known)}, "
+            f"got {domain}/{level}; any of them can act in any domain"
+        )
+    return SquashedGaussianActor.load(found[domain, level].path)
+
+
+def ladder(body: str) -> tuple[str, ...]:
+    """Levels of the snapshots of a nominal policy in training, from near random to medium.
+
+    Raises:
+        ConfigError: The body is unknown, or has no snapshots.
+    """
+    bodies.body(body)
+    rungs = [each.level for each in shipped() if each.body == body and _is_rung(each)]
+    if not rungs:
+        raise ConfigError(f"ladder: expected snapshots of {body} in the package, got none")
+    return tuple(sorted(rungs, key=lambda level: int(level.removeprefix(_RUNG))))
+
+
+def from_file(path: str | os.PathLike[str]) -> SquashedGaussianActor:
+    """A policy from a file that ``SquashedGaussianActor.save`` wrote.
+
+    Raises:
+        DataError: The file holds none.
+    """
+    return SquashedGaussianActor.load(path)
+
+
+def _is_rung(each: Shipped) -> bool:
+    return each.domain == "nominal" and each.level.startswith(_RUNG)
+
+
+def _folder() -> Path:
+    return Path(str(resources.files("puorl.envs") / "policies"))
+
+
+@functools.cache
+def _shipped(folder: Path) -> tuple[Shipped, ...]:
+    if not (folder / _TABLE).exists():
+        return ()
+    table: dict[str, dict[str, Any]] = read_json(folder / _TABLE)["policies"]
+    fields = Shipped.__dataclass_fields__
+    try:
+        return tuple(Shipped(**{name: row[name] for name in fields}) for row in table.values())
+    except KeyError as error:
+        raise DataError(f"{folder / _TABLE}: expected {error} of every policy") from error

@@ -1,0 +1,183 @@
+"""How good are policies? Many policies and episodes in one batch of the simulator."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.prng import generator
+from puorl.envs.domains import DomainSpec, parse_domain
+from puorl.envs.scores import normalised_score
+from puorl.envs.simulator import Simulator
+
+
+@runtime_checkable
+class Actor(Protocol):
+    """Anything that turns observations (b, d) float32 into actions (b, m)."""
+
+    def act(self, obs: np.ndarray, /) -> np.ndarray:
+        """Actions (b, m), one per row of ``obs``."""
+        ...
+
+
+Policy = Actor | Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Returns of p policies in e episodes each; episode j starts alike for all policies."""
+
+    env: str
+    returns: np.ndarray
+    """(p, e) float64. Undiscounted sums of rewards."""
+    lengths: np.ndarray
+    """(p, e) int64. Steps of each episode."""
+    scores: np.ndarray | None
+    """(p, e) float64. D4RL's normalised scores; None where the reward is another than D4RL's."""
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(p,) float64. Mean return of each policy."""
+        return self.returns.mean(axis=1)
+
+    @property
+    def std(self) -> np.ndarray:
+        """(p,) float64. Standard deviation of each policy's returns over episodes."""
+        return self.returns.std(axis=1)
+
+    @property
+    def mean_score(self) -> np.ndarray | None:
+        """(p,) float64. Mean normalised score of each policy."""
+        return None if self.scores is None else self.scores.mean(axis=1)
+
+    def __str__(self) -> str:
+        lines = [f"{self.env}, {self.returns.shape[1]} episodes"]
+        for row, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
+            score = "" if self.scores is None else f", score {self.scores[row].mean():.1f}"
+            lines.append(
+                f"policy {row}: return {mean:.1f} (std {std:.1f}), "
+                f"length {self.lengths[row].mean():.0f}{score}"
+            )
+        return "\n".join(lines)
+
+
+def evaluate(
+    policy: Policy | Sequence[Policy],
+    env: Any,
+    *,
+    episodes: int = 10,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Evaluation:
+    """Run ``episodes`` episodes of each policy in ``env``.
+
+    Args:
+        policy: One or several: an object with ``act(obs)``, or a callable; ``obs`` is (b, d)
+            float32, the action (b, m).
+        env: ``"hopper"``, ``"hopper/body_mass"`` or a ``DomainSpec``, which run in one batch of the
+            simulator; or a gymnasium environment, which is stepped in a plain loop.
+        episodes: Episodes of each policy.
+        seed: Names the start states and the domain's noise; all policies meet the same.
+        threads: Physics threads; all cores if None.
+
+    Raises:
+        ConfigError: No policy, no episode, or an unknown environment.
+    """
+    policies = list(policy) if isinstance(policy, Sequence) else [policy]
+    if not policies or episodes < 1:
+        raise ConfigError(
+            f"evaluate: expected one or more policies and episodes, got {len(policies)} policies "
+            f"and {episodes} episodes"
+        )
+    for one in policies:
+        if not (isinstance(one, Actor) or callable(one)):
+            raise ConfigError(
+                f"evaluate: expected a policy with act(obs) or a callable, got {type(one).__name__}"
+            )
+    spec = _simulated(env)
+    if spec is None:
+        returns, lengths = _foreign(policies, env, episodes, seed)
+        return Evaluation(str(env), returns, lengths, None)
+    returns, lengths = _batched(policies, spec, episodes, seed, threads)
+    other_reward = any(shift.kind == "reward" for shift in spec.shifts)
+    scores = None if other_reward else normalised_score(spec.body, returns)
+    return Evaluation(spec.text, returns, lengths, scores)
+
+
+def _simulated(env: Any) -> DomainSpec | None:
+    if isinstance(env, str | DomainSpec):
+        return parse_domain(env)
+    # One of our own, without wrappers that could change what a policy sees.
+    own = getattr(env, "domain", None)
+    if isinstance(own, DomainSpec) and env.unwrapped is env:
+        return own
+    if not (hasattr(env, "reset") and hasattr(env, "step") and hasattr(env, "action_space")):
+        raise ConfigError(
+            "evaluate: expected an environment such as 'hopper/body_mass', a DomainSpec or a "
+            f"gymnasium environment, got {type(env).__name__}"
+        )
+    return None
+
+
+def _batched(
+    policies: list[Policy], spec: DomainSpec, episodes: int, seed: int, threads: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    shape = len(policies), episodes
+    returns, lengths = np.zeros(shape), np.zeros(shape, np.int64)
+    policy, episode = (index.ravel() for index in np.indices(shape))
+    simulator = Simulator(
+        [spec] * len(policy), seed=seed, threads=threads, streams=episode.tolist()
+    )
+    with simulator:
+        while len(policy):
+            obs = simulator.obs.astype(np.float32)
+            action = np.empty((len(obs), simulator.act_dim))
+            for number in np.unique(policy):
+                rows = policy == number
+                action[rows] = _act(policies[number], obs[rows], simulator.act_dim)
+            step = simulator.step(action)
+            returns[policy, episode] += step.reward
+            lengths[policy, episode] += 1
+            goes_on = ~(step.terminal | step.timeout)
+            if not goes_on.all():
+                policy, episode = policy[goes_on], episode[goes_on]
+                simulator.keep(goes_on)
+    return returns, lengths
+
+
+def _foreign(
+    policies: list[Policy], env: Any, episodes: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    shape = len(policies), episodes
+    returns, lengths = np.zeros(shape), np.zeros(shape, np.int64)
+    seeds = generator(seed, "evaluate").integers(2**31, size=episodes)
+    for number, one in enumerate(policies):
+        for episode in range(episodes):
+            obs, _ = env.reset(seed=int(seeds[episode]))
+            ended = False
+            while not ended:
+                action = _call(one, np.asarray(obs, np.float32)[None])[0]
+                action = np.asarray(action, env.action_space.dtype)
+                low = getattr(env.action_space, "low", None)
+                if low is not None:
+                    action = np.clip(action, low, env.action_space.high)
+                obs, reward, terminated, truncated, _ = env.step(action)
+                returns[number, episode] += float(reward)
+                lengths[number, episode] += 1
+                ended = terminated or truncated
+    return returns, lengths
+
+
+def _act(policy: Policy, obs: np.ndarray, act_dim: int) -> np.ndarray:
+    action = _call(policy, obs)
+    if action.shape != (len(obs), act_dim):
+        raise DataError(
+            f"policy: expected actions of shape {(len(obs), act_dim)}, got {action.shape}"
+        )
+    return action
+
+
+def _call(policy: Policy, obs: np.ndarray) -> np.ndarray:
+    return np.asarray(policy.act(obs) if isinstance(policy, Actor) else policy(obs))

@@ -1,0 +1,248 @@
+"""Record one policy in one domain: whole episodes, in order, whatever the number of threads.
+
+A fixed number of slots play episodes one after the other, each from random streams of its own, so
+what a slot plays depends on nothing but its number. Episodes are taken in order of (first step,
+slot) until there are enough rows, and those taken are played to their end. Stopping the clock
+instead would favour short episodes: the long ones are those still running.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.prng import generator
+from puorl.envs.domains import DomainSpec
+from puorl.envs.simulator import Simulator
+
+# Both are part of what a seed means: other numbers give other data.
+NUM_SLOTS = 128
+_NOISE_STEPS = 100
+"""A slot's noise is drawn for so many steps at once."""
+
+_CHUNK_STEPS = (10, 100)
+"""Fewest and most steps between looks at how many rows there are."""
+_MOST_GROUPS = 4
+"""Threads that run Python at once: more would wait for each other more than for the physics."""
+
+
+class Recorded(NamedTuple):
+    """Rows as they are stored: float32, episodes one after the other."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    next_obs: np.ndarray
+    terminal: np.ndarray
+    timeout: np.ndarray
+    episode: np.ndarray
+    """(n,) int64 from 0."""
+    cut: int | None
+    """Length of the last episode if it was cut to make the number of rows exact; else None."""
+
+
+class _Chunk(NamedTuple):
+    """What some slots did in a few steps; every array has the axes (step, slot)."""
+
+    key: np.ndarray
+    """Orders episodes by first step, then slot."""
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    next_obs: np.ndarray
+    terminal: np.ndarray
+    timeout: np.ndarray
+
+
+def record(
+    domain: DomainSpec,
+    policy: Any,
+    rows: int,
+    *,
+    seed: int,
+    threads: int | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Recorded:
+    """Play ``policy`` in ``domain`` until there are ``rows`` rows.
+
+    Args:
+        domain: Where to act.
+        policy: Anything with ``act(obs) -> action``; one that also has ``draw_noise`` and
+            ``act_with_noise`` acts with noise.
+        rows: How many rows to return, at least 1.
+        seed: Names all random streams.
+        threads: Cores to use; all if None. The rows do not depend on it.
+        advance: Called with the number of rows that were added, whenever some were.
+    """
+    num_threads = _num_threads(threads)
+    # Slots never look at each other, so each group plays its share of them, policy included.
+    # A stranger's policy may not stand being called from several threads.
+    most = _MOST_GROUPS if hasattr(policy, "act_with_noise") else 1
+    num_groups = max(n for n in range(1, most + 1) if num_threads % n == 0)
+    with ExitStack() as stack:
+        groups = [
+            stack.enter_context(
+                _Slots(domain, policy, slots, seed=seed, threads=num_threads // num_groups)
+            )
+            for slots in np.array_split(np.arange(NUM_SLOTS), num_groups)
+        ]
+        pool = stack.enter_context(ThreadPoolExecutor(num_groups))
+        body = groups[0].simulator.body
+        shortest = 0 if body.can_end else body.max_steps
+        steps = int(np.clip(rows // NUM_SLOTS, *_CHUNK_STEPS))
+        chunks: list[_Chunk] = []
+        tallies: list[tuple[np.ndarray, np.ndarray]] = []
+        num_rows = num_shown = 0
+        while groups:
+            if num_rows + NUM_SLOTS * body.max_steps >= rows:
+                last = _last_needed(tallies, groups, rows, shortest)
+                groups = [group for group in groups if group.keep(last)]
+            made = list(pool.map(lambda group: group.play(steps), groups))
+            chunks += made
+            tallies += [np.unique(chunk.key, return_counts=True) for chunk in made]
+            num_rows += sum(chunk.key.size for chunk in made)
+            advance(min(num_rows, rows) - num_shown)
+            num_shown = min(num_rows, rows)
+    return _assemble(chunks, rows)
+
+
+class _Slots:
+    """Some of the slots, stepped together."""
+
+    def __init__(
+        self, domain: DomainSpec, policy: Any, slots: np.ndarray, *, seed: int, threads: int
+    ) -> None:
+        self.simulator = Simulator(
+            [domain] * len(slots), seed=seed, threads=threads, streams=slots.tolist()
+        )
+        self._policy = policy
+        self._slots = slots
+        self._seed = seed
+        self._started = np.zeros(len(slots), np.int64)
+        self._noise: np.ndarray | None = None
+        self._step = 0
+
+    @property
+    def key(self) -> np.ndarray:
+        """(n,) int64. Which episode each slot is in."""
+        return self._started * NUM_SLOTS + self._slots
+
+    def play(self, steps: int) -> _Chunk:
+        """A few steps of every slot."""
+        sim, num = self.simulator, len(self._slots)
+        chunk = _empty_chunk(steps, num, sim.obs_dim, sim.act_dim)
+        for t in range(steps):
+            chunk.key[t] = self.key
+            chunk.obs[t] = sim.obs
+            chunk.action[t] = np.clip(self._act(chunk.obs[t]), -1, 1)
+            # The stored action, rounding included, is the one that is carried out.
+            step = sim.step(chunk.action[t])
+            chunk.reward[t] = step.reward
+            chunk.next_obs[t] = step.next_obs
+            chunk.terminal[t] = step.terminal
+            chunk.timeout[t] = step.timeout
+            self._step += 1
+            self._started[step.terminal | step.timeout] = self._step
+        return chunk
+
+    def keep(self, last: int) -> bool:
+        """Leave slots whose episode comes after the one named ``last``; False if none stays."""
+        mask = self.key <= last
+        if mask.any() and not mask.all():
+            self.simulator.keep(mask)
+            self._slots, self._started = self._slots[mask], self._started[mask]
+            self._noise = None if self._noise is None else self._noise[:, mask]
+        return bool(mask.any())
+
+    def _act(self, obs: np.ndarray) -> np.ndarray:
+        if hasattr(self._policy, "act_with_noise"):
+            block, now = divmod(self._step, _NOISE_STEPS)
+            if now == 0:
+                self._noise = self._draw_noise(block)
+            assert self._noise is not None, "the first step is the first of a block"
+            action = self._policy.act_with_noise(obs, self._noise[now])
+        else:
+            action = np.asarray(self._policy.act(obs))
+        expected = (len(self._slots), self.simulator.act_dim)
+        if action.shape != expected:
+            raise DataError(
+                f"policy: expected actions of shape {expected} for {len(obs)} states, "
+                f"got {action.shape}; was it made for another body?"
+            )
+        return action
+
+    def _draw_noise(self, block: int) -> np.ndarray:
+        """(step, slot, ...): each slot from a stream of its own."""
+        streams = [generator(self._seed, "policy", int(slot), block) for slot in self._slots]
+        return np.stack([self._policy.draw_noise(rng, _NOISE_STEPS) for rng in streams], axis=1)
+
+    def __enter__(self) -> "_Slots":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.simulator.close()
+
+
+def _last_needed(
+    tallies: list[tuple[np.ndarray, np.ndarray]], groups: list[_Slots], rows: int, shortest: int
+) -> int:
+    """Key of the last episode that can still be needed, given that episodes only get longer.
+
+    Args:
+        tallies: Keys and numbers of rows, chunk by chunk.
+        groups: All that still play.
+        rows: How many are wanted.
+        shortest: What every episode will have at least.
+    """
+    begun = np.concatenate([group.key for group in groups])
+    every = np.concatenate([*(keys for keys, _ in tallies), begun])
+    counts = np.concatenate([*(number for _, number in tallies), np.zeros_like(begun)])
+    keys, places = np.unique(every, return_inverse=True)
+    lengths = np.bincount(places, weights=counts)
+    total = np.cumsum(np.maximum(lengths, shortest))
+    return int(keys[min(np.searchsorted(total, rows), len(keys) - 1)])
+
+
+def _assemble(chunks: list[_Chunk], rows: int) -> Recorded:
+    key = np.concatenate([chunk.key.ravel() for chunk in chunks])
+    # Stable: the rows of an episode stay in order of time.
+    order = np.argsort(key, kind="stable")[:rows]
+    key = key[order]
+    fields = {}
+    for name in _Chunk._fields[1:]:
+        arrays = [getattr(chunk, name) for chunk in chunks]
+        fields[name] = np.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])[order]
+    episode = np.cumsum(np.diff(key, prepend=key[0]) != 0)
+    cut = None
+    if not (fields["terminal"][-1] or fields["timeout"][-1]):
+        fields["timeout"][-1] = True
+        cut = int((key == key[-1]).sum())
+    return Recorded(**fields, episode=episode.astype(np.int64), cut=cut)
+
+
+def _empty_chunk(steps: int, num: int, obs_dim: int, act_dim: int) -> _Chunk:
+    return _Chunk(
+        key=np.empty((steps, num), np.int64),
+        obs=np.empty((steps, num, obs_dim), np.float32),
+        action=np.empty((steps, num, act_dim), np.float32),
+        reward=np.empty((steps, num), np.float32),
+        next_obs=np.empty((steps, num, obs_dim), np.float32),
+        terminal=np.empty((steps, num), bool),
+        timeout=np.empty((steps, num), bool),
+    )
+
+
+def _num_threads(threads: int | None) -> int:
+    if threads is None:
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+    if threads < 1:
+        raise ConfigError(f"threads: expected 1 or more (or none for all cores), got {threads}")
+    return threads

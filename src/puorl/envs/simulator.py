@@ -1,0 +1,314 @@
+"""Many environments of one body, stepped together on MuJoCo's own thread pool."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.extras import require
+from puorl.core.prng import generator
+from puorl.envs import bodies
+from puorl.envs.domains import DomainSpec
+from puorl.envs.shifts import apply_physics, noise_width, reward_factors
+
+# Not 0, to which MuJoCo itself sets the clock when a simulation explodes.
+_CLOCK_START = 1.0
+
+
+class Step(NamedTuple):
+    """What one control step gave; one row per environment."""
+
+    next_obs: np.ndarray
+    """(n, d) float64. The state the action led to, also where the episode ended."""
+    reward: np.ndarray
+    """(n,) float64."""
+    terminal: np.ndarray
+    """(n,) bool. The task ended: the body fell."""
+    timeout: np.ndarray
+    """(n,) bool. Cut by the step limit; never together with ``terminal``."""
+
+
+class Simulator:
+    """Many environments of one body, stepped together; each may have its own domain.
+
+    One call of ``mujoco.rollout`` makes a control step of all. The result is a function of domains,
+    seed and actions alone: neither the number of threads nor an environment's company matters,
+    because each environment draws from a stream of its own.
+
+    Each control step starts the contact solver cold, so a step depends on nothing but the state and
+    the action: a logged transition can be recomputed. (gymnasium starts it warm; the difference is
+    of the order of 1e-12.)
+
+    Args:
+        domains: One per environment, all of one body.
+        seed: Names all random streams.
+        threads: Physics threads; all the cores this process may use if None.
+        streams: Number of each environment's random stream; 0, 1, 2, ... if None.
+        auto_reset: Whether an environment whose episode ended begins the next one at once.
+    """
+
+    def __init__(
+        self,
+        domains: Sequence[DomainSpec],
+        *,
+        seed: int,
+        threads: int | None = None,
+        streams: Sequence[int] | None = None,
+        auto_reset: bool = True,
+    ) -> None:
+        mujoco = require("mujoco", extra="sim", purpose="simulating")
+        rollout = require("mujoco.rollout", extra="sim", purpose="simulating")
+        self.body = _common_body(domains)
+        self.domains = tuple(domains)
+        self.seed = seed
+        self.auto_reset = auto_reset
+        self.streams = _checked_streams(streams, len(domains))
+        compiled = {spec: _compile(spec) for spec in dict.fromkeys(domains)}
+        self.models: list[Any] = [compiled[spec] for spec in domains]
+        model = self.models[0]
+        num_threads = min(_num_threads(threads), len(domains))
+        # With one thread the caller's own is used: no hand-over in every step.
+        self._pool = rollout.Rollout(nthread=num_threads if num_threads > 1 else 0)
+        self._workers = [mujoco.MjData(model) for _ in range(num_threads)]
+        self._ctrl = int(mujoco.mjtState.mjSTATE_CTRL.value)
+        num_state = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS.value)
+        assert num_state == 1 + model.nq + model.nv, "state must be time, positions, velocities"
+        self._nq = model.nq
+        self.dt = model.opt.timestep * self.body.frame_skip
+        self._start = np.concatenate([model.qpos0, np.zeros(model.nv)])
+
+        self._noise_width = np.array([noise_width(self.body, spec.shifts) for spec in domains])
+        # An episode's noise is drawn at its start, so that no step pays a call per environment.
+        noise_shape = len(domains), self.body.max_steps, self.body.act_dim
+        self._noise = np.zeros(noise_shape) if self._noise_width.any() else None
+        self._factors = np.array([reward_factors(spec.shifts) for spec in domains])
+        self._state = np.zeros((len(domains), num_state))
+        self._warmstart: np.ndarray | None = None
+        self._elapsed = np.zeros(len(domains), np.int64)
+        self._allocate()
+        self.reseed(seed)
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments are stepped."""
+        return len(self._state)
+
+    @property
+    def obs_dim(self) -> int:
+        """Length of an observation."""
+        return self.body.obs_dim
+
+    @property
+    def act_dim(self) -> int:
+        """Length of an action."""
+        return self.body.act_dim
+
+    @property
+    def qpos(self) -> np.ndarray:
+        """(n, nq) float64. True positions, x included."""
+        return self._coordinates(self._state)[0].copy()
+
+    @property
+    def qvel(self) -> np.ndarray:
+        """(n, nv) float64. True velocities, not clipped."""
+        return self._coordinates(self._state)[1].copy()
+
+    def reseed(self, seed: int) -> None:
+        """Begin anew, as a simulator made with that seed."""
+        self.seed = seed
+        # Every episode draws equally much, so its numbers do not depend on how others went.
+        self._rngs = [generator(seed, "simulator", stream) for stream in self.streams]
+        self.reset()
+
+    def reset(self, mask: np.ndarray | None = None) -> None:
+        """Start a new episode in the environments of ``mask`` (n,) bool, or in all."""
+        chosen = np.arange(self.num_envs) if mask is None else np.flatnonzero(mask)
+        for env in chosen:
+            rng = self._rngs[env]
+            self._state[env, 1:] = self.body.draw_start(rng, self._start)
+            if self._noise is not None and self._noise_width[env].any():
+                self._noise[env] = self._noise_width[env] * rng.uniform(
+                    -1, 1, self._noise[env].shape
+                )
+        self._state[chosen, 0] = _CLOCK_START
+        self._elapsed[chosen] = 0
+        if self._warmstart is not None:
+            self._warmstart[chosen] = 0.0
+        if mask is None:
+            self.obs = self._observe()
+        elif len(chosen):
+            obs = self.obs.copy()
+            obs[chosen] = self.body.observe(*self._coordinates(self._state[chosen]))
+            self.obs = obs
+
+    def step(self, action: np.ndarray) -> Step:
+        """One control step of every environment; those that end are reset afterwards.
+
+        Args:
+            action: (n, m) float. Intended actions; clipped to [-1, 1].
+
+        Returns:
+            True next states, rewards and ends. ``self.obs`` then holds the states to act on next,
+            after resets.
+
+        Raises:
+            DataError: Wrong shape, or an action or a state that is not a number.
+        """
+        action = self._checked_action(action)
+        before = self._state[:, 1].copy()
+        self._advance(action)
+        qpos, qvel = self._coordinates(self._state)
+        next_obs = self.body.observe(qpos, qvel)
+        healthy = self.body.healthy(qpos, qvel)
+        reward = self._reward(action, before, qpos[:, 0])
+        self._elapsed += 1
+        terminal = ~healthy
+        timeout = (self._elapsed >= self.body.max_steps) & healthy
+        self.obs = next_obs
+        ended = terminal | timeout
+        if self.auto_reset and ended.any():
+            self.reset(ended)
+        return Step(next_obs, reward, terminal, timeout)
+
+    def set_state(
+        self, qpos: np.ndarray, qvel: np.ndarray, warmstart: np.ndarray | None = None
+    ) -> None:
+        """Put every environment into a given state, as if its episode had just begun there.
+
+        Args:
+            qpos: (n, nq) float64. Positions.
+            qvel: (n, nv) float64. Velocities.
+            warmstart: (n, nv) float64. Accelerations the contact solver starts its next step from
+                (MuJoCo's ``qacc_warmstart``); it starts cold if None.
+        """
+        self._state[:, 0] = _CLOCK_START
+        self._state[:, 1 : 1 + self._nq] = qpos
+        self._state[:, 1 + self._nq :] = qvel
+        self._elapsed[:] = 0
+        self._warmstart = None if warmstart is None else np.array(warmstart, np.float64)
+        self.obs = self._observe()
+
+    def keep(self, mask: np.ndarray) -> None:
+        """Go on with the environments of ``mask`` (n,) bool only; they behave as before."""
+        rows = np.flatnonzero(mask)
+        self.models = [self.models[row] for row in rows]
+        self.domains = tuple(self.domains[row] for row in rows)
+        self.streams = tuple(self.streams[row] for row in rows)
+        self._rngs = [self._rngs[row] for row in rows]
+        for name in ("_noise_width", "_factors", "_state", "_elapsed"):
+            setattr(self, name, getattr(self, name)[rows])
+        self._allocate()
+        self._noise = None if self._noise is None else self._noise[rows]
+        self._warmstart = None if self._warmstart is None else self._warmstart[rows]
+        self.obs = self.obs[rows]
+
+    def close(self) -> None:
+        """End the threads; the simulator cannot be stepped any more."""
+        self._pool.close()
+
+    def __enter__(self) -> "Simulator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _allocate(self) -> None:
+        num, body = self.num_envs, self.body
+        self._control = np.zeros((num, body.frame_skip, body.act_dim))
+        self._trace = np.zeros((num, body.frame_skip, self._state.shape[1]))
+        self._row = np.arange(num)
+        # Few, large pieces: handing out is dear beside a step, and the pieces are about equal.
+        self._chunk = max(1, num // (4 * len(self._workers)))
+
+    def _advance(self, action: np.ndarray) -> None:
+        executed = action
+        if self._noise is not None:
+            executed = np.clip(action + self._noise[self._row, self._elapsed], -1.0, 1.0)
+        self._control[:] = executed[:, None, :]
+        self._pool.rollout(
+            self.models,
+            self._workers,
+            self._state,
+            self._control,
+            control_spec=self._ctrl,
+            skip_checks=True,
+            nstep=self.body.frame_skip,
+            initial_warmstart=self._warmstart,
+            state=self._trace,
+            chunk_size=self._chunk,
+        )
+        self._warmstart = None
+        after = self._trace[:, -1]
+        # MuJoCo resets an exploded state, and with it the clock; a state may not jump unnoticed.
+        if not (after[:, 0] > self._state[:, 0]).all():
+            worst = int(np.argmin(after[:, 0] - self._state[:, 0]))
+            raise DataError(
+                f"simulation of {self.domains[worst].text} became unstable in environment {worst}; "
+                "use a milder shift"
+            )
+        self._state[:] = after
+
+    def _reward(self, action: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        # Of the intended action, as it is stored: all domains share r(s, a, s').
+        forward = (after - before) / self.dt
+        cost = self.body.ctrl_cost * np.square(action).sum(axis=1)
+        factor = self._factors
+        bonus = self.body.healthy_reward * factor[:, 2]
+        return forward * factor[:, 0] + bonus - cost * factor[:, 1]
+
+    def _coordinates(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return state[:, 1 : 1 + self._nq], state[:, 1 + self._nq :]
+
+    def _observe(self) -> np.ndarray:
+        return self.body.observe(*self._coordinates(self._state))
+
+    def _checked_action(self, action: np.ndarray) -> np.ndarray:
+        action = np.asarray(action, np.float64)
+        if action.shape != (self.num_envs, self.act_dim):
+            raise DataError(
+                f"action: expected shape {(self.num_envs, self.act_dim)}, got {action.shape}"
+            )
+        action = np.clip(action, -1.0, 1.0)
+        if np.isnan(action).any():
+            row = int(np.isnan(action).any(axis=1).argmax())
+            raise DataError(f"action: expected numbers, got NaN (first in environment {row})")
+        return action
+
+
+def _compile(spec: DomainSpec) -> Any:
+    robot = bodies.body(spec.body)
+    model = bodies.load_model(robot, spec.masses)
+    apply_physics(model, robot, spec.shifts)
+    return model
+
+
+def _common_body(domains: Sequence[DomainSpec]) -> bodies.Body:
+    found = list(dict.fromkeys(spec.body for spec in domains))
+    if len(found) != 1:
+        raise ConfigError(
+            "simulator: expected one or more domains of a single body, got "
+            f"{', '.join(found) or 'none'}; use one simulator per body"
+        )
+    return bodies.body(found[0])
+
+
+def _checked_streams(streams: Sequence[int] | None, num: int) -> tuple[int, ...]:
+    if streams is None:
+        return tuple(range(num))
+    if len(streams) != num:
+        raise ConfigError(f"streams: expected one for each of {num} domains, got {len(streams)}")
+    return tuple(int(stream) for stream in streams)
+
+
+def _num_threads(threads: int | None) -> int:
+    if threads is None:
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+    if threads < 1:
+        raise ConfigError(f"threads: expected 1 or more (or none for all cores), got {threads}")
+    return threads

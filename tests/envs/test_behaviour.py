@@ -1,0 +1,188 @@
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from puorl.core.actor import SquashedGaussianActor, read_metadata
+from puorl.core.errors import ConfigError, DataError
+from puorl.envs import behaviour, bodies
+from puorl.envs.evaluate import evaluate
+
+BODIES = ("halfcheetah", "hopper", "walker2d")
+DOMAINS = ("nominal", "body_mass", "joint_noise")
+# Mean returns of D4RL's behaviour policies.
+LEVELS = {
+    "halfcheetah": {"medium": 4770, "expert": 10650},
+    "hopper": {"medium": 1420, "expert": 3500},
+    "walker2d": {"medium": 2850, "expert": 4900},
+}
+SHIPPED = behaviour.shipped()
+
+
+def name(each):
+    return f"{each.body}-{each.domain}-{each.level}"
+
+
+# ------------------------------------------------------------------ the code, on policies made here
+
+
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    """A package with three policies of the hopper: two rungs, out of order, and a medium."""
+    table = {}
+    for seed, level in enumerate(("ladder-10", "ladder-2", "medium")):
+        rng = np.random.default_rng(seed)
+        actor = SquashedGaussianActor(((rng.standard_normal((11, 6)), np.zeros(6)),)).rounded()
+        row = dict(
+            body="hopper", domain="nominal", level=level, mean=1.0, std=0.5, min=0.0, max=2.0,
+            length=10.0, episodes=100, steps=1000, seed=seed, fingerprint=actor.fingerprint,
+        )  # fmt: skip
+        actor.save(tmp_path / f"hopper-nominal-{level}.safetensors", row)
+        table[f"hopper-nominal-{level}"] = row | {"target": 3.0}
+    (tmp_path / "returns.json").write_text(json.dumps({"training": {}, "policies": table}))
+    monkeypatch.setattr(behaviour, "_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def test_policies_are_found_by_name(packaged):
+    found = behaviour.shipped()
+    assert [each.level for each in found] == ["ladder-10", "ladder-2", "medium"]
+    medium = behaviour.behaviour("hopper", "nominal", "medium")
+    assert medium.fingerprint == found[2].fingerprint
+    assert behaviour.from_file(found[2].path).fingerprint == found[2].fingerprint
+
+
+def test_ladder_is_in_order_of_its_numbers(packaged):
+    assert behaviour.ladder("hopper") == ("ladder-2", "ladder-10")
+    with pytest.raises(ConfigError, match="snapshots of walker2d in the package, got none"):
+        behaviour.ladder("walker2d")
+
+
+def test_what_there_is_none_of_lists_what_there_is(packaged):
+    with pytest.raises(
+        ConfigError, match=r"nominal/ladder-10, .*nominal/medium, random, got body_"
+    ):
+        behaviour.behaviour("hopper", "body_mass", "medium")
+    with pytest.raises(ConfigError, match="got nominal/novice"):
+        behaviour.behaviour("hopper", level="novice")
+    with pytest.raises(ConfigError, match="body: expected one of"):
+        behaviour.behaviour("ant")
+
+
+def test_a_broken_table_is_named(packaged):
+    (packaged / "returns.json").write_text('{"policies": {"x": {"body": "hopper"}}}')
+    behaviour._shipped.cache_clear()
+    with pytest.raises(DataError, match=r"returns.json: expected 'domain'"):
+        behaviour.shipped()
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_random_is_uniform_for_every_body_and_domain(body):
+    policy = behaviour.behaviour(body, "gravity=0.5", "random")
+    robot = bodies.body(body)
+    assert (policy.obs_dim, policy.act_dim) == (robot.obs_dim, robot.act_dim)
+    obs = np.zeros((4000, robot.obs_dim), np.float32)
+    action = policy.act(obs, rng=np.random.default_rng(0))
+    assert action.shape == (4000, robot.act_dim)
+    assert action.dtype == np.float32
+    quartiles = np.quantile(action, [0.25, 0.5, 0.75], axis=0)
+    np.testing.assert_allclose(quartiles, [[v] * robot.act_dim for v in (-0.5, 0, 0.5)], atol=0.06)
+    noise = policy.draw_noise(np.random.default_rng(0), 4000)
+    np.testing.assert_array_equal(policy.act_with_noise(obs, noise), action)
+    assert not policy.act(obs).any()
+
+
+def test_uniform_policies_of_other_bodies_have_other_names():
+    prints = {behaviour.behaviour(b, level="random").fingerprint for b in ("hopper", "walker2d")}
+    assert len(prints) == 2
+
+
+# ---------------------------------------------------------------------- the policies in the package
+
+
+def test_every_wanted_policy_is_shipped():
+    found = {(each.body, each.domain, each.level) for each in SHIPPED}
+    wanted = {(b, d, level) for b in BODIES for d in DOMAINS for level in ("medium", "expert")}
+    assert wanted <= found
+    for body in BODIES:
+        assert len(behaviour.ladder(body)) >= 5
+
+
+def test_the_table_and_the_files_agree():
+    folder = behaviour._folder()
+    files = {path.stem for path in folder.glob("*.safetensors")}
+    assert files == {name(each) for each in SHIPPED}
+    assert len({each.fingerprint for each in SHIPPED}) == len(SHIPPED)
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 10e6
+
+
+@pytest.mark.parametrize("each", SHIPPED, ids=name)
+def test_a_shipped_file_is_what_the_table_says(each):
+    policy = behaviour.behaviour(each.body, each.domain, each.level)
+    assert isinstance(policy, SquashedGaussianActor)
+    assert policy.fingerprint == each.fingerprint
+    robot = bodies.body(each.body)
+    assert (policy.obs_dim, policy.act_dim) == (robot.obs_dim, robot.act_dim)
+    metadata = read_metadata(each.path)
+    assert (metadata["mean"], metadata["steps"]) == (each.mean, each.steps)
+    assert each.episodes >= 100
+
+
+@pytest.mark.parametrize("each", [e for e in SHIPPED if e.level in ("medium", "expert")], ids=name)
+def test_levels_are_those_of_d4rl(each):
+    target = LEVELS[each.body][each.level]
+    assert abs(each.mean - target) <= 0.15 * target
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_ladder_climbs_from_random_to_medium(body):
+    of = {
+        each.level: each.mean for each in SHIPPED if (each.body, each.domain) == (body, "nominal")
+    }
+    means = [of[level] for level in behaviour.ladder(body)]
+    medium = LEVELS[body]["medium"]
+    assert (np.diff(means) > 0).all()
+    assert means[0] < 0.2 * medium
+    assert 0.8 * medium < means[-1] < 1.2 * medium
+    # Evenly spread: no step is more than twice the even one.
+    assert np.diff(means).max() < 2 * (means[-1] - means[0]) / (len(means) - 1)
+
+
+class Sampling:
+    """A policy that draws its noise itself, as ``evaluate`` wants it."""
+
+    def __init__(self, policy, seed):
+        self._policy, self._rng = policy, np.random.default_rng(seed)
+
+    def act(self, obs, /):
+        return self._policy.act(obs, rng=self._rng)
+
+
+NUM_EPISODES = 4
+
+
+@functools.cache
+def measured(body, domain):
+    """Returns (policies, episodes) of all that were trained in a domain, by level."""
+    levels = [each.level for each in SHIPPED if (each.body, each.domain) == (body, domain)]
+    policies = [
+        Sampling(behaviour.behaviour(body, domain, level), seed)
+        for seed, level in enumerate(levels)
+    ]
+    found = evaluate(policies, f"{body}/{domain}", episodes=NUM_EPISODES, seed=1)
+    return dict(zip(levels, found.returns, strict=True))
+
+
+@pytest.mark.parametrize("each", SHIPPED, ids=name)
+def test_a_shipped_policy_still_does_what_the_table_says(each):
+    returns = measured(each.body, each.domain)[each.level]
+    # Four standard errors of a mean of so few episodes, and a tenth for a machine that rounds
+    # otherwise: a wrong file, body or level is off by more.
+    allowed = 4 * each.std / np.sqrt(NUM_EPISODES) + 0.1 * abs(each.mean) + 10
+    assert abs(returns.mean() - each.mean) <= allowed
+
+
+def test_policies_are_package_data():
+    assert behaviour._folder() == Path(behaviour.__file__).parent / "policies"

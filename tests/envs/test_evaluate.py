@@ -1,0 +1,106 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import puorl.envs.gymnasium_envs as gymnasium_envs
+from puorl.core.errors import ConfigError, DataError
+from puorl.envs.domains import domain
+from puorl.envs.evaluate import evaluate
+from puorl.envs.scores import normalised_score
+from puorl.envs.simulator import Simulator
+
+
+class Linear:
+    """A deterministic policy whose rows do not depend on each other."""
+
+    def __init__(self, obs_dim: int, act_dim: int, seed: int) -> None:
+        self.weight = np.random.default_rng(seed).standard_normal((obs_dim, act_dim))
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        assert obs.dtype == np.float32
+        return np.tanh((obs[:, :, None] * self.weight).sum(axis=1))
+
+
+HOPPER = [Linear(11, 3, seed) for seed in range(3)]
+
+
+def by_hand(policy, spec, episode: int, seed: int) -> tuple[float, int]:
+    simulator = Simulator([spec], seed=seed, threads=1, streams=[episode])
+    total, length = 0.0, 0
+    while True:
+        step = simulator.step(policy.act(simulator.obs.astype(np.float32)))
+        total, length = total + step.reward[0], length + 1
+        if step.terminal[0] or step.timeout[0]:
+            return total, length
+
+
+def test_batch_equals_one_episode_at_a_time():
+    spec = domain("hopper", "joint_noise")
+    found = evaluate(HOPPER, "hopper/joint_noise", episodes=4, seed=3)
+    assert found.returns.shape == found.lengths.shape == (3, 4)
+    for p, policy in enumerate(HOPPER):
+        for e in range(4):
+            total, length = by_hand(policy, spec, e, seed=3)
+            assert found.returns[p, e] == total
+            assert found.lengths[p, e] == length
+    assert len(np.unique(found.lengths)) > 1, "episodes must differ in length for this to count"
+
+
+def test_threads_do_not_matter_and_seeds_do():
+    one, two, other = (
+        evaluate(HOPPER, "hopper", episodes=3, seed=seed, threads=threads).returns
+        for seed, threads in ((0, 1), (0, 2), (1, 1))
+    )
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_summary_and_scores():
+    found = evaluate(HOPPER[0].act, domain("hopper"), episodes=5)
+    assert found.mean[0] == pytest.approx(found.returns[0].mean())
+    assert found.scores is not None
+    assert found.mean_score is not None
+    assert found.mean_score[0] == pytest.approx(float(normalised_score("hopper", found.mean[0])))
+    assert "hopper/nominal, 5 episodes" in str(found)
+    assert "score" in str(found)
+    shifted = evaluate(HOPPER[0], "hopper/reward", episodes=2)
+    assert shifted.scores is None
+    assert "score" not in str(shifted)
+
+
+def test_foreign_environments_are_stepped_in_a_plain_loop():
+    env = gym.make("Pendulum-v1", max_episode_steps=20)
+    seen = []
+
+    def policy(obs):
+        seen.append(obs.shape)
+        return np.full((1, 1), 99.0)  # beyond the bound of 2: clipped
+
+    found = evaluate([policy, policy], env, episodes=2, seed=0)
+    assert set(seen) == {(1, 3)}
+    assert found.lengths.tolist() == [[20, 20], [20, 20]]
+    assert np.array_equal(found.returns[0], found.returns[1])
+    assert found.returns[0, 0] != found.returns[0, 1]
+    assert found.scores is None
+
+
+def test_own_environment_runs_in_the_batch_unless_wrapped():
+    env = gymnasium_envs.make_env("hopper", "gravity=0.5")
+    fast = evaluate(HOPPER[0], env, episodes=2)
+    assert fast.env == "hopper/gravity=0.5"
+    assert np.array_equal(fast.returns, evaluate(HOPPER[0], env.domain, episodes=2).returns)
+    slow = evaluate(HOPPER[0], gym.wrappers.TransformReward(env, lambda _: 1.0), episodes=2)
+    assert np.array_equal(slow.returns, slow.lengths)
+
+
+def test_wrong_arguments():
+    with pytest.raises(ConfigError, match="got 0 policies"):
+        evaluate([], "hopper")
+    with pytest.raises(ConfigError, match="0 episodes"):
+        evaluate(HOPPER, "hopper", episodes=0)
+    with pytest.raises(ConfigError, match="got int"):
+        evaluate(3, "hopper")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="hopper/body_mass"):
+        evaluate(HOPPER, 3)
+    with pytest.raises(DataError, match=r"expected actions of shape \(2, 3\), got \(2, 5\)"):
+        evaluate(lambda obs: np.zeros((len(obs), 5)), "hopper", episodes=2)
