@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -51,8 +52,9 @@ def test_json_is_one_object_and_nothing_else(file, capsys):
     assert {f["level"] for f in seen["findings"]} <= {"info", "warning", "problem"}
 
 
-def test_several_paths_are_one_dataset(file, capsys):
-    assert main(["inspect", file, file, "--json"]) == 0
+def test_several_paths_are_one_dataset(file, tmp_path, capsys):
+    other = shutil.copy(file, tmp_path / "more.npz")
+    assert main(["inspect", file, str(other), "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
     assert (seen["num_rows"], seen["episodes"]["count"]) == (120, 6)
     assert seen["num_duplicated_rows"] == 60

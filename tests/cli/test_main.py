@@ -95,6 +95,63 @@ def test_usage_errors_and_help_of_a_command(raising, capsys):
     assert "Which way." in out
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["split"], "Missing from puorl split: PATH, --others PATH..., --out PATH, --seed INT;"),
+        (
+            ["inspect", "a", "--obz", "x"],
+            "Unrecognized options: --obz, x; Perhaps you meant: --obs",
+        ),
+        (["demo", "--rows", "many"], "--rows: count: expected a whole number such as 1000000, 1_0"),
+        (["collect", "--env"], "Missing value for argument '--env'"),
+        (["split", "a", "--unit", "hour"], "'transition', 'episode'"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_wrong_usage_is_one_line(words, says, encoding):
+    run = puorl_program(*words, env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert (run.returncode, run.stdout) == (2, "")
+    assert says in run.stderr
+    assert run.stderr.startswith("puorl: error: ")
+    assert run.stderr.endswith(f"; see puorl {words[0]} --help\n")
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    rows = np.zeros((5, 2))
+    file = puorl.save(puorl.Dataset.from_arrays(obs=rows, action=rows), tmp_path / "rows.npz")
+    code = "import sys; from puorl.cli.main import main; sys.exit(main())"
+    with open("/dev/full", "w") as full:
+        run = subprocess.run(
+            [sys.executable, "-c", code, "inspect", str(file)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert run.returncode != 0
+    assert "No space left" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_no_command_removes_a_folder_of_other_files(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = np.arange(40.0).reshape(20, 2)
+    for name in ("a.npz", "b.npz"):
+        puorl.save(puorl.Dataset.from_arrays(obs=rows, action=rows), name)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("precious")
+    split = ["split", "a.npz", "--others", "b.npz", "--rows", "20", "--labelled-share", "0.1"]
+    collect = ["collect", "--env", "hopper", "--rows", "10"]
+    for words in (split, collect):
+        assert main([*words, "--seed", "0", "--out", "mine", "--force"]) == 2
+        assert "a folder of other files" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "precious"
+    for force in ([], ["--force"]):
+        assert main([*split, "--seed", "0", "--out", "s", *force]) == 0
+
+
 def test_overview_is_fast_and_loads_nothing_heavy():
     code = (
         "import sys, time; start = time.perf_counter(); from puorl.cli.main import main; main([]);"

@@ -31,7 +31,24 @@ def test_counts(text, value):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "-1", "1.5", "1e-3", "k", "1kk", "ten", "1e999", "nan", "inf", "0x10", "1 000", None],
+    [
+        "",
+        "-1",
+        "1.5",
+        "1e-3",
+        "k",
+        "1kk",
+        "ten",
+        "1e999",
+        "nan",
+        "inf",
+        "0x10",
+        "1 000",
+        "1_",
+        "1__0",
+        "1e60",
+        None,
+    ],
 )
 def test_what_is_no_count(text):
     with pytest.raises(ConfigError, match="rows: expected a whole number"):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import puorl
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, check_free, read_json, write_json
 
@@ -61,11 +62,135 @@ def test_a_file_that_came_meanwhile_is_not_overwritten(tmp_path):
 
 def test_folders_too(tmp_path):
     for content in ("one", "two"):
-        with atomic_path(tmp_path / "run", force=content == "two") as part:
+        with atomic_path(tmp_path / "run", force=content == "two", marker="file") as part:
             part.mkdir()
             (part / "file").write_text(content)
         assert (tmp_path / "run" / "file").read_text() == content
     assert names(tmp_path) == ["run"]
+
+
+def test_force_never_replaces_a_folder_of_other_files(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("precious")
+    (tmp_path / "file.npz").write_text("rows")
+    for path, marker, says in (
+        ("home", "split.json", "a folder of other files"),
+        ("home", None, "a folder of other files"),
+        ("file.npz", "split.json", "found a file"),
+    ):
+        entered = []
+        with pytest.raises(DataError, match=says):
+            with atomic_path(tmp_path / path, force=True, marker=marker) as part:
+                entered.append(part)
+        assert not entered  # said before any work
+    assert (tmp_path / "home" / "letter.txt").read_text() == "precious"
+    assert names(tmp_path) == ["file.npz", "home"]
+
+
+def test_force_replaces_an_empty_folder_and_the_folder_one_stands_in(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    for _ in range(2):
+        with atomic_path(tmp_path / "run", force=True, marker="mark") as part:
+            part.mkdir()
+            (part / "mark").write_text("1")
+    monkeypatch.chdir(tmp_path / "run")
+    with atomic_path(".", force=True, marker="mark") as part:
+        part.mkdir()
+        (part / "mark").write_text("2")
+    assert (tmp_path / "run" / "mark").read_text() == "2"
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_folder_that_came_meanwhile_is_not_replaced(tmp_path):
+
+    def write():
+        with atomic_path(tmp_path / "run", marker="mark") as part:
+            part.mkdir()
+            (part / "mark").write_text("ours")
+            (tmp_path / "run").mkdir()
+            (tmp_path / "run" / "mark").write_text("theirs")
+
+    with pytest.raises(DataError, match="already exists"):
+        write()
+    assert (tmp_path / "run" / "mark").read_text() == "theirs"
+    assert names(tmp_path) == ["run"]
+
+
+def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mark").write_text("old")
+    replace = os.replace
+
+    def fail_for_the_new_one(source, target):
+        if target == tmp_path / "run" and source.name != "old":
+            raise OSError("no")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_for_the_new_one)
+
+    def write():
+        with atomic_path(tmp_path / "run", force=True, marker="mark") as part:
+            part.mkdir()
+
+    with pytest.raises(DataError, match="can be written"):
+        write()
+    assert (tmp_path / "run" / "mark").read_text() == "old"
+    assert names(tmp_path) == ["run"]
+
+
+def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="expected a place that can be written"):
+        write_json(tmp_path / "file" / "a.json", {})
+
+
+MOMENTS = {
+    "before": "print('now', flush=True); time.sleep(60)",
+    "half": "part.write_text('half'); print('now', flush=True); time.sleep(60)",
+    "whole": "part.write_text('whole'); print('now', flush=True); time.sleep(60)",
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_kill_at_any_moment_keeps_the_old_file(tmp_path, moment):
+    (tmp_path / "a.txt").write_text("old")
+    code = (
+        "import sys, time; from puorl.core.files import atomic_path\n"
+        f"with atomic_path(sys.argv[1], force=True) as part:\n    {MOMENTS[moment]}"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "a.txt")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"now\n"
+        run.kill()
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert [n for n in names(tmp_path) if not n.startswith(".")] == ["a.txt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("milliseconds", range(0, 50, 2))
+def test_a_kill_while_writing_again_and_again_leaves_a_whole_split(tmp_path, milliseconds):
+    code = (
+        "import sys, numpy as np, puorl\n"
+        "obs = np.arange(4000.0).reshape(2000, 2)\n"
+        "data = puorl.Dataset.from_arrays(obs=obs, action=obs)\n"
+        "split = puorl.PUSplit.from_mask(data, labelled=np.arange(1999) < 99)\n"
+        "puorl.save(data, sys.argv[1] + '/data.npz')\n"
+        "split.save(sys.argv[1] + '/split')\n"
+        "print('now', flush=True)\n"
+        "while True:\n"
+        "    split.save(sys.argv[1] + '/split', force=True)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"now\n"
+        time.sleep(milliseconds / 1000)
+        run.kill()
+    # A folder is replaced in two steps; between them the old one stands whole in the shelter.
+    kept = [p for p in (tmp_path / "split", *tmp_path.glob(".split.*.part/old")) if p.exists()]
+    data = puorl.load(tmp_path / "data.npz")
+    assert len(puorl.PUSplit.load(kept[0], data).labelled) == 99
 
 
 def test_a_kill_leaves_no_half_file_under_the_real_name(tmp_path):

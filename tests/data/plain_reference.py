@@ -5,11 +5,13 @@ they make is restated in `expected`, row by row and slowly, from the written rul
 is which field is asked of puorl itself.
 """
 
+import contextlib
 import csv
 import io
 import json
 import math
 import re
+import statistics
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -123,6 +125,12 @@ def _canonical(name: str, array: np.ndarray) -> np.ndarray:
         if any(abs(i) > (2**53 if kind == "f" else 2**63 - 1) and i != -(2**63) for i in ids):
             raise Refused
         return np.array(ids, np.int64)
+    if name == "time" and kind == "M":
+        if np.isnat(array).any():
+            raise Refused
+        return array.astype("datetime64[ns]").astype(np.int64) / 1e9
+    if name == "time" and kind in "iu":
+        return array.astype(np.float64)
     array = _floats(array)
     if not np.isfinite(array).all():
         raise Refused
@@ -151,9 +159,8 @@ def _successors(fields: Mapping[str, np.ndarray], n: int) -> list[int | None]:
     if "time" in fields:
         time = fields["time"].tolist()
         steps = {i: time[j] - time[i] for i, j in enumerate(after) if j is not None}
-        forward = sorted(dt for dt in steps.values() if dt > 0)
-        middle = (forward[(len(forward) - 1) // 2] / 2 + forward[len(forward) // 2] / 2
-                  if forward else math.inf)  # fmt: skip
+        forward = [dt for dt in steps.values() if dt > 0]
+        middle = statistics.median(forward) if forward else math.inf
         for i, dt in steps.items():
             if dt < 0 or dt > 1.5 * middle:
                 after[i] = None
@@ -211,8 +218,10 @@ def _hdf5_arrays(path: Path, needed: Choice = list) -> dict[str, np.ndarray]:
             item = group[name]
             if isinstance(item, h5py.Group):
                 walk(item, f"{prefix}{name}/")
-            elif item.dtype.kind in "biufSU" or h5py.check_string_dtype(item.dtype):
-                found[f"{prefix}{name}"] = item
+            elif isinstance(item, h5py.Dataset):
+                with contextlib.suppress(ValueError, TypeError):  # a type that NumPy has not
+                    if item.dtype.kind in "biufSU" or h5py.check_string_dtype(item.dtype):
+                        found[f"{prefix}{name}"] = item
 
     with h5py.File(path) as file:
         walk(file, "")
@@ -246,7 +255,8 @@ def plain_csv(path: Path) -> Found:
     fields = {}
     for name, own in claims.items():
         if name in (*MATRICES, "reward"):
-            numbers = [[_number_in(cell) for cell in table[c]] for c in own]
+            gaps = name in ("next_obs", "next_action")
+            numbers = [[_number_in(cell, gaps=gaps) for cell in table[c]] for c in own]
             fields[name] = np.array(numbers).T if name in MATRICES else np.array(numbers[0])
         else:
             fields[name] = _typed(table[own[0]])
@@ -257,9 +267,11 @@ def plain_csv(path: Path) -> Found:
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.I | re.ASCII)
 
 
-def _number_in(cell: str) -> float:
+def _number_in(cell: str, *, gaps: bool) -> float:
+    if gaps and not cell.strip():
+        return math.nan
     assert _NUMBER.fullmatch(cell.strip()), cell
-    return float(cell)
+    return float(cell.strip())
 
 
 def _typed(cells: tuple[str, ...]) -> np.ndarray:
@@ -283,16 +295,19 @@ def _typed(cells: tuple[str, ...]) -> np.ndarray:
 
 def plain_parquet(path: Path) -> Found:
     """Fields and columns of a Parquet file of other origin."""
-    table = pq.read_table(path)
-    claims = columns.claim(table.column_names, FieldNames(), "x").fields
+    with pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        claims = columns.claim(schema.names, FieldNames(), "x").fields
+        taken = [c for own in claims.values() for c in own]
+        # One by one: columns of other types may be damaged, and are not read.
+        needed = [c for c in schema.names if c in taken or _is_plain(schema.field(c).type)]
+        arrays = {c: _arrow_values(file.read(columns=[c]).column(c)) for c in needed}
     fields = {}
     for name, own in claims.items():
-        parts = [_arrow_values(table.column(c)) for c in own]
+        parts = [arrays[c] for c in own]
         single = name not in MATRICES or parts[0].ndim == 2
         fields[name] = parts[0] if single else np.stack(parts, axis=1)
-    taken = [c for own in claims.values() for c in own]
-    rest = [c for c in table.column_names if c not in taken and _is_plain(table.column(c).type)]
-    return Found(fields, {c: _arrow_values(table.column(c)) for c in rest})
+    return Found(fields, {c: v for c, v in arrays.items() if c not in taken})
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -321,7 +336,7 @@ def plain_minari(path: Path) -> Found:
         for k in range(total):
             prefix = f"episode_{k}/"
             own = {key.removeprefix(prefix): v for key, v in arrays.items() if prefix in key}
-            episodes.append(own | {"infos/q": own["infos/q"][1:]})
+            episodes.append(own)
     else:
         for k in range(total):
             [file] = (path / "data" / str(k)).glob("part-*")
@@ -336,8 +351,8 @@ def plain_minari(path: Path) -> Found:
     fields["next_obs"] = np.concatenate([e["observations"][1:] for e in episodes])
     lengths = [len(e["rewards"]) for e in episodes]
     fields["episode"] = np.repeat(np.arange(total), lengths)
-    infos = [e["infos/q"] for e in episodes if "infos/q" in e]
-    return Found(fields, {"q": np.concatenate(infos)} if infos else {})
+    infos = [e["infos/q"][1:] for e in episodes if "infos/q" in e]
+    return Found(fields, {"q": np.concatenate(infos)} if len(infos) == total else {})
 
 
 def _arrow_table(path: Path) -> pa.Table:

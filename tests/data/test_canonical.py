@@ -60,8 +60,18 @@ def test_floats_are_not_copied():
     ],
 )
 def test_integers_that_float64_cannot_hold_are_refused(big):
-    with pytest.raises(DataError, match="time: .*integers above 2\\^53; subtract the first"):
-        check(time=big)
+    with pytest.raises(DataError, match="reward: .*integers above 2\\^53; subtract the first"):
+        check(reward=big)
+
+
+def test_nanoseconds_since_1970_and_dates_are_times():
+    start = 1_700_000_000_000_000_000
+    ticks = start + np.array([0, 20_000_000, 40_000_000])
+    np.testing.assert_allclose(np.diff(check(time=ticks)["time"]), 2e7, rtol=1e-4)
+    dates = ticks.astype("datetime64[ns]")
+    np.testing.assert_allclose(np.diff(check(time=dates)["time"]), 0.02, rtol=1e-4)
+    with pytest.raises(DataError, match="time: 1 of 3 rows are NaN"):
+        check(time=np.array([dates[0], dates[1], "NaT"], "datetime64[ns]"))
 
 
 def test_integers_up_to_the_limit_are_exact():

@@ -183,3 +183,24 @@ def test_repr_names_the_shape_and_the_fingerprint():
     data = make()
     assert "6 rows, 1 episodes, obs 2, action 1" in repr(data)
     assert data.fingerprint[:12] in repr(data)
+
+
+def test_what_happens_to_the_given_arrays_does_not_reach_the_dataset():
+    obs, mark = np.arange(8.0).reshape(4, 2), np.arange(4)
+    arrays = {"obs": obs, "next_obs": obs.copy(), "action": obs[:, :1], "columns": {"mark": mark}}
+    data = Dataset.from_arrays(**arrays)
+    before = data.fingerprint
+    obs[:] = -1
+    mark[:] = -1
+    assert Dataset.from_arrays(**arrays).fingerprint != before
+    assert data[:].fingerprint == before
+
+
+def test_masked_and_ragged_arrays_are_refused():
+    obs = np.ma.masked_array(np.arange(8.0).reshape(4, 2), mask=False)
+    assert len(Dataset.from_arrays(obs=obs, action=np.zeros((4, 1)))) == 3
+    obs[2, 1] = np.ma.masked
+    with pytest.raises(DataError, match="obs: expected a value in every place, got 1 masked"):
+        Dataset.from_arrays(obs=obs, action=np.zeros((4, 1)))
+    with pytest.raises(DataError, match="action: expected rows of equal length"):
+        Dataset.from_arrays(obs=np.zeros((2, 1)), action=[[1, 2], [3]])

@@ -310,3 +310,12 @@ def test_a_million_rows_take_seconds():
     seen = inspect(dataset)
     assert time.perf_counter() - start < 5
     assert seen.findings == ()
+
+
+def test_rows_joined_without_any_key_are_a_warning():
+    obs = np.random.default_rng(0).normal(size=(9, 2))
+    guessed = inspect(Dataset.from_arrays(obs=obs, action=obs))
+    known = inspect(Dataset.from_arrays(obs=obs, action=obs, episode=np.zeros(9, int)))
+    text = "every row is taken to follow the row before it"
+    assert [f.level for f in guessed.findings if text in f.text] == ["warning"]
+    assert not [f for f in known.findings if text in f.text]

@@ -83,7 +83,77 @@ def test_names_label_and_domain(tmp_path):
     assert data.provenance.format == "npz"
 
 
+def write_csv(path, episodes):
+    lines = [f"{e},{t},{e + t / 8},0.5" for e in episodes for t in range(3)]
+    path.write_text("\n".join(["ep,t,obs_0,act_0", *lines]) + "\n")
+
+
+@pytest.mark.parametrize("label", ["ep == 5", "episode == 5"])
+def test_a_label_speaks_of_each_file_in_its_own_words(tmp_path, label):
+    # Joined files get new episode numbers; the label must mean those of the file.
+    write_csv(tmp_path / "a.csv", [3, 5])
+    write_csv(tmp_path / "b.csv", [5, 6, 7])
+    data = puorl.load(tmp_path / "*.csv", episode="ep", label=label)
+    assert data.obs[data.columns["labelled"], 0].tolist() == [5.0, 5.125] * 2
+    assert data.num_episodes == 5
+    assert any("numbered anew" in note for note in data.provenance.notes)
+
+
+def test_a_label_may_use_the_names_of_array_files(tmp_path):
+    path = write_npz(tmp_path / "rows.npz", trip=np.array([4, 4, 9]), r=np.arange(3.0))
+    data = puorl.load(path, episode="trip", reward="r", label="trip == 9 and r > 1")
+    assert data.columns["labelled"].tolist() == [False, False, True]
+
+
+def test_a_wrong_label_names_the_file(tmp_path):
+    write_csv(tmp_path / "a.csv", [3])
+    with pytest.raises(ConfigError, match=r"a\.csv: label: .*'epp'; known columns: ep"):
+        puorl.load(tmp_path / "a.csv", episode="ep", label="epp == 3")
+
+
+def test_columns_that_give_way_are_named(tmp_path):
+    path = write_npz(tmp_path / "rows.npz", labelled=np.array([1, 1, 1]))
+    data = puorl.load(path, label="labelled == 0")
+    assert not data.columns["labelled"].any()
+    assert any("gave way to label=" in note for note in data.provenance.notes)
+    obs = np.arange(6.0).reshape(3, 2)
+    np.savez(path, obs=obs, action=obs, source_row=np.array([7, 8, 9]))
+    data = puorl.load(path)
+    assert data.columns["source_row"].tolist() == [0, 1]
+    assert any("source_row: the file's own" in note for note in data.provenance.notes)
+
+
+def test_no_file_is_read_twice(tmp_path):
+    path = write_npz(tmp_path / "rows.npz")
+    with pytest.raises(DataError, match="named twice"):
+        puorl.load([tmp_path / "*.npz", path])
+    (tmp_path / "link.npz").symlink_to(path)
+    with pytest.raises(DataError, match="named twice"):
+        puorl.load(tmp_path / "*.npz")
+
+
+def test_leftovers_in_a_parquet_folder_are_not_read(tmp_path):
+    folder = tmp_path / "rows"
+    kept = [folder / "a.parquet", folder / "robot=A7" / "b.parquet"]
+    left = [folder / ".a.parquet.12.part" / "a.parquet", folder / "_temporary" / "b.parquet"]
+    for path in (*kept, *left, folder / ".c.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    assert expand(folder) == kept
+
+
 def test_messages_start_with_the_file(tmp_path):
     path = write_npz(tmp_path / "rows.npz", reward=np.full(3, np.nan))
     with pytest.raises(DataError, match=f"^{path}: reward: 3 of 3 rows"):
         puorl.load(path)
+
+
+def test_a_field_can_be_declared_absent(tmp_path):
+    visits = tmp_path / "visits.csv"
+    visits.write_text("stay,t,obs_a,act_a\n" + "".join(f"1,{t},{t},0\n" for t in (0, 1, 2, 9, 30)))
+    assert len(puorl.load(visits, episode="stay")) == 2  # 9 and 30 stand behind gaps
+    whole = puorl.load(visits, episode="stay", time="")
+    assert len(whole) == 4
+    assert whole.time is None
+    assert whole.columns["t"].tolist() == [0, 1, 2, 9]
+    assert any("t: not used as time" in note for note in whole.provenance.notes)

@@ -351,3 +351,13 @@ def test_rows_that_minari_cannot_hold_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"6 rows fall into 6 runs .* save rows"):
         puorl.save(rows()[np.array([5, 3, 1, 4, 2, 0])], tmp_path / "many-v0")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_path_is_as_good_as_an_absolute_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    obs = np.arange(12.0).reshape(6, 2)
+    data = puorl.Dataset.from_arrays(obs=obs, action=obs)
+    for force in (False, True):
+        puorl.save(data, "made/rows", force=force)
+        assert puorl.load("made/rows").fingerprint == data.fingerprint
+    assert [p.name for p in (tmp_path / "made").iterdir()] == ["rows"]

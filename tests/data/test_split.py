@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -97,8 +98,71 @@ def test_order_of_the_pool_tells_nothing():
     truth = split.reveal("benchmark")[split.unlabelled] == 0
     halves = truth[: len(truth) // 2].mean(), truth[len(truth) // 2 :].mean()
     assert abs(halves[0] - halves[1]) < 0.03
+
+
+def test_numbers_of_drawn_episodes_tell_nothing():
+    target, other = domain(4_000, 0), domain(9_000, 1)
+    split = make_split(target, other, rows=10_000, unit="episode", seed=0)
+    truth = split.reveal("benchmark")[split.unlabelled] == 0
     ids = split.pool.episode[split.unlabelled]
     assert abs(ids[truth].mean() - ids[~truth].mean()) < 0.25 * ids.std()
+
+
+def test_rows_drawn_one_by_one_share_no_episode_or_time_with_labelled_ones():
+    # A labelled row in nearly every target episode would give all of them away.
+    timed = [
+        dataclasses.replace(d, rows=dataclasses.replace(d.rows, time=np.arange(float(len(d)))))
+        for d in (domain(4_000, 0), domain(9_000, 1))
+    ]
+    assert timed[0].episode is not None
+    pool = make_split(*timed, rows=10_000, seed=0).pool
+    assert (pool.episode, pool.time) == (None, None)
+
+
+def test_the_clock_of_a_drawn_episode_starts_at_zero():
+    timed = [
+        dataclasses.replace(d, rows=dataclasses.replace(d.rows, time=start + np.arange(len(d))))
+        for start, d in ((5e5, domain(4_000, 0)), (9e8, domain(9_000, 1)))
+    ]
+    split = make_split(*timed, rows=10_000, unit="episode", seed=0)
+    np.testing.assert_array_equal(split.pool.time, split.pool.obs[:, 1] % 50)
+
+
+def test_precision_does_not_tell_the_domains_apart():
+    target, other = domain(4_000, 0), domain(9_000, 1)
+    wide = {k: v.astype(np.float64) for k, v in other.rows.arrays().items() if v.dtype.kind == "f"}
+    wide["obs"] = wide["obs"] + 1e-12
+    other = dataclasses.replace(other, rows=dataclasses.replace(other.rows, **wide))
+    pool = make_split(target, other, rows=10_000, seed=0).pool
+    assert {pool.obs.dtype, pool.next_obs.dtype, pool.reward.dtype} == {np.dtype(np.float32)}
+    assert any("precision" in note for note in pool.provenance.notes)
+
+
+def test_labelled_episodes_do_not_depend_on_the_length_of_the_others():
+    target = domain(4_000, 0)
+    made = [
+        make_split(
+            target,
+            domain(9_000, 1, length=length),
+            rows=10_000,
+            labelled_share=0.1,
+            unit="episode",
+            seed=0,
+        )
+        for length in (10, 50, 450)
+    ]
+    rows = [split.pool.obs[split.labelled].tolist() for split in made]
+    assert len(rows[0]) == 1_000  # a tenth of the pool
+    assert rows[0] == rows[1] == rows[2]
+
+
+def test_a_split_cannot_be_changed():
+    split = make_split(domain(4_000, 0), domain(9_000, 1), rows=1_000, seed=0)
+    for array in (split.labelled, split.unlabelled_part, split.reveal("benchmark")):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    with pytest.raises(TypeError):
+        split.config["seed"] = 1
 
 
 def test_columns_that_could_tell_domains_apart_stay_behind():
@@ -164,6 +228,18 @@ def test_saved_split_comes_back_and_knows_its_data(tmp_path, unit):
         PUSplit.load(tmp_path / "s", target)
 
 
+def test_other_rows_of_the_same_or_another_shape_are_refused(tmp_path):
+    target, other = domain(4_000, 0), domain(9_000, 1)
+    make_split(target, other, rows=10_000, seed=np.int64(0), labelled_share=np.float32(0.01)).save(
+        tmp_path / "s"
+    )
+    with pytest.raises(DataError, match="made from other data"):
+        PUSplit.load(tmp_path / "s", target, domain(9_000, 1, seed=1))
+    wide = Dataset.from_arrays(obs=np.zeros((9_001, 3)), action=np.zeros((9_001, 1)))
+    with pytest.raises(DataError, match="sizes of obs and action differ"):
+        PUSplit.load(tmp_path / "s", target, wide)
+
+
 def test_tampered_split_is_refused(tmp_path):
     target, other = domain(4_000, 0), domain(9_000, 1)
     split = make_split(target, other, rows=10_000, seed=0)
@@ -220,6 +296,7 @@ def test_bad_masks(labelled, message):
     [
         ({"rows": 100_000}, DataError, "only 4,000"),
         ({"rows": "many"}, ConfigError, "whole number"),
+        ({"rows": "1e60"}, ConfigError, "whole number"),
         ({"target_share": 1.0}, ConfigError, "target_share"),
         ({"labelled_share": 0.5}, ConfigError, "labelled_share"),
         ({"labelled_share": 1e-6}, ConfigError, "no row"),

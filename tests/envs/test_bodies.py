@@ -92,6 +92,16 @@ def test_current_masses_are_the_stock_model(tmp_path, monkeypatch):
             assert np.array_equal(getattr(model, field), getattr(stock, field)), (name, field)
 
 
+def test_engines_without_spec_delete_are_understood(monkeypatch):
+    """Before MuJoCo 3.3.4 an element removed itself."""
+    removed = []
+    monkeypatch.delattr(mujoco.MjSpec, "delete", raising=False)
+    for kind in (mujoco.MjsCamera, mujoco.MjsLight):
+        monkeypatch.setattr(kind, "delete", lambda self: removed.append(self), raising=False)
+    bodies.load_model(bodies.body("hopper"))
+    assert len(removed) > 0
+
+
 def test_health_is_an_open_interval_and_refuses_nan():
     hopper = bodies.body("hopper")
     qpos = np.zeros((6, 6))

@@ -185,6 +185,13 @@ def test_a_recipe_names_everything_that_matters():
     assert len({recipe["recipe"], *names}) == 6
 
 
+def test_numpy_numbers_are_numbers():
+    plain = collect("hopper", quality="random", rows=200, seed=3, cache=False)
+    numpy = collect("hopper", quality="random", rows=np.int64(200), seed=np.int64(3), cache=False)
+    assert numpy.provenance == plain.provenance
+    assert numpy.provenance.to_json() == plain.provenance.to_json()
+
+
 def test_rows_survive_a_file(hopper, tmp_path):
     save(hopper, tmp_path / "h.hdf5")
     again = load(tmp_path / "h.hdf5")
@@ -256,7 +263,9 @@ def test_a_cache_that_cannot_be_written_costs_a_line_not_the_data(tmp_path, capl
         ({"quality": "superb"}, "random, medium, medium-replay, medium-expert, expert"),
         ({"rows": 0}, "at least one"),
         ({"rows": "many"}, "1M"),
-        ({"seed": -1}, "seed: expected 0 or more"),
+        ({"seed": -1}, "seed: expected a whole number, 0 or above, got -1"),
+        ({"seed": 1.5}, "seed: expected a whole number, 0 or above, got 1.5"),
+        ({"seed": "one"}, "seed: expected a whole number, 0 or above, got 'one'"),
         ({"threads": 0}, "threads: expected 1 or more"),
         ({"policy": 3}, "a policy file or an object with act"),
         ({"policy": untrained("walker2d")}, "another body"),

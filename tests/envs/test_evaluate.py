@@ -93,6 +93,17 @@ def test_own_environment_runs_in_the_batch_unless_wrapped():
     assert np.array_equal(slow.returns, slow.lengths)
 
 
+def test_what_gymnasium_makes_of_our_environments_runs_in_the_batch_too():
+    name = gymnasium_envs.env_id("hopper", "body_mass")
+    expected = evaluate(HOPPER[0], "hopper/body_mass", episodes=2)
+    made = evaluate(HOPPER[0], gym.make(name), episodes=2)
+    assert np.array_equal(made.returns, expected.returns)
+    assert made.scores is not None
+    # A limit of the user's own is the user's.
+    short = evaluate(HOPPER[0], gym.make(name, max_episode_steps=3), episodes=2)
+    assert short.lengths.tolist() == [[3, 3]]
+
+
 def test_wrong_arguments():
     with pytest.raises(ConfigError, match="got 0 policies"):
         evaluate([], "hopper")
@@ -102,5 +113,8 @@ def test_wrong_arguments():
         evaluate(3, "hopper")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="hopper/body_mass"):
         evaluate(HOPPER, 3)
+    vector = gym.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="sync")
+    with pytest.raises(ConfigError, match="a single environment, got the vector SyncVectorEnv"):
+        evaluate(HOPPER, vector)
     with pytest.raises(DataError, match=r"expected actions of shape \(2, 3\), got \(2, 5\)"):
         evaluate(lambda obs: np.zeros((len(obs), 5)), "hopper", episodes=2)

@@ -59,6 +59,7 @@ def test_text_reads_back(case):
         ("joint_noise:all", Shift("joint_noise", "all", 0.05)),
         ("joint_noise=0.1", Shift("joint_noise", "last", 0.1)),
         ("reward:backward", Shift("reward", "forward", -1.0)),
+        (" mass : foot = 2 ", Shift("mass", "foot", 2.0)),
     ],
 )
 def test_short_forms(text, expected):

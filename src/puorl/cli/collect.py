@@ -8,8 +8,7 @@ import tyro
 from rich.console import Console
 
 from puorl.cli.options import Count
-from puorl.core.files import check_free
-from puorl.data.save import save
+from puorl.data.save import check_target, save
 from puorl.envs.collect import Quality, collect
 from puorl.envs.summary import summarise
 
@@ -54,7 +53,7 @@ class Collect:
 
     def run(self) -> None:
         """Collect, write, and say in one line what was made."""
-        check_free(self.out, force=self.force)
+        check_target(self.out, force=self.force)
         dataset = collect(
             self.env,
             self.domain,

@@ -1,6 +1,8 @@
 """The program `puorl`: finds the command, runs it, and turns its errors into one line."""
 
+import contextlib
 import difflib
+import io
 import os
 import sys
 from importlib import import_module
@@ -8,6 +10,7 @@ from inspect import cleandoc
 from typing import Any
 
 from puorl import __version__
+from puorl.cli.usage import one_line
 from puorl.core.errors import PuorlError
 
 # Named, not imported: only the chosen command's packages are loaded.
@@ -42,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         # The reader (head, less) has what it wanted; nothing may be written at exit any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:  # a full disk, a folder without rights: the user's to repair
+        return _complain(str(error))
 
 
 def _dispatch(words: list[str]) -> int:
@@ -64,17 +69,19 @@ def _run(name: str, words: list[str]) -> int:
 
     module, _, attribute = COMMANDS[name][0].partition(":")
     command: Any = getattr(import_module(module), attribute)
+    program, said = f"puorl {name}", io.StringIO()
     try:
-        chosen = tyro.cli(
-            command,
-            args=words,
-            prog=f"puorl {name}",
-            # The whole text: the parser of docstrings would leave the examples out.
-            description=cleandoc(command.__doc__),
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
-        )
-    except SystemExit as leaving:  # --help (0) or wrong usage (2), already explained
-        return leaving.code if isinstance(leaving.code, int) else USAGE_ERROR
+        with contextlib.redirect_stderr(said):
+            chosen = tyro.cli(
+                command,
+                args=words,
+                prog=program,
+                # The whole text: the parser of docstrings would leave the examples out.
+                description=cleandoc(command.__doc__),
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            )
+    except SystemExit as leaving:  # --help (0) or wrong usage (2)
+        return 0 if leaving.code == 0 else _complain(one_line(said.getvalue(), program))
     chosen.run()
     return 0
 

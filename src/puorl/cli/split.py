@@ -12,6 +12,7 @@ from puorl.core.files import check_free
 from puorl.data.draw import PARTS
 from puorl.data.load import load
 from puorl.data.split import PUSplit, Unit, make_split
+from puorl.data.split_files import SETTINGS_FILE
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Split:
 
     target: tyro.conf.Positional[Path]
     """File, glob or folder with rows of the target domain."""
-    others: tuple[Path, ...]
+    others: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="PATH...")]
     """One path for each other domain."""
     out: Path
     """Folder to write: index files, hashes and settings."""
@@ -39,14 +40,16 @@ class Split:
     """Share of the pool that is labelled."""
     unit: Annotated[Unit, tyro.conf.arg()] = "transition"
     """Draw and label single rows, or whole episodes."""
-    proportions: tuple[float, ...] | None = None
+    proportions: Annotated[
+        tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="")
+    ] = None
     """How the others share their rows; equal by default."""
     force: bool = False
     """Replace the folder if it exists."""
 
     def run(self) -> None:
         """Read, draw, write, and say what was made."""
-        check_free(self.out, force=self.force)
+        check_free(self.out, force=self.force, marker=SETTINGS_FILE)
         made = make_split(
             load(self.target),
             [load(path) for path in self.others],

@@ -5,7 +5,8 @@ from decimal import Decimal
 
 from puorl.core.errors import ConfigError
 
-_PATTERN = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kKmMbB]?)")
+_PATTERN = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kKmMbB]?)")
+_LARGEST = 2**53  # shares of a count are computed in float64
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 
@@ -20,7 +21,7 @@ def parse_count(text: str | int | float, *, name: str = "count") -> int:
     """
     match = _PATTERN.fullmatch(str(text).strip())
     value = Decimal(match[1].replace("_", "")) * _SUFFIX[match[2].lower()] if match else None
-    if value is None or value != int(value):
+    if value is None or value != int(value) or value > _LARGEST:
         raise ConfigError(
             f"{name}: expected a whole number such as 1000000, 1_000_000, 1e6, 1M or 250k, "
             f"got {text!r}"

@@ -12,42 +12,72 @@ from typing import Any
 from puorl.core.errors import DataError
 
 
-def check_free(path: str | os.PathLike[str], *, force: bool) -> Path:
+def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None = None) -> Path:
     """Return the path if it may be written, else say what stands there.
 
+    Args:
+        path: Where something is to be written.
+        force: Whether what stands there may be replaced.
+        marker: For a folder: the file inside by which its kind is known. Only an empty folder or
+            one of the same kind is ever replaced, so that no slip removes a folder of other files.
+
     Raises:
-        DataError: Something is at ``path`` and ``force`` is off.
+        DataError: Something is at ``path`` and ``force`` is off, or is of another kind.
     """
     path = Path(path)
-    if path.exists() and not force:
+    if not path.exists():
+        return path
+    if not force:
         raise DataError(
             f"{path}: already exists; choose another name, or overwrite it with --force "
             "(force=True in Python)"
         )
+    if path.is_dir() and not _may_go(path, marker):
+        kind = "a file" if marker is None else f"a folder with {marker}"
+        raise DataError(
+            f"{path}: expected {kind} to replace, found a folder of other files; choose another "
+            "name, or remove it yourself"
+        )
+    if marker is not None and not path.is_dir():
+        raise DataError(f"{path}: expected a folder to replace, found a file; choose another name")
     return path
 
 
 @contextlib.contextmanager
-def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+def atomic_path(
+    path: str | os.PathLike[str], *, force: bool = False, marker: str | None = None
+) -> Iterator[Path]:
     """Yield a temporary place of the same name; on success it becomes ``path``, on failure it goes.
 
     Works for a file and for a folder (create it at the yielded path). A kill leaves at most a
     hidden ``.name.*.part`` folder beside the target, never a half file under the real name.
+
+    Args:
+        path: Where the whole is to appear.
+        force: Replace what stands there.
+        marker: For a folder, as for `check_free`.
+
+    Raises:
+        DataError: ``path`` may not be replaced, or nothing can be written there.
     """
-    path = check_free(path, force=force)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = check_free(path, force=force, marker=marker)
+    if path.name in ("", ".."):
+        path = path.resolve()  # a temporary neighbour needs a name
     # A folder of its own, so that writers see the real name and suffix.
     shelter = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    shelter.mkdir()
     part = shelter / path.name
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shelter.mkdir()
         yield part
+        check_free(path, force=force, marker=marker)  # somebody else may have written meanwhile
         if part.is_dir():
             _replace_folder(part, path, aside=shelter / "old")
         else:
             _sync(part)
-            check_free(path, force=force)
             os.replace(part, path)
+    except OSError as error:
+        raise DataError(f"{path}: expected a place that can be written, got: {error}") from error
     finally:
         shutil.rmtree(shelter, ignore_errors=True)
 
@@ -75,8 +105,20 @@ def _sync(part: Path) -> None:
         os.fsync(handle.fileno())
 
 
+def _may_go(folder: Path, marker: str | None) -> bool:
+    if marker is None:
+        return False
+    return (folder / marker).is_file() or not any(folder.iterdir())
+
+
 def _replace_folder(part: Path, path: Path, *, aside: Path) -> None:
     # A folder cannot be renamed over a full one: the old one steps aside first, and only then goes.
-    if path.exists():
-        os.replace(path, aside)
-    os.replace(part, path)
+    if not path.exists():
+        os.replace(part, path)
+        return
+    os.replace(path, aside)
+    try:
+        os.replace(part, path)
+    except OSError:
+        os.replace(aside, path)
+        raise

@@ -105,9 +105,9 @@ def _field(name: str, array: np.ndarray, source: str) -> np.ndarray:
         return _flag(name, array, source)
     if name == "episode":
         return _episode(array, source)
-    array = _float(name, array, source)
+    array = _time(array, source) if name == "time" else _float(name, array, source)
     require_finite(name, array, source=source)
-    return array.astype(np.float64, copy=False) if name == "time" else array
+    return array
 
 
 def _matrix(name: str, array: np.ndarray, source: str) -> np.ndarray:
@@ -144,6 +144,16 @@ def _float(name: str, array: np.ndarray, source: str) -> np.ndarray:
             )
         return array.astype(np.float64)
     raise DataError(f"{source}: {name}: expected numbers, got dtype {array.dtype}")
+
+
+def _time(array: np.ndarray, source: str) -> np.ndarray:
+    if array.dtype.kind == "M":
+        seconds = array.astype("datetime64[ns]").astype(np.int64) / 1e9
+        array = np.where(np.isnat(array), np.nan, seconds)
+    if array.dtype.kind in "iu":
+        # Nanoseconds since 1970 are rounded by a quarter of a microsecond: no step is that short.
+        return array.astype(np.float64)
+    return _float("time", array, source).astype(np.float64, copy=False)
 
 
 def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:

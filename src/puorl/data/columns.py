@@ -9,10 +9,7 @@ from dataclasses import dataclass
 
 from puorl.core.errors import DataError
 from puorl.data import aliases
-from puorl.data.raw import FIELDS, FieldNames
-
-MATRICES = ("obs", "action", "next_obs", "next_action")
-"""Fields that may take several columns; the others take one."""
+from puorl.data.raw import FIELDS, MATRICES, FieldNames
 
 _NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
 """Names that robot-learning tables use and array files do not."""

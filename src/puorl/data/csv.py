@@ -15,8 +15,8 @@ import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.data import cells
-from puorl.data.columns import MATRICES, Claims, claim
-from puorl.data.raw import FieldNames, RawRows
+from puorl.data.columns import Claims, claim
+from puorl.data.raw import MATRICES, FieldNames, RawRows
 
 _DELIMITERS = (",", ";", "\t")
 _BLOCK_LINES = 20_000
@@ -87,6 +87,7 @@ def _rows(file: TextIO, names: FieldNames, source: str) -> RawRows:
     rows = RawRows(
         format="csv",
         arrays=arrays,
+        keys={name: found[0] for name, found in fields.items() if name not in MATRICES},
         obs_names=fields["obs"],
         action_names=fields["action"],
         notes=list(table.claims.notes),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,8 @@ class Dataset:
     ) -> "Dataset":
         """Check arrays and make a dataset of them; absent next states come from the next row.
 
+        The arrays are copied: what happens to them later does not reach the dataset.
+
         Args:
             obs: (n, d) numbers.
             action: (n, m) numbers.
@@ -89,8 +92,8 @@ class Dataset:
         }
         raw = RawRows(
             format="arrays",
-            arrays={name: np.asarray(a) for name, a in given.items() if a is not None},
-            columns=dict(columns or {}),
+            arrays={name: _own_array(name, a) for name, a in given.items() if a is not None},
+            columns={name: _own_array(name, a) for name, a in (columns or {}).items()},
         )
         made = cls.from_raw(raw, source="arrays")
         if provenance is None:
@@ -117,7 +120,10 @@ class Dataset:
                     f"{len(fields['obs'])}; they must match"
                 )
             columns[name] = array if done.kept is None else array[done.kept]
+        notes = [*raw.notes, *done.notes]
         if done.kept is not None:
+            if SOURCE_ROW in columns:
+                notes.append(f"{SOURCE_ROW}: the file's own column of this name gave way to ours")
             columns[SOURCE_ROW] = done.kept
         provenance = raw.provenance or Provenance(
             source=(source,),
@@ -125,7 +131,7 @@ class Dataset:
             obs_names=raw.obs_names,
             action_names=raw.action_names,
             missing=done.missing,
-            notes=(*raw.notes, *done.notes),
+            notes=tuple(notes),
         )
         return cls(done.rows, columns, provenance)
 
@@ -151,14 +157,16 @@ class Dataset:
         columns = {name: array[rows] for name, array in self.columns.items()}
         return Dataset(self.rows[rows], columns, self.provenance)
 
-    def where(self, condition: str) -> np.ndarray:
+    def where(self, condition: str, keys: Mapping[str, str] | None = None) -> np.ndarray:
         """(n,) bool. Rows for which an expression over the columns holds.
 
         Args:
             condition: E.g. ``"robot == 'A7' and checked == 1"``. Columns, named state and action
                 columns, and the fields reward, terminal, timeout, episode and time can be used.
+            keys: Field to another name under which the condition may speak of it.
         """
         names = {k: v for k, v in self.rows.arrays().items() if v.ndim == 1}
+        names |= {key: names[k] for k, key in (keys or {}).items() if k in names}
         for labels, matrix in (
             (self.provenance.obs_names, self.obs),
             (self.provenance.action_names, self.action),
@@ -235,6 +243,19 @@ class Dataset:
         )
 
 
+def _own_array(name: str, values: Any) -> np.ndarray:
+    """A copy that nobody else can change."""
+    if np.ma.is_masked(values):
+        raise DataError(
+            f"arrays: {name}: expected a value in every place, got {np.ma.count_masked(values)} "
+            "masked ones; remove those rows, or fill them, before"
+        )
+    try:
+        return np.array(values, subok=False)
+    except ValueError as error:
+        raise DataError(f"arrays: {name}: expected rows of equal length, got: {error}") from error
+
+
 def _joined(parts: Sequence[Dataset]) -> Dataset:
     shapes = {(p.obs.shape[1], p.action.shape[1]) for p in parts}
     if len(shapes) > 1:
@@ -260,6 +281,8 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
     if "episode" in common:
         fields["episode"] = _distinct_episodes([h["episode"] for h in held])
     notes = [note for p in parts for note in p.provenance.notes]
+    if "episode" in common:
+        notes.append("episode: numbered anew over all parts, whose own numbers may be equal")
     if lost:
         notes.append(f"not in every part, or not of one kind, so left out: {', '.join(lost)}")
     first = parts[0].provenance

@@ -88,14 +88,22 @@ def draw_episodes(
     labelled_share: float,
     seed: int,
 ) -> Draw:
-    """Whole episodes: row counts are met as closely as episodes allow, labels fall on episodes."""
+    """Whole episodes: row counts are met as closely as episodes allow, labels fall on episodes.
+
+    Args:
+        target: The domain of interest.
+        others: The other domains.
+        counts: How many rows to take of the target, then of each other.
+        labelled_share: Share of the target's drawn episodes that is labelled.
+        seed: Seed of all streams.
+    """
     _check_sizes(target, others, counts)
     chosen = [_pick_episodes(target, counts[0], generator(seed, "split", "target"), "target")]
     for k, other in enumerate(others):
         stream = generator(seed, "split", "other", k)
         chosen.append(_pick_episodes(other, counts[k + 1], stream, f"other {k + 1}"))
-    total = sum(len(c) for c in chosen)
-    num_labelled = max(MIN_LABELLED_EPISODES, round(labelled_share * total))
+    # Counted in the target alone: how long the others' episodes are must not change the labels.
+    num_labelled = max(MIN_LABELLED_EPISODES, round(labelled_share * len(chosen[0])))
     if num_labelled >= len(chosen[0]):
         raise DataError(
             f"target: {num_labelled} episodes are to be labelled but only {len(chosen[0])} were "

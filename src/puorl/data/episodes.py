@@ -14,6 +14,8 @@ from puorl.data.transitions import Transitions
 
 MAX_STEP = 1.5
 """A time step longer than this many median steps is a gap."""
+NO_KEY = "episode: no episode key"
+"""How the note begins that nothing but flags or the clock parts the rows of different episodes."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +158,12 @@ def _number_by_breaks(
     """Episode ids for rows in recording order without an episode key."""
     if {"terminal", "timeout"} <= set(missing) and "time" not in fields:
         notes.append(
-            "episode: no episode key, flags or time; all rows are taken as one episode in order "
+            f"{NO_KEY}, flags or time; all rows are taken as one episode in order "
             "(name the key with episode=)"
         )
     elif "timeout" in missing:
         notes.append(
-            "episode: no episode key or timeout flags; cut only at terminals and breaks of the "
+            f"{NO_KEY} or timeout flags; cut only at terminals and breaks of the "
             "clock (name the key with episode=)"
         )
     fields["episode"] = _numbered(step.follows)

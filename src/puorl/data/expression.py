@@ -27,6 +27,9 @@ Literal = bool | int | float | str
 _MAX_DEPTH = 50
 """Parentheses and ``not`` inside each other; keeps the parser far from Python's own limit."""
 
+_MOST_SHOWN = 200
+"""So much of a long condition is repeated in a message."""
+
 _OPERATORS: dict[str, Callable[..., np.ndarray]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -117,7 +120,8 @@ def evaluate(condition: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _fail(condition: str, position: int, problem: str) -> NoReturn:
-    raise ConfigError(f"condition {condition!r}: at character {position + 1}: {problem}")
+    shown = condition if len(condition) <= _MOST_SHOWN else condition[:_MOST_SHOWN] + " ..."
+    raise ConfigError(f"condition {shown!r}: at character {position + 1}: {problem}")
 
 
 def _tokens(condition: str) -> list[_Token]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from puorl.data.column_profile import STUCK_RUN, ColumnProfile
+from puorl.data.episodes import NO_KEY
 
 if TYPE_CHECKING:
     from puorl.data.inspect import Continuity, Ends, Inspection
@@ -17,6 +18,7 @@ _MANY_DUPLICATES = 0.001
 _OFTEN_AT_BOUND = 0.01
 _ENOUGH_TERMINALS = 5
 _MOST_NAMED = 8
+_DRAWN = "the rows were drawn at random: checks that need their order were skipped"
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,18 @@ def _on_missing(seen: "Inspection") -> Iterator[Finding]:
         "timeout": ("info", "no timeout flags: where the record was cut is not marked"),
         "next_obs": ("info", "no next states: taken from the following row of the episode"),
     }
+    if "next_obs" in seen.missing and any(note.startswith(NO_KEY) for note in seen.notes):
+        # The one silent way to a transition that never happened.
+        sentences["next_obs"] = (
+            "warning",
+            "no next states, episode key or cuts: every row is taken to follow the row before it",
+        )
     for name, (level, text) in sentences.items():
         if name in seen.missing:
             yield Finding(level, text)
-    if seen.episodes is None:
+    if seen.episodes is None and seen.format == "split":
+        yield Finding("info", _DRAWN)
+    elif seen.episodes is None:
         yield Finding("warning", "episodes are unknown: nothing that needs their order was checked")
 
 
@@ -108,9 +118,7 @@ def _on_continuity(seen: "Inspection") -> Iterator[Finding]:
         return
     share = f"{_count(joint.num_far)} of {_count(joint.num_pairs)} steps inside episodes"
     if not joint.in_order and seen.format == "split":
-        yield Finding(
-            "info", "the rows were drawn at random: checks that need their order were skipped"
-        )
+        yield Finding("info", _DRAWN)
     elif not joint.in_order:
         yield Finding(
             "warning",

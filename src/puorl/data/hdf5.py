@@ -17,7 +17,7 @@ from puorl.core.errors import DataError
 from puorl.data import aliases, hdf5_guard
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
-from puorl.data.raw import FIELDS, FieldNames, RawRows
+from puorl.data.raw import FIELDS, MATRICES, FieldNames, RawRows
 
 _OWN = "puorl"
 _COLUMNS = f"{_OWN}/columns"
@@ -97,6 +97,7 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         if field in found
     }
     rows = RawRows(format="hdf5", arrays=arrays, provenance=provenance)
+    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
     rows.notes += aliases.notes_on_ends(keys, found.values())
     skipped = []
     for key in keys:
@@ -160,11 +161,11 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
         )
     # Other kinds are refused for what they are, which says more than that they are empty.
     whole = whole and dataset.dtype.kind in _PLAIN_KINDS
-    hdf5_guard.check_array(dataset, source, whole=whole)
+    hdf5_guard.check_array(dataset.id, source, whole=whole)
     text = h5py.check_string_dtype(dataset.dtype)
     if text is not None and text.length is None:
         hdf5_guard.check_heaps(file, source)
-        hdf5_guard.check_lengths(dataset, source)
+        hdf5_guard.check_lengths(dataset.id, file, source)
         return np.asarray(dataset.asstr()[()], dtype=np.str_)
     if dataset.dtype.hasobject:
         raise DataError(
@@ -173,7 +174,13 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
         )
     array = np.asarray(dataset[()])
     if _WIDTH in dataset.attrs:
-        return np.char.decode(array, "utf-8").astype(f"<U{dataset.attrs[_WIDTH]}")
+        texts, width = np.char.decode(array, "utf-8"), int(np.asarray(dataset.attrs[_WIDTH]))
+        if texts.dtype.itemsize > 4 * max(width, 1):
+            raise DataError(
+                f"{source}: {key}: expected texts of at most {width} characters, got longer ones; "
+                "the file is damaged"
+            )
+        return texts.astype(f"<U{width}")
     # h5py marks enumerations and text in the dtype; the mark means nothing outside HDF5.
     return array.view(array.dtype.str) if array.dtype.metadata else array
 

@@ -10,12 +10,14 @@ import math
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from puorl.core.errors import DataError
 
+_LOW: Any = h5py  # its low-level modules, of which type checkers do not know all
 _MOST_INFLATION = 1100  # deflate never gains more than 1032 times
 _SUSPICIOUS_BYTES = 2**30
 _MOST_MISSING_CHUNKS = 100_000  # filling in more takes seconds
@@ -24,7 +26,7 @@ _HEAP_MARK = b"GCOL\1\0\0\0"  # signature, version, and three bytes that are alw
 _SMALLEST_HEAP = 4096
 
 
-def check_array(dataset: h5py.Dataset, source: str, *, whole: bool) -> None:
+def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> None:
     """Refuse an array whose description and storage do not fit together.
 
     Args:
@@ -36,24 +38,29 @@ def check_array(dataset: h5py.Dataset, source: str, *, whole: bool) -> None:
     Raises:
         DataError: Reading it could hang or crash, or would invent values.
     """
-    if dataset.shape is None or dataset.size == 0:
+    shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
+    if shape is None or 0 in shape:
         return
-    stored = dataset.id.get_storage_size()
-    refusal = DataError(
-        f"{source}: {_key(dataset)}: claims {dataset.nbytes:,} bytes (shape {dataset.shape}) where "
-        f"the file holds {stored:,}; it is damaged or was never filled"
-    )
-    if dataset.nbytes > max(_SUSPICIOUS_BYTES, _MOST_INFLATION * stored):
-        raise refusal
-    if dataset.chunks is None:
-        is_short = 0 < stored < dataset.nbytes and not dataset.dtype.hasobject
-        if is_short or (whole and stored == 0):
-            raise refusal
-        return
-    missing = _num_missing_chunks(dataset)
-    if missing > (0 if whole else _MOST_MISSING_CHUNKS):
-        raise refusal
-    _check_checksums(dataset, source)
+    chunks = filters.get_chunk() if filters.get_layout() == h5py.h5d.CHUNKED else None
+    size, stored = math.prod(shape) * kind.itemsize, dataset.get_storage_size()
+    is_short = size > max(_SUSPICIOUS_BYTES, _MOST_INFLATION * stored)
+    if chunks is None:
+        is_short |= (whole and stored == 0) or (0 < stored < size and not kind.hasobject)
+    elif not is_short:
+        needed = math.prod(-(-n // length) for n, length in zip(shape, chunks, strict=True))
+        missing = needed - dataset.get_num_chunks()
+        is_short = missing > (0 if whole else _MOST_MISSING_CHUNKS)
+    if is_short:
+        raise DataError(
+            f"{source}: {_key(dataset)}: claims {size:,} bytes (shape {shape}) where the file "
+            f"holds {stored:,}; it is damaged or was never filled"
+        )
+    codes = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
+    if h5py.h5z.FILTER_FLETCHER32 in codes and _smallest_chunk(dataset) < _CHECKSUM_BYTES:
+        raise DataError(
+            f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
+            f"than {_CHECKSUM_BYTES} bytes; the file is damaged"
+        )
 
 
 def check_heaps(file: h5py.File, source: str) -> None:
@@ -74,18 +81,18 @@ def check_heaps(file: h5py.File, source: str) -> None:
                 )
 
 
-def check_lengths(dataset: h5py.Dataset, source: str) -> None:
+def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> None:
     """Refuse values of varying length of which one claims to be longer than the file.
 
     Raises:
         DataError: There is such a value.
     """
-    address_bytes, _ = dataset.file.id.get_create_plist().get_sizes()
-    offset = dataset.id.get_offset()
-    if address_bytes != 8 or offset is None or dataset.file.userblock_size:
+    address_bytes, _ = file.id.get_create_plist().get_sizes()
+    offset = dataset.get_offset()
+    if address_bytes != 8 or offset is None or file.userblock_size:
         return  # in chunks, or in a rare layout: at worst a length of 4 GiB is asked for
-    with _content(dataset.file) as content:
-        stored = content[offset : offset + dataset.id.get_storage_size()]
+    with _content(file) as content:
+        stored = content[offset : offset + dataset.get_storage_size()]
         # Each value is a length, the heap's address (8 bytes) and a place in the heap.
         words = np.frombuffer(stored, "<u4", count=len(stored) // 16 * 4).reshape(-1, 4)
         longest, most = int(words[:, 0].max(initial=0)), len(content)
@@ -104,44 +111,22 @@ def check_file(path: Path, source: str) -> None:
     """
     with h5py.File(path, "r") as file:
         check_heaps(file, source)
-        for dataset in _arrays(file, ()):
+        for dataset in _arrays(file.id, ()):
             check_array(dataset, source, whole=True)
             if dataset.dtype.kind == "O":
-                check_lengths(dataset, source)
+                check_lengths(dataset, file, source)
 
 
-def _key(dataset: h5py.Dataset) -> str:
-    return str(dataset.name).removeprefix("/")
+def _key(dataset: h5py.h5d.DatasetID) -> str:
+    return _LOW.h5i.get_name(dataset).decode("utf-8", "replace").removeprefix("/")
 
 
-def _num_missing_chunks(dataset: h5py.Dataset) -> int:
-    assert dataset.chunks is not None
-    sizes = zip(dataset.shape, dataset.chunks, strict=True)
-    return math.prod(-(-n // size) for n, size in sizes) - dataset.id.get_num_chunks()
-
-
-def _check_checksums(dataset: h5py.Dataset, source: str) -> None:
-    filters = dataset.id.get_create_plist()
-    codes = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
-    if h5py.h5z.FILTER_FLETCHER32 in codes and _has_tiny_chunk(dataset):
-        raise DataError(
-            f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
-            f"than {_CHECKSUM_BYTES} bytes; the file is damaged"
-        )
-
-
-def _has_tiny_chunk(dataset: h5py.Dataset) -> bool:
-    assert dataset.chunks is not None
-    if math.prod(dataset.chunks) * dataset.dtype.itemsize < _CHECKSUM_BYTES:
-        return True
-    smallest = _CHECKSUM_BYTES
-
-    def see(chunk: h5py.h5d.StoreInfo) -> None:
-        nonlocal smallest
-        smallest = min(smallest, chunk.size)
-
-    dataset.id.chunk_iter(see)
-    return smallest < _CHECKSUM_BYTES
+def _smallest_chunk(dataset: h5py.h5d.DatasetID) -> int:
+    """Bytes of the smallest chunk, as stored or as unpacked."""
+    chunk = dataset.get_create_plist().get_chunk()
+    sizes = [math.prod(chunk) * dataset.dtype.itemsize]
+    dataset.chunk_iter(lambda stored: sizes.append(stored.size))
+    return min(sizes)
 
 
 @contextlib.contextmanager
@@ -182,10 +167,15 @@ def _padded(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _arrays(group: h5py.Group, above: tuple[h5py.Group, ...]) -> Iterator[h5py.Dataset]:
+def _arrays(group: h5py.h5g.GroupID, above: tuple[int, ...]) -> Iterator[h5py.h5d.DatasetID]:
+    """All arrays of a file; low-level, because a Minari file has several for every episode."""
     for name in group:
-        item = group.get(name)
-        if isinstance(item, h5py.Dataset):
+        if group.links.get_info(name).type != _LOW.h5l.TYPE_HARD:
+            continue
+        item = _LOW.h5o.open(group, name)
+        if isinstance(item, h5py.h5d.DatasetID):
             yield item
-        elif isinstance(item, h5py.Group) and item not in (group, *above):  # a link may form a ring
-            yield from _arrays(item, (group, *above))
+        elif isinstance(item, h5py.h5g.GroupID):
+            place = _LOW.h5o.get_info(item).addr
+            if place not in above:  # a link may form a ring
+                yield from _arrays(item, (place, *above))

@@ -124,6 +124,7 @@ class Inspection:
         return _plain(dataclasses.asdict(self))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # absurd values are shown as they are, not warned of
 def inspect(dataset: Dataset) -> Inspection:
     """Look at every column, every end and every step of ``dataset``.
 

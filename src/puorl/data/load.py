@@ -9,7 +9,7 @@ from pathlib import Path
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.raw import FieldNames, RawRows
+from puorl.data.raw import FIELDS, FieldNames, RawRows
 
 Reader = Callable[[Path, FieldNames], RawRows]
 PathLike = str | os.PathLike[str]
@@ -58,7 +58,8 @@ def load(
             a Minari dataset folder, or with ``format="minari"`` a Minari id.
         format: ``hdf5``, ``npz``, ``csv``, ``parquet`` or ``minari``, when the name does not tell.
         obs: Key, or column names and patterns, of the state; see `FieldNames` for this and the
-            following names.
+            following names. Fields left out are looked for under their usual names; ``""`` says
+            that a field is not there, whatever the columns are called.
         action: Of the action.
         reward: Of the reward; may be absent.
         next_obs: Of the next state; may be absent: then the next row of the episode is used.
@@ -67,8 +68,8 @@ def load(
         episode: Of the episode id.
         time: Of the time stamp.
         next_action: Of the next action.
-        label: Expression for rows known to be the target's, e.g. ``"checked == 1"``; its value
-            becomes the column ``labelled``.
+        label: Expression for rows known to be the target's, e.g. ``"checked == 1"``, over the
+            columns of each file under their own names; its value becomes the column ``labelled``.
         domain: Name of the domain that all these rows come from, if known.
 
     Raises:
@@ -87,11 +88,9 @@ def load(
         next_action=next_action,
         label=label,
     )
-    parts = [_read(p, format, names) for p in expand(path, ids=format == "minari")]
-    dataset = Dataset.concatenate(parts)
-    if label is not None:
-        columns = {**dataset.columns, LABELLED: dataset.where(label)}
-        dataset = dataclasses.replace(dataset, columns=columns)
+    paths = expand(path, ids=format == "minari")
+    _require_each_once(paths)
+    dataset = Dataset.concatenate([_read(p, format, names) for p in paths])
     if domain is not None:
         provenance = dataclasses.replace(dataset.provenance, domain=domain)
         dataset = dataclasses.replace(dataset, provenance=provenance)
@@ -130,7 +129,12 @@ def _inside(path: Path) -> list[Path]:
     """A folder stands for its Parquet files, unless it is a Minari dataset."""
     if not path.is_dir() or _is_minari(path):
         return [path]
-    files = sorted(path.rglob("*.parquet"))
+    # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
+    files = [
+        file
+        for file in sorted(path.rglob("*.parquet"))
+        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    ]
     if not files:
         raise DataError(
             f"{path}: expected a file, a Minari dataset folder or a folder of .parquet files; "
@@ -152,4 +156,42 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
         )
     module, function = _READERS[kind]
     reader: Reader = getattr(import_module(module), function)
-    return Dataset.from_raw(reader(path, names), source=str(path))
+    given = dataclasses.asdict(names)
+    unused = [field for field in FIELDS if given[field] == ""]
+    names = dataclasses.replace(names, **dict.fromkeys(unused))
+    raw = reader(path, names)
+    for field in unused:
+        if field in raw.arrays:
+            _set_aside(raw, field)
+    dataset = Dataset.from_raw(raw, source=str(path))
+    return dataset if names.label is None else _labelled(dataset, raw, names.label, path)
+
+
+def _set_aside(raw: RawRows, field: str) -> None:
+    """Take a field back that the reader found under a usual name; its values stay as a column."""
+    array = raw.arrays.pop(field)
+    key = raw.keys.pop(field, field)
+    if array.ndim == 1:
+        raw.columns.setdefault(key, array)
+    raw.notes.append(f"{key}: not used as {field}, as asked")
+
+
+def _labelled(dataset: Dataset, raw: RawRows, label: str, path: Path) -> Dataset:
+    """Add the label's column, file by file: joined files have other episode numbers."""
+    try:
+        columns = {**dataset.columns, LABELLED: dataset.where(label, raw.keys)}
+    except ConfigError as error:
+        raise ConfigError(f"{path}: label: {error}") from error
+    provenance = dataset.provenance
+    if LABELLED in dataset.columns:
+        note = f"{LABELLED}: the file's own column of this name gave way to label={label!r}"
+        provenance = dataclasses.replace(provenance, notes=(*provenance.notes, note))
+    return Dataset(dataset.rows, columns, provenance)
+
+
+def _require_each_once(paths: Sequence[Path]) -> None:
+    seen: set[Path] = set()
+    for path in paths:
+        if path.resolve() in seen:
+            raise DataError(f"{path}: is named twice, so its rows would count twice; name it once")
+        seen.add(path.resolve())

@@ -254,6 +254,7 @@ def _single_fields(
         if key is None:
             raise _not_there(wanted, name, keys, source)
         rows.arrays[name] = steps[key]
+        rows.keys[name] = wanted
         taken.add(key)
         if name == "episode" and steps[key].dtype.kind in "SU":
             rows.columns[key.removeprefix("infos.")] = steps[key]

@@ -73,7 +73,7 @@ def write(dataset: Dataset, path: Path) -> None:
         "fields": list(rows.arrays()),
         "columns": keys,
     }
-    data = path / "data"
+    data = path.absolute() / "data"  # Minari's storage doubles a relative path
     data.mkdir(parents=True)
     storage = storages.MinariStorage.new(
         data,

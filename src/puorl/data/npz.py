@@ -16,7 +16,7 @@ from puorl.core.errors import DataError
 from puorl.data import aliases
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
-from puorl.data.raw import FIELDS, FieldNames, RawRows
+from puorl.data.raw import FIELDS, MATRICES, FieldNames, RawRows
 
 _COLUMN = "column/"
 _PROVENANCE = "puorl"
@@ -106,6 +106,7 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
         keys.remove(_PROVENANCE)
     arrays = {field: _array(archive, found[field], source) for field in FIELDS if field in found}
     rows = RawRows(format="npz", arrays=arrays, provenance=provenance)
+    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
     rows.notes += aliases.notes_on_ends(keys, found.values())
     for key in keys:
         if key in found.values():

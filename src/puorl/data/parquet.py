@@ -17,10 +17,10 @@ from puorl.core import fingerprint
 from puorl.core.errors import DataError
 from puorl.core.extras import require
 from puorl.data import arrow
-from puorl.data.columns import MATRICES, Claims, claim, named
+from puorl.data.columns import Claims, claim, named
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
-from puorl.data.raw import FIELDS, FieldNames, RawRows
+from puorl.data.raw import FIELDS, MATRICES, FieldNames, RawRows
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -131,6 +131,7 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
     else:
         claims, provenance, restored = _own(stored, header, names, file.metadata.num_rows, source)
     rows = RawRows(format="parquet", arrays={}, provenance=provenance, notes=list(claims.notes))
+    rows.keys = {f: names[0] for f, names in claims.fields.items() if f not in MATRICES}
     for field, columns in claims.fields.items():
         _add_field(file, field, columns, rows, source)
     skipped = []

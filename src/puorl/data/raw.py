@@ -19,6 +19,8 @@ FIELDS = (
     "next_action",
 )
 """Names that a row may carry, in the order in which we list them."""
+MATRICES = ("obs", "action", "next_obs", "next_action")
+"""Fields with several values a row; the others have one."""
 
 
 SOURCE_ROW = "source_row"
@@ -62,6 +64,8 @@ class RawRows:
     """Short name of the format, e.g. ``"csv"``."""
     arrays: dict[str, np.ndarray]
     """Field name to array; shapes and dtypes still as in the file."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """Field with one value a row to its name in the file: label conditions may use either."""
     columns: dict[str, np.ndarray] = field(default_factory=dict)
     """Every other column of the file that has one value a row: ids, labels, text."""
     obs_names: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -63,6 +64,12 @@ class PUSplit:
     truth: HiddenTruth | None = None
     """What `make_split` knows; None for a split of a user's own rows."""
 
+    def __post_init__(self) -> None:
+        """Freeze the index arrays and the settings."""
+        for name in split_files.INDEX_FIELDS:
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+        object.__setattr__(self, "config", MappingProxyType(dict(self.config)))
+
     @classmethod
     def from_mask(
         cls,
@@ -101,7 +108,7 @@ class PUSplit:
             unit=unit,
             sampling=sampling,
             returns=return_range([dataset.rows]),
-            config={"made_by": "from_mask", "sampling": sampling, "unit": unit, "seed": seed},
+            config={"made_by": "from_mask", "sampling": sampling, "unit": unit, "seed": int(seed)},
         )
 
     def part(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +135,7 @@ class PUSplit:
             raise DataError(
                 "the truth of this split is unknown: it was made from a mask, not by make_split"
             )
-        return self.truth._origin.source
+        return _frozen(self.truth._origin.source)
 
     @property
     def fingerprint(self) -> str:
@@ -157,11 +164,14 @@ class PUSplit:
         saved = split_files.read(folder, [target, *_listed(others)])
         pool, truth = target, None
         if saved.origin is not None:
-            pool = gather([target, *_listed(others)], saved.origin)
+            pool = gather([target, *_listed(others)], saved.origin, saved.settings["unit"])
             truth = HiddenTruth(saved.origin)
         made = cls(pool=pool, truth=truth, **saved.index, **saved.settings)
         if made.fingerprint != saved.fingerprint:
-            raise DataError(f"{folder}: the index files do not match their own hash; split again")
+            raise DataError(
+                f"{folder}: made from other data: the rows given are not those that were split; "
+                "pass the same target and others, in the same order"
+            )
         return made
 
     def __repr__(self) -> str:
@@ -192,7 +202,8 @@ def make_split(
         others: One or several other domains.
         rows: Size of the pool.
         target_share: Share of the pool that is the target's.
-        labelled_share: Share of the pool (rows, or episodes) that is labelled.
+        labelled_share: Share of the pool that is labelled; of episodes, the share of the target's
+            that comes to the same (``labelled_share / target_share``).
         unit: ``transition`` draws and labels single rows, with parts 80/10/10; ``episode`` draws
             and labels whole episodes (at least 5), with folds.
         seed: Seed; target rows and labels do not depend on ``others``.
@@ -217,10 +228,11 @@ def make_split(
             )
         origin = draw.draw_rows(target, others, counts, num_labelled, seed)
     else:
-        origin = draw.draw_episodes(target, others, counts, labelled_share, seed)
+        of_target = labelled_share / target_share
+        origin = draw.draw_episodes(target, others, counts, of_target, seed)
     n = origin.num_labelled
     return PUSplit(
-        pool=gather([target, *others], origin),
+        pool=gather([target, *others], origin, unit),
         labelled=np.arange(n),
         unlabelled=np.arange(n, len(origin.row)),
         labelled_part=origin.part[:n],
@@ -231,34 +243,41 @@ def make_split(
         config={
             "made_by": "make_split",
             "rows": rows,
-            "target_share": target_share,
-            "labelled_share": labelled_share,
+            "target_share": float(target_share),
+            "labelled_share": float(labelled_share),
             "unit": unit,
-            "seed": seed,
+            "seed": int(seed),
             "proportions": weights,
         },
         truth=HiddenTruth(origin),
     )
 
 
-def gather(sources: Sequence[Dataset], origin: draw.Draw) -> Dataset:
+def gather(sources: Sequence[Dataset], origin: draw.Draw, unit: Unit) -> Dataset:
     """The pool: drawn rows under the fields that all sources have, without extra columns.
 
-    Extra columns and original episode ids would tell the domains apart, so columns stay behind
-    and episodes get new numbers in random order.
+    Nothing beside the rows' own values may tell the domains apart. Extra columns stay behind.
+    Whole episodes get new numbers in random order and a clock that starts at 0. Rows drawn one by
+    one have no episode and no time: unlabelled rows of the target would share both with labelled
+    ones. Where one domain is float32, all are: the last digits would tell.
     """
     held = [s.rows.arrays() for s in sources]
-    common = [name for name in held[0] if all(name in h for h in held)]
+    untold = ("episode", "time") if unit == "transition" else ()
+    common = [name for name in held[0] if all(name in h for h in held) and name not in untold]
     places = [np.flatnonzero(origin.source == k) for k in range(len(sources))]
     fields = {}
     for name in common:
-        dtype = np.result_type(*(h[name] for h in held))
+        dtype = min((h[name].dtype for h in held), key=lambda kind: kind.itemsize)
         fields[name] = np.empty((len(origin.row), *held[0][name].shape[1:]), dtype)
         for h, place in zip(held, places, strict=True):
             fields[name][place] = h[name][origin.row[place]]
     if "episode" in common:
         fields["episode"] = _renumbered(fields["episode"], origin.source)
+    if {"episode", "time"} <= set(common):
+        fields["time"] = _since_start(fields["time"], fields["episode"])
     notes = [note for s in sources for note in s.provenance.notes]
+    if len({s.obs.dtype for s in sources}) > 1:
+        notes.append(f"{fields['obs'].dtype} as the narrowest domain: precision would tell them")
     provenance = Provenance(
         source=tuple(text for s in sources for text in s.provenance.source),
         format="split",
@@ -270,11 +289,23 @@ def gather(sources: Sequence[Dataset], origin: draw.Draw) -> Dataset:
     return Dataset(Transitions(**fields), {}, provenance)
 
 
+def _frozen(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def _renumbered(episode: np.ndarray, source: np.ndarray) -> np.ndarray:
     # Numbers in any natural order would tell domains apart: the labelled rows stand first.
     _, codes = np.unique(episode, return_inverse=True)
     ids, codes = np.unique(codes * (int(source.max()) + 1) + source, return_inverse=True)
     return generator(0, "split", "episode ids").permutation(len(ids))[codes]
+
+
+def _since_start(time: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    # A date would tell when, and so by which machine, an episode was recorded.
+    _, first, codes = np.unique(episode, return_index=True, return_inverse=True)
+    return time - time[first][codes]
 
 
 def _mask(dataset: Dataset, labelled: np.ndarray | str | None) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from puorl.data.draw import Draw
 if TYPE_CHECKING:
     from puorl.data.split import PUSplit
 
+SETTINGS_FILE = "split.json"
+"""By this file a folder is known as a split."""
 INDEX_FIELDS = ("labelled", "unlabelled", "labelled_part", "unlabelled_part")
 _ORIGIN_FIELDS = ("source", "row", "part")
 _SETTINGS = ("unit", "sampling", "returns", "config")
@@ -52,9 +54,9 @@ def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> P
         "origin": None if origin is None else fingerprint.of_arrays(origin),
     }
     content["hash"] = fingerprint.of_settings(content)
-    with atomic_path(folder, force=force) as part:
+    with atomic_path(folder, force=force, marker=SETTINGS_FILE) as part:
         part.mkdir()
-        write_json(part / "split.json", content)
+        write_json(part / SETTINGS_FILE, content)
         np.savez(part / "index.npz", **index)
         if origin is not None:
             np.savez(part / "origin.npz", **origin)
@@ -68,7 +70,7 @@ def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSpl
         DataError: Not a split folder, damaged, or made from other data.
     """
     folder = Path(folder)
-    content = read_json(folder / "split.json")
+    content = read_json(folder / SETTINGS_FILE)
     if not isinstance(content, dict) or content.get("puorl_split") != _VERSION:
         raise DataError(
             f"{folder}: expected a split folder of version {_VERSION}, got another file"
@@ -92,6 +94,12 @@ def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSpl
 
 
 def _check_fits(folder: Path, origin: Draw, sources: Sequence[Dataset]) -> None:
+    shapes = {(s.obs.shape[1], s.action.shape[1]) for s in sources}
+    if len(shapes) > 1:
+        raise DataError(
+            f"{folder}: the split was drawn from other data than given (sizes of obs and action "
+            f"differ: {sorted(shapes)}); pass the same target and others, in the same order"
+        )
     for k in range(max(int(origin.source.max()) + 1, len(sources))):
         rows = origin.row[origin.source == k]
         have = len(sources[k]) if k < len(sources) else 0
@@ -117,4 +125,6 @@ def _arrays(path: Path, names: Sequence[str], expected: str) -> dict[str, np.nda
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
     return list(value) if isinstance(value, tuple) else value

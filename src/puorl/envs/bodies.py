@@ -205,7 +205,8 @@ def _spare_work(mujoco: Any, spec: Any, *, with_view: bool) -> None:
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
     if not with_view:
         for element in (*spec.cameras, *spec.lights):
-            spec.delete(element)
+            # Before MuJoCo 3.3.4 an element removed itself.
+            spec.delete(element) if hasattr(spec, "delete") else element.delete()
     model = spec.compile()
     touches = (model.geom_contype[:, None] & model.geom_conaffinity) > 0
     links = model.geom_bodyid > 0

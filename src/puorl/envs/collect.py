@@ -1,5 +1,6 @@
 """Make data: a body, a domain, a quality and a number of rows become a dataset."""
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,8 +87,7 @@ def collect(
         raise ConfigError(f"domain: expected one of {env}, got one of {spec.body}")
     players = _players(spec, quality, policy, policy_domain)
     num_rows = _checked_rows(rows, len(players))
-    if seed < 0:
-        raise ConfigError(f"seed: expected 0 or more, got {seed}")
+    seed = _checked_seed(seed)
     recipe = _recipe(spec, quality if policy is None else None, players, num_rows, seed)
     # Without the policy's fingerprint two recipes could look alike and mean different data.
     known = all(player.fingerprint is not None for player in players)
@@ -240,6 +240,17 @@ def _stream(spec: DomainSpec, player: _Player, seed: int) -> int:
 
 def _shares(num_rows: int, num_parts: int) -> list[int]:
     return [num_rows * (i + 1) // num_parts - num_rows * i // num_parts for i in range(num_parts)]
+
+
+def _checked_seed(seed: Any) -> int:
+    """As a plain integer: the recipe is JSON, which knows no others."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}")
+    return number
 
 
 def _checked_rows(rows: int | str, num_players: int) -> int:

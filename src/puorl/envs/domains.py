@@ -148,8 +148,8 @@ def negatives(
 def _parse_part(part: str, robot: bodies.Body) -> Shift:
     if part in _COMPOSITIONS:
         raise ConfigError(
-            f"domain: {part!r} is made of several domains and cannot be simulated as one; "
-            "use it as the shift of a setting (negatives)"
+            f"domain: {part!r} is not one domain but several and cannot be simulated; collect each "
+            "that puorl.envs.domains.negatives names, and split them by its proportions"
         )
     kind = part.partition("=")[0].partition(":")[0].strip()
     if kind not in KINDS:

@@ -7,7 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.extras import require
 from puorl.core.prng import generator
+from puorl.envs.bodies import body
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.scores import normalised_score
 from puorl.envs.simulator import Simulator
@@ -76,8 +78,9 @@ def evaluate(
     Args:
         policy: One or several: an object with ``act(obs)``, or a callable; ``obs`` is (b, d)
             float32, the action (b, m).
-        env: ``"hopper"``, ``"hopper/body_mass"`` or a ``DomainSpec``, which run in one batch of the
-            simulator; or a gymnasium environment, which is stepped in a plain loop.
+        env: ``"hopper"``, ``"hopper/body_mass"``, a ``DomainSpec`` or one of our own gymnasium
+            environments, which run in one batch of the simulator; or any other gymnasium
+            environment (ours in wrappers included), which is stepped in a plain loop.
         episodes: Episodes of each policy.
         seed: Names the start states and the domain's noise; all policies meet the same.
         threads: Physics threads; all cores if None.
@@ -109,16 +112,31 @@ def evaluate(
 def _simulated(env: Any) -> DomainSpec | None:
     if isinstance(env, str | DomainSpec):
         return parse_domain(env)
-    # One of our own, without wrappers that could change what a policy sees.
-    own = getattr(env, "domain", None)
-    if isinstance(own, DomainSpec) and env.unwrapped is env:
-        return own
     if not (hasattr(env, "reset") and hasattr(env, "step") and hasattr(env, "action_space")):
         raise ConfigError(
             "evaluate: expected an environment such as 'hopper/body_mass', a DomainSpec or a "
             f"gymnasium environment, got {type(env).__name__}"
         )
-    return None
+    if hasattr(env, "single_action_space"):
+        raise ConfigError(
+            f"evaluate: expected a single environment, got the vector {type(env).__name__}"
+        )
+    own = getattr(env, "unwrapped", env)
+    spec = getattr(own, "domain", None)
+    return spec if isinstance(spec, DomainSpec) and _is_plain(env, own, spec) else None
+
+
+def _is_plain(env: Any, own: Any, spec: DomainSpec) -> bool:
+    """Whether all wrappers around ours are as ``gymnasium.make`` puts them: they change nothing."""
+    wrappers = require("gymnasium", extra="sim", purpose="a gymnasium environment").wrappers
+    while env is not own:
+        if type(env) is wrappers.TimeLimit:
+            if env.spec is None or env.spec.max_episode_steps != body(spec.body).max_steps:
+                return False
+        elif type(env) not in (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker):
+            return False
+        env = env.env
+    return True
 
 
 def _batched(

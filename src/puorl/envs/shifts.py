@@ -64,7 +64,7 @@ def parse(text: str, body: Body) -> Shift:
         ConfigError: Not a shift this body can have; the message says which there are.
     """
     head, has_value, number = text.partition("=")
-    kind, _, target = head.strip().partition(":")
+    kind, _, target = (word.strip() for word in head.partition(":"))
     value = _number(number, text) if has_value else None
     if (kind, target) == ("reward", "backward") and value is None:
         target, value = "forward", -1.0
