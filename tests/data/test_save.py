@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import numpy as np
 import pytest
@@ -190,3 +191,14 @@ def small(n=3, *, columns=None, provenance=None):
         columns=columns,
         provenance=provenance,
     )
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".hdf5", ".parquet"])
+def test_same_rows_same_bytes_whenever_they_are_written(tmp_path, suffix):
+    dataset = Dataset.from_arrays(
+        obs=np.arange(8.0).reshape(4, 2), action=np.zeros((4, 1)), columns={"c": np.arange(4)}
+    )
+    puorl.save(dataset, tmp_path / f"a{suffix}")
+    time.sleep(1.1 if suffix == ".hdf5" else 0)  # HDF5 counts time in seconds
+    puorl.save(dataset, tmp_path / f"b{suffix}")
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()

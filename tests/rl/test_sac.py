@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from puorl.core.adam import Moments
 from puorl.core.errors import ConfigError
 from puorl.rl import sac
 
@@ -125,12 +126,12 @@ def lane(request):
     one = jax.tree.map(lambda leaf: leaf[0], init([4, 5, 6], [request.param] * 3).lane)
     moved = jax.tree.map(
         lambda leaf: jnp.asarray(leaf + 0.3 * rng.standard_normal(leaf.shape), jnp.float32),
-        (one.params, one.target, one.adam.mean),
+        (one.params, one.target, one.moments.mean),
     )
     square = jax.tree.map(
-        lambda leaf: jnp.asarray(rng.uniform(0.1, 1, leaf.shape), jnp.float32), one.adam.square
+        lambda leaf: jnp.asarray(rng.uniform(0.1, 1, leaf.shape), jnp.float32), one.moments.square
     )
-    adam = sac.Adam(moved[2], square, jnp.int32(3))
+    adam = Moments(moved[2], square, jnp.int32(3))
     return one._replace(params=moved[0], target=moved[1], adam=adam)
 
 
@@ -164,18 +165,18 @@ def test_an_update_agrees_with_the_reference(lane):
         lane.params, lane.target, to64(batch), to64(noise), np.asarray(lane.action_mask)
     )
     after, _ = UPDATE(lane, batch, noise, config=CONFIG)
-    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, to64(lane.adam.mean), grad)
-    square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, to64(lane.adam.square), grad)
+    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, to64(lane.moments.mean), grad)
+    square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, to64(lane.moments.square), grad)
     params = jax.tree.map(
         lambda p, m, v: p - 0.02 * (m / (1 - 0.9**4)) / (np.sqrt(v / (1 - 0.999**4)) + 1e-8),
         to64(lane.params), mean, square,
     )  # fmt: skip
     target = jax.tree.map(lambda t, c: 0.9 * t + 0.1 * c, to64(lane.target), params.critic)
-    got = (after.params, after.target, after.adam.mean, after.adam.square)
+    got = (after.params, after.target, after.moments.mean, after.moments.square)
     expected = (params, target, mean, square)
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
-    assert int(after.adam.num_updates) == 4
+    assert int(after.moments.num_updates) == 4
 
 
 def test_a_missing_action_component_is_nowhere(lane):

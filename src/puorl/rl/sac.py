@@ -24,12 +24,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core import nn
+from puorl.core import adam, nn
 from puorl.core.actor import LOG_STD_RANGE
 from puorl.core.errors import ConfigError
 
-_ADAM_BETAS = (0.9, 0.999)
-_ADAM_EPSILON = 1e-8
 _NUM_CRITICS = 2
 # A lane's key has two streams: even numbers for acting, odd ones for learning.
 _ACTING, _LEARNING = 0, 1
@@ -75,20 +73,12 @@ class Params(NamedTuple):
     log_alpha: jax.Array
 
 
-class Adam(NamedTuple):
-    """Running moments of the gradient and the number of updates so far."""
-
-    mean: Params
-    square: Params
-    num_updates: jax.Array
-
-
 class Lane(NamedTuple):
     """What an agent is, without its replay buffer."""
 
     params: Params
     target: nn.Params
-    adam: Adam
+    moments: adam.Moments
     key: jax.Array
     action_mask: jax.Array
 
@@ -155,10 +145,9 @@ def _init_lane(config: SACConfig, key: jax.Array, mask: jax.Array, obs_dim: int)
     actor = nn.init_mlp(actor_key, (obs_dim, *config.hidden, 2 * act_dim))
     critic = nn.init_ensemble(critic_key, _NUM_CRITICS, (obs_dim + act_dim, *config.hidden, 1))
     params = Params(actor, critic, jnp.float32(math.log(config.initial_alpha)))
-    zeros = jax.tree.map(jnp.zeros_like, params)
     # The target starts equal, but as memory of its own: both are given away at every update.
     target = jax.tree.map(jnp.copy, critic)
-    return Lane(params, target, Adam(zeros, zeros, jnp.zeros((), jnp.int32)), key, mask)
+    return Lane(params, target, adam.init(params), key, mask)
 
 
 # ------------------------------------------------------------------------- one lane, one update
@@ -219,30 +208,15 @@ def update(
     grad, metrics = jax.grad(loss, has_aux=True)(
         lane.params, lane.target, batch, noise, lane.action_mask, config.gamma
     )
-    params, adam = _adam_step(lane.params, grad, lane.adam, config.learning_rate)
+    params, moments = adam.update(
+        lane.params, grad, lane.moments, learning_rate=config.learning_rate
+    )
     target = jax.tree.map(lambda t, c: t + config.tau * (c - t), lane.target, params.critic)
-    return lane._replace(params=params, target=target, adam=adam), metrics
+    return lane._replace(params=params, target=target, moments=moments), metrics
 
 
 def _q(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
     return nn.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
-
-
-def _adam_step(
-    params: Params, grad: Params, adam: Adam, learning_rate: float
-) -> tuple[Params, Adam]:
-    beta1, beta2 = _ADAM_BETAS
-    num_updates = adam.num_updates + 1
-    mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, adam.mean, grad)
-    square = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, adam.square, grad)
-    num = num_updates.astype(jnp.float32)
-    mean_scale, square_scale = 1.0 / (1.0 - beta1**num), 1.0 / (1.0 - beta2**num)
-
-    def move(p: jax.Array, m: jax.Array, v: jax.Array) -> jax.Array:
-        step = (m * mean_scale) / (jnp.sqrt(v * square_scale) + _ADAM_EPSILON)
-        return p - learning_rate * step
-
-    return jax.tree.map(move, params, mean, square), Adam(mean, square, num_updates)
 
 
 # ------------------------------------------------------------------- all lanes: act, insert, learn

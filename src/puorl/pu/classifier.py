@@ -1,0 +1,210 @@
+"""The machine that all PU classifiers share: lanes of small networks, one compiled epoch.
+
+A lane is one fit: its own network, key and rows. All lanes look into one matrix of features on the
+device through their own lists of positions, so seeds and folds cost one program, not many.
+
+An epoch is counted in gradient steps, and one epoch runs through the labelled rows once: that is
+what "epoch" means in the released code, whose loader of labelled rows ends first (32 steps for
+8,000 rows).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from puorl.core import adam, nn
+from puorl.core.errors import ConfigError
+from puorl.pu import ranking
+
+Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+"""(logit_p, logit_u, weight_p, weight_u, alpha) -> scalar."""
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Network and optimiser; the defaults are the paper's."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 1e-3
+    weight_decay: float = 5e-4
+    """Coupled L2, as Adam's weight decay in PyTorch."""
+    batch_size: int = 256
+    """Rows of P and rows of U in a batch, each."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes one PU learner differ from another."""
+
+    name: str
+    warm_up: Loss
+    """Loss of the first epochs, in which nothing is known about alpha."""
+    main: Loss
+    """Loss of the following epochs."""
+    num_warm_up: int = 10
+    num_main: int = 100
+    rejects: bool = False
+    """CVIR: leave the share alpha of U that looks most like the target out of the main epochs."""
+    bbe_constant: float = 4.0
+    rank_sample: int | None = 32_768
+    """Rows of U that set the rejection threshold; None ranks all, as the released code does."""
+    alpha_sample: int | None = 20_000
+    """Held-out rows of U that estimate alpha in an epoch; None uses all."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers of epochs that train nothing."""
+        if self.num_warm_up < 1 or self.num_main < 0:
+            raise ConfigError(
+                f"epochs: expected at least one of warm-up and none or more of main, got "
+                f"{self.num_warm_up} and {self.num_main}"
+            )
+
+
+class Rows(NamedTuple):
+    """Positions in the feature matrix, one row of positions a lane; int32."""
+
+    train_p: jax.Array
+    train_u: jax.Array
+    held_p: jax.Array
+    held_u: jax.Array
+
+
+class Lane(NamedTuple):
+    """One fit on its way."""
+
+    params: nn.Params
+    moments: adam.Moments
+    key: jax.Array
+    alpha: jax.Array
+    """Latest estimate of the share of target rows among the unlabelled."""
+
+
+def logits(params: nn.Params, x: jax.Array) -> jax.Array:
+    """(n,) float32. Above 0 says target; two outputs, as in the paper, and their difference."""
+    out = nn.apply_mlp(params, x)
+    return out[:, 0] - out[:, 1]
+
+
+def init(network: NetworkConfig, num_features: int, keys: jax.Array) -> Lane:
+    """Fresh lanes, one for each key."""
+
+    def one(key: jax.Array) -> Lane:
+        key, net_key = jax.random.split(key)
+        params = nn.init_mlp(net_key, (num_features, *network.hidden, 2))
+        return Lane(params, adam.init(params), key, jnp.float32(0.5))
+
+    return jax.vmap(one)(keys)
+
+
+@partial(jax.jit, static_argnames=("recipe", "network", "warm_up"), donate_argnums=0)
+def run_epoch(
+    lanes: Lane,
+    x: jax.Array,
+    rows: Rows,
+    *,
+    recipe: Recipe,
+    network: NetworkConfig,
+    warm_up: bool,
+) -> tuple[Lane, dict[str, jax.Array]]:
+    """One epoch of every lane: rank and reject, train, estimate alpha; metrics are (lanes,)."""
+    step = partial(_epoch_of_lane, x=x, recipe=recipe, network=network, warm_up=warm_up)
+    return jax.vmap(step)(lanes, rows)
+
+
+def _epoch_of_lane(
+    lane: Lane, rows: Rows, *, x: jax.Array, recipe: Recipe, network: NetworkConfig, warm_up: bool
+) -> tuple[Lane, dict[str, jax.Array]]:
+    key, rank_key, batch_key, alpha_key = jax.random.split(lane.key, 4)
+    threshold = jnp.float32(jnp.inf)
+    if recipe.rejects and not warm_up:
+        sample = _some(rank_key, rows.train_u, recipe.rank_sample)
+        threshold = ranking.upper_quantile(_score(lane.params, x, sample), lane.alpha)
+    loss = recipe.warm_up if warm_up else recipe.main
+    params, moments, losses = _train(lane, rows, threshold, x, batch_key, loss, network)
+    held_u = _some(alpha_key, rows.held_u, recipe.alpha_sample)
+    alpha = ranking.best_bin(
+        _score(params, x, rows.held_p), _score(params, x, held_u), k=recipe.bbe_constant
+    )
+    metrics = {"loss": losses.mean(), "alpha": alpha, "threshold": threshold}
+    return Lane(params, moments, key, alpha), metrics
+
+
+def _train(
+    lane: Lane,
+    rows: Rows,
+    threshold: jax.Array,
+    x: jax.Array,
+    key: jax.Array,
+    loss: Loss,
+    network: NetworkConfig,
+) -> tuple[nn.Params, adam.Moments, jax.Array]:
+    size, num_p = network.batch_size, rows.train_p.shape[0]
+    num_steps = -(-num_p // size)
+    p_key, u_key = jax.random.split(key)
+    # The last batch of P is a partial one, filled up with rows of weight 0.
+    order = jnp.pad(jax.random.permutation(p_key, rows.train_p), (0, num_steps * size - num_p))
+    weight = (jnp.arange(num_steps * size) < num_p).astype(jnp.float32)
+    picks = jax.random.randint(u_key, (num_steps * size,), 0, rows.train_u.shape[0])
+    # Every row of U that this epoch shows is judged once, by the network it started with.
+    shown_u = rows.train_u[picks]
+    kept_u = (_score(lane.params, x, shown_u) < threshold).astype(jnp.float32)
+
+    def update(carry: Any, batch: Any) -> tuple[Any, jax.Array]:
+        params, moments = carry
+        p, u, weight_p, weight_u = batch
+
+        def value(params):
+            logit = logits(params, x[jnp.concatenate([p, u])])
+            return loss(logit[:size], logit[size:], weight_p, weight_u, lane.alpha)
+
+        now, grad = jax.value_and_grad(value)(params)
+        stepped = adam.update(
+            params,
+            grad,
+            moments,
+            learning_rate=network.learning_rate,
+            weight_decay=network.weight_decay,
+        )
+        return stepped, now
+
+    batches = [a.reshape(num_steps, size) for a in (order, shown_u, weight, kept_u)]
+    (params, moments), losses = jax.lax.scan(update, (lane.params, lane.moments), batches)
+    return params, moments, losses
+
+
+def _score(params: nn.Params, x: jax.Array, positions: jax.Array) -> jax.Array:
+    return logits(params, x[positions])
+
+
+def _some(key: jax.Array, positions: jax.Array, num: int | None) -> jax.Array:
+    """A random sample of positions (with replacement: it costs nothing), or all of them."""
+    if num is None or num >= positions.shape[0]:
+        return positions
+    return positions[jax.random.randint(key, (num,), 0, positions.shape[0])]
+
+
+_SCORE_BLOCK = 16_384
+
+
+@jax.jit
+def _score_block(params: nn.Params, x: jax.Array) -> jax.Array:
+    return jax.vmap(logits, in_axes=(0, None))(params, x)
+
+
+def score_rows(params: nn.Params, x: np.ndarray) -> np.ndarray:
+    """(lanes, n) float32. Logits of all rows, in blocks: memory does not grow with n."""
+    num_lanes, n = params[0].w.shape[0], len(x)
+    result = np.empty((num_lanes, n), np.float32)
+    for start in range(0, n, _SCORE_BLOCK):
+        block = x[start : start + _SCORE_BLOCK]
+        missing = min(_SCORE_BLOCK, n) - len(block)  # one shape for all blocks: compiled once
+        if missing:
+            block = np.concatenate([block, np.zeros((missing, x.shape[1]), np.float32)])
+        scored = np.asarray(_score_block(params, block))
+        result[:, start : start + _SCORE_BLOCK] = scored[:, : n - start]
+    return result

@@ -1,0 +1,89 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from puorl.core.errors import ConfigError
+from puorl.pu import classifier
+from puorl.pu.nnpu import nnpu
+from puorl.pu.pvu import decision_logit, pvu
+from puorl.pu.tedn import tedn
+from puorl.pu.upu import upu
+
+NETWORK = classifier.NetworkConfig(hidden=(16, 16), batch_size=64)
+RECIPES = [tedn(), nnpu(), upu(), pvu()]
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """P and U of two Gaussians: positions 0-999 are P, the rest is U, one third of it target."""
+    rng = np.random.default_rng(0)
+    target, other = rng.normal(2, 1, (2_000, 3)), rng.normal(-2, 1, (2_000, 3))
+    x = np.concatenate([target, other]).astype(np.float32)
+    return jnp.asarray(x), np.arange(1_000), 1_000 + rng.permutation(3_000)
+
+
+def rows(p, u, lanes):
+    parts = (p[:700], u[:2_000], p[700:], u[2_000:])
+    return classifier.Rows(*[jnp.tile(jnp.asarray(a, jnp.int32), (lanes, 1)) for a in parts])
+
+
+def run(x, rows, recipe, seeds, num_epochs=5):
+    keys = jnp.stack([jax.random.key(s) for s in seeds])
+    lanes = classifier.init(NETWORK, x.shape[1], keys)
+    for epoch in range(num_epochs):
+        lanes, metrics = classifier.run_epoch(
+            lanes, x, rows, recipe=recipe, network=NETWORK, warm_up=epoch < 3
+        )
+    return lanes, metrics
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda r: r.name)
+def test_contract_every_learner_separates_what_can_be_separated(blobs, recipe):
+    x, p, u = blobs
+    lanes, metrics = run(x, rows(p, u, 1), recipe, [0], num_epochs=15)
+    logit = classifier.score_rows(lanes.params, np.asarray(x))[0]
+    is_target = np.arange(4_000) < 2_000
+    threshold = decision_logit(1 / 3) if recipe.name == "pvu" else 0.0
+    assert ((logit > threshold) == is_target).mean() > 0.97
+    assert np.isfinite(metrics["loss"]).all()
+    assert float(lanes.alpha[0]) == pytest.approx(1 / 3, abs=0.06)
+
+
+@pytest.mark.parametrize("recipe", RECIPES[:2], ids=lambda r: r.name)
+def test_a_lane_does_not_feel_its_company(blobs, recipe):
+    x, p, u = blobs
+    one, _ = run(x, rows(p, u, 2), recipe, [0, 1])
+    two, _ = run(x, rows(p, u, 2), recipe, [0, 2])
+    first = [jax.tree.map(lambda a: np.asarray(a[0]), lanes.params) for lanes in (one, two)]
+    jax.tree.map(np.testing.assert_array_equal, *first)
+    assert not np.array_equal(one.params[0].w[1], two.params[0].w[1])
+
+
+def test_an_epoch_is_compiled_once(blobs):
+    x, p, u = blobs
+    recipe = tedn(bbe_constant=3.0)  # settings that no other test has compiled
+    before = classifier.run_epoch._cache_size()
+    run(x, rows(p, u, 1), recipe, [0], num_epochs=6)
+    assert classifier.run_epoch._cache_size() - before == 2  # warm-up and main
+
+
+def test_ranking_a_sample_or_everything_agree(blobs):
+    x, p, u = blobs
+    exact, _ = run(x, rows(p, u, 1), tedn(rank_sample=None, alpha_sample=None), [0], 20)
+    sampled, _ = run(x, rows(p, u, 1), tedn(rank_sample=500, alpha_sample=500), [0], 20)
+    decided = [classifier.score_rows(r.params, np.asarray(x))[0] > 0 for r in (exact, sampled)]
+    assert (decided[0] == decided[1]).mean() > 0.97
+
+
+def test_blocks_do_not_change_scores(blobs, monkeypatch):
+    x, p, u = blobs
+    lanes, _ = run(x, rows(p, u, 1), tedn(), [0], 4)
+    whole = classifier.score_rows(lanes.params, np.asarray(x))
+    monkeypatch.setattr(classifier, "_SCORE_BLOCK", 300)
+    np.testing.assert_allclose(classifier.score_rows(lanes.params, np.asarray(x)), whole, rtol=1e-5)
+
+
+def test_no_epochs_is_an_error():
+    with pytest.raises(ConfigError, match="at least one of warm-up"):
+        tedn(num_warm_up=0)

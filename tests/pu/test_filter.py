@@ -1,0 +1,177 @@
+import json
+
+import numpy as np
+import pytest
+
+from puorl.core.errors import ConfigError, DataError, NotFittedError
+from puorl.data.dataset import Dataset
+from puorl.data.split import PUSplit
+from puorl.pu.classifier import NetworkConfig
+from puorl.pu.features import FeatureConfig
+from puorl.pu.filter import DomainFilter, FilterConfig
+
+SMALL = FilterConfig(network=NetworkConfig(hidden=(32, 32), batch_size=64), num_main=30)
+
+
+@pytest.fixture(scope="module")
+def fitted(clear_split):
+    return DomainFilter(config=SMALL).fit(clear_split, seed=0)
+
+
+def truth(split):
+    return split.reveal("scoring")[split.unlabelled] == 0
+
+
+def test_rows_are_told_apart_and_alpha_is_found(clear_split, fitted):
+    is_target = truth(clear_split)
+    assert (fitted.predict(clear_split) == is_target).mean() > 0.97
+    assert fitted.alpha_.value == pytest.approx(is_target.mean(), abs=0.03)
+    low, high = fitted.alpha_.interval
+    assert low <= fitted.alpha_.value <= high
+    assert fitted.alpha_history_.shape == (40, 1)
+
+
+def test_scores_are_probabilities_in_the_order_of_the_unlabelled_rows(clear_split, fitted):
+    score = fitted.score(clear_split)
+    assert score.shape == clear_split.unlabelled.shape
+    assert ((score >= 0) & (score <= 1)).all()
+    is_target = truth(clear_split)
+    assert score[is_target].mean() > 0.9 > 0.1 > score[~is_target].mean()
+
+
+def test_a_row_is_decided_from_that_row_alone(clear_split, fitted):
+    order = np.random.default_rng(0).permutation(len(clear_split.pool))
+    pool = clear_split.pool[order]
+    back = np.argsort(order)
+    mask = np.zeros(len(pool), bool)
+    mask[back[clear_split.labelled]] = True
+    shuffled = PUSplit.from_mask(pool, labelled=mask)
+    ours = dict(zip(order[shuffled.unlabelled], fitted.score(shuffled), strict=True))
+    again = np.array([ours[i] for i in clear_split.unlabelled])
+    np.testing.assert_allclose(again, fitted.score(clear_split), atol=1e-6)
+
+
+def test_same_seed_same_filter_other_seed_another(clear_split, fitted):
+    again = DomainFilter(config=SMALL).fit(clear_split, seed=0)
+    np.testing.assert_array_equal(again.score(clear_split), fitted.score(clear_split))
+    other = DomainFilter(config=SMALL).fit(clear_split, seed=1)
+    assert not np.array_equal(other.score(clear_split), fitted.score(clear_split))
+
+
+def test_modes(clear_split, fitted):
+    hard = fitted.filter(clear_split)
+    assert set(clear_split.labelled) <= set(hard.rows)
+    assert len(hard) == len(clear_split.labelled) + fitted.predict(clear_split).sum()
+    assert hard.weight is None
+    assert hard.returns == clear_split.returns
+    assert len(hard.dataset) == len(hard)
+    top = DomainFilter("default", mode="top_alpha", config=SMALL).fit(clear_split, seed=0)
+    kept = top.predict(clear_split)
+    assert kept.sum() == int(top.alpha_.value * len(kept))
+    assert top.score(clear_split)[kept].min() >= top.score(clear_split)[~kept].max()
+    soft = DomainFilter("default", mode="soft", config=SMALL).fit(clear_split, seed=0)
+    every = soft.filter(clear_split)
+    assert len(every) == len(clear_split.pool)
+    assert (every.weight[: len(clear_split.labelled)] == 1).all()
+
+
+def test_saved_filter_scores_alike(tmp_path, clear_split, fitted):
+    fitted.save(tmp_path / "f")
+    back = DomainFilter.load(tmp_path / "f")
+    np.testing.assert_array_equal(back.score(clear_split), fitted.score(clear_split))
+    assert (back.alpha_, back.config_, back.mode) == (fitted.alpha_, fitted.config_, fitted.mode)
+    with pytest.raises(DataError, match="already exists"):
+        fitted.save(tmp_path / "f")
+    (tmp_path / "f" / "filter.json").write_text(json.dumps({"puorl_filter": 2}))
+    with pytest.raises(DataError, match="version 1"):
+        DomainFilter.load(tmp_path / "f")
+
+
+def test_identical_domains_look_like_nearly_all_ours(same_split):
+    fitted = DomainFilter(config=SMALL).fit(same_split, seed=0)
+    assert fitted.alpha_.value > 0.7
+
+
+def test_episode_split_is_cross_fitted(episode_split):
+    fitted = DomainFilter(config=SMALL).fit(episode_split, seed=0)
+    assert fitted.alpha_history_.shape[1] == 5  # a lane for each fold
+    assert (fitted.predict(episode_split) == truth(episode_split)).mean() > 0.95
+
+
+def test_one_sample_and_two_sample_data(clear_split, world):
+    # The same rows, once cut from the pool and once beside it: alpha is of the given U in both.
+    is_target = clear_split.reveal("scoring") == 0
+    mask = np.zeros(len(clear_split.pool), bool)
+    mask[clear_split.labelled] = True
+    pool = clear_split.pool
+    one = PUSplit.from_mask(pool, labelled=mask, sampling="one")
+    fresh = world(600, 0.0, seed=9)
+    both = Dataset.concatenate([fresh, pool])
+    two = PUSplit.from_mask(both, labelled=np.arange(len(both)) < len(fresh), sampling="two")
+    for split, alpha in ((one, is_target[~mask].mean()), (two, is_target.mean())):
+        found = DomainFilter(config=SMALL).fit(split, seed=0).alpha_
+        assert found.value == pytest.approx(alpha, abs=0.03)
+
+
+def test_rows_without_a_known_end_are_not_judged(world):
+    ours, others = world(2_000, 0.0, seed=1), world(4_000, 2.0, seed=2)
+    both = Dataset.concatenate([ours, others])
+    next_obs, terminal = both.next_obs.copy(), both.terminal.copy()
+    next_obs[::50], terminal[::50] = np.nan, True
+    data = Dataset.from_arrays(
+        obs=both.obs, action=both.action, next_obs=next_obs, terminal=terminal, timeout=both.timeout
+    )
+    split = PUSplit.from_mask(data, labelled=np.arange(len(data)) < 500)
+    fitted = DomainFilter(config=SMALL).fit(split, seed=0)
+    score = fitted.score(split)
+    unknown = ~data.rows.next_known[split.unlabelled]
+    assert unknown.sum() == 110
+    np.testing.assert_allclose(score[unknown], fitted.alpha_.value, rtol=1e-6)
+    assert np.isfinite(score).all()
+
+
+def test_other_reward_is_seen_with_rewards_only(world):
+    ours, others = world(3_000, 0.0, seed=1), world(6_000, 0.0, seed=2)
+    reward = np.concatenate([ours.reward, others.reward + 3.0])
+    both = Dataset.concatenate([ours, others])
+    data = Dataset.from_arrays(
+        obs=both.obs, action=both.action, next_obs=both.next_obs, reward=reward
+    )
+    labelled = np.arange(len(data)) < 600
+    split = PUSplit.from_mask(data, labelled=labelled)
+    is_target = (np.arange(len(data)) < 3_000)[split.unlabelled]
+    config = FilterConfig(features=FeatureConfig(inputs="sar"), network=SMALL.network, num_main=30)
+    right = DomainFilter(config=config).fit(split, seed=0)
+    assert (right.predict(split) == is_target).mean() > 0.97
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"preset": "best"}, ConfigError, "default, paper"),
+        ({"mode": "half"}, ConfigError, "hard, top_alpha, soft"),
+        ({"config": FilterConfig(learner="svm")}, ConfigError, "tedn, nnpu, upu, pvu"),
+    ],
+)
+def test_unknown_choices(clear_split, change, error, message):
+    with pytest.raises(error, match=message):
+        DomainFilter(**change).fit(clear_split)
+
+
+def test_what_cannot_be_fitted(clear_split, world):
+    with pytest.raises(NotFittedError, match="call fit"):
+        DomainFilter().score(clear_split)
+    few = PUSplit.from_mask(world(100, 0.0, seed=0), labelled=np.arange(100) < 5)
+    with pytest.raises(DataError, match="at least 10 labelled rows"):
+        DomainFilter().fit(few)
+    flat = Dataset.from_arrays(
+        obs=np.ones((100, 2)), action=np.ones((100, 1)), next_obs=np.ones((100, 2))
+    )
+    with pytest.raises(DataError, match="every column is constant"):
+        DomainFilter().fit(PUSplit.from_mask(flat, labelled=np.arange(100) < 50))
+
+
+def test_other_data_is_refused(clear_split, fitted):
+    wide = Dataset.from_arrays(obs=np.zeros((50, 7)), action=np.zeros((50, 1)))
+    with pytest.raises(DataError, match="expected rows with 8 inputs"):
+        fitted.score(PUSplit.from_mask(wide, labelled=np.arange(len(wide)) < 20))
