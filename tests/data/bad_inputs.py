@@ -283,6 +283,15 @@ WRONG_TYPES += [pa.binary(), pa.decimal128(20, 3), pa.timestamp("ms"), pa.large_
 """Arrow types that a column may come as."""
 
 
+def is_anybodys(path: Path) -> bool:
+    """Whether what puorl recorded beside the rows is lost, so that it is a file like any other."""
+    if path.is_dir():
+        return '"puorl": {' not in (path / "data" / "metadata.json").read_text()
+    if path.suffix == ".parquet":
+        return b"puorl" not in (pq.read_schema(path).metadata or {})
+    return False
+
+
 def agrees(loaded: Dataset, found: plain.Found, *, same_dtype: bool = True) -> None:
     """Assert that a load is what the plain library read, made rows by the rules."""
     fields, kept = plain.expected(found)

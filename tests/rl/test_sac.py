@@ -131,8 +131,8 @@ def lane(request):
     square = jax.tree.map(
         lambda leaf: jnp.asarray(rng.uniform(0.1, 1, leaf.shape), jnp.float32), one.moments.square
     )
-    adam = Moments(moved[2], square, jnp.int32(3))
-    return one._replace(params=moved[0], target=moved[1], adam=adam)
+    moments = Moments(moved[2], square, jnp.int32(3))
+    return one._replace(params=moved[0], target=moved[1], moments=moments)
 
 
 def draw_batch():

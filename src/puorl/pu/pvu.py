@@ -40,4 +40,4 @@ def decision_logit(alpha: float) -> float:
     >>> decision_logit(0.5)
     0.0
     """
-    return -math.log(2.0 * max(alpha, 1e-6))
+    return math.log(0.5 / max(alpha, 1e-6))
