@@ -11,6 +11,7 @@ import matplotlib as mpl
 import matplotlib.ticker
 import numpy as np
 
+from puorl.core.files import write_json
 from puorl.envs.collect import QUALITIES
 from puorl.envs.scores import normalised_score
 
@@ -130,6 +131,8 @@ def main() -> None:
     insert(chosen.page, "\n\n".join(section(body, rows) for body in BODIES))
     for body in BODIES:
         draw(body, rows, chosen.page.parent / "images" / f"returns-{body}.png")
+    contents = {row["recipe"]: row["content"] for row in rows.values()}
+    write_json(ROOT / "src/puorl/envs/contents.json", contents, force=True)
     print(f"{len(rows)} datasets drawn into {chosen.page}")
 
 

@@ -3,7 +3,7 @@
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Literal, get_args
 
@@ -16,7 +16,7 @@ from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
 from puorl.data.transitions import Transitions
-from puorl.envs import behaviour, bodies
+from puorl.envs import behaviour, bodies, contents
 from puorl.envs.cache import Cache
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.domains import domain as domain_spec
@@ -96,6 +96,10 @@ def collect(
     if made is not None:
         return made
     made = _play(spec, players, recipe, threads=threads, progress=progress)
+    difference = contents.compare(recipe["recipe"], made.fingerprint) if known else None
+    if difference:
+        notes = (*made.provenance.notes, difference)
+        made = replace(made, provenance=replace(made.provenance, notes=notes))
     if store:
         store.write(recipe["recipe"], made)
     return made
