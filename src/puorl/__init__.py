@@ -12,6 +12,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Dataset",
+    "DomainFilter",
     "PUSplit",
     "PuorlError",
     "__version__",
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from puorl.envs.collect import collect
     from puorl.envs.evaluate import evaluate
     from puorl.envs.gymnasium_envs import make_env
+    from puorl.pu.filter import DomainFilter
 
 _HOME = {
     "ConfigError": "puorl.core.errors",
     "DataError": "puorl.core.errors",
     "Dataset": "puorl.data.dataset",
+    "DomainFilter": "puorl.pu.filter",
     "PUSplit": "puorl.data.split",
     "PuorlError": "puorl.core.errors",
     "collect": "puorl.envs.collect",

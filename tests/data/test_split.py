@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import json
 
@@ -340,3 +341,13 @@ def test_any_split_adds_up(rows, target_share, labelled_share, seed):
     assert len(split.labelled) == round(rows * labelled_share)
     assert (source[split.labelled] == 0).all()
     np.testing.assert_array_equal(split.pool.obs[:, 0], source)
+
+
+def test_a_split_travels_between_processes():
+    split = make_split(domain(400, 0), domain(900, 1), rows=1_000, seed=0)
+    back = copy.deepcopy(split)  # goes the way of a message between processes
+    assert back.pool.obs is not split.pool.obs
+    assert back.fingerprint == split.fingerprint
+    assert not back.pool.obs.flags.writeable
+    assert back.config == split.config
+    np.testing.assert_array_equal(back.reveal("scoring"), split.reveal("scoring"))

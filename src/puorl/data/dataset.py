@@ -235,6 +235,10 @@ class Dataset:
         """(n, m) float, or None; see `with_next_action`."""
         return self.rows.next_action
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Read-only mappings cannot travel between processes; plain ones can."""
+        return Dataset, (self.rows, dict(self.columns), self.provenance)
+
     def __repr__(self) -> str:
         episodes_text = "unknown" if self.num_episodes is None else f"{self.num_episodes:,}"
         return (

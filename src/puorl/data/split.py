@@ -6,7 +6,7 @@ knows it, stays behind `PUSplit.reveal`.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -174,11 +174,20 @@ class PUSplit:
             )
         return made
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Read-only mappings cannot travel between processes; plain ones can."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _rebuilt, (values | {"config": dict(self.config)},)
+
     def __repr__(self) -> str:
         return (
             f"PUSplit({len(self.labelled):,} labelled, {len(self.unlabelled):,} unlabelled, "
             f"unit {self.unit}, {self.sampling}-sample)"
         )
+
+
+def _rebuilt(values: dict[str, Any]) -> PUSplit:
+    return PUSplit(**values)
 
 
 def make_split(

@@ -1,6 +1,7 @@
 """Transitions: what a row is. Arrays side by side, one leading row axis, never changed in place."""
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +81,14 @@ class Transitions:
         """Bytes held by all arrays."""
         return sum(array.nbytes for array in self.arrays().values())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Through the constructor: what another process receives is frozen as well."""
+        return _rebuilt, (self.arrays(),)
+
     def __repr__(self) -> str:
         shapes = ", ".join(f"{k}: {v.shape} {v.dtype}" for k, v in self.arrays().items())
         return f"Transitions({shapes})"
+
+
+def _rebuilt(arrays: dict[str, np.ndarray]) -> Transitions:
+    return Transitions(**arrays)
