@@ -40,5 +40,5 @@ class TrainingSet:
 
     @property
     def dataset(self) -> Dataset:
-        """The rows themselves, as a dataset that can be saved."""
-        return self.pool[self.rows]
+        """The rows themselves in the pool's order, as a dataset that can be saved."""
+        return self.pool[np.sort(self.rows)]
