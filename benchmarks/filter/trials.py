@@ -13,7 +13,7 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from puorl.core import adam, nn
 from puorl.core.counts import parse_count
 from puorl.pu import classifier, fit
 from puorl.pu.features import FeatureConfig, build, fit_scaling
-from puorl.pu.tedn import tedn
+from puorl.pu.tedn import TEDN
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
 BEHAVIOURS = ("medium", "random")
@@ -167,7 +167,7 @@ class Trial:
     def tedn(self, name: str, x: np.ndarray, *, k: float = 4.0) -> tuple[np.ndarray, float]:
         """Fit TEDn on features x and measure it."""
         begin = time.perf_counter()
-        recipe = tedn(bbe_constant=k, num_main=self.epochs)
+        recipe = replace(TEDN, bbe_constant=k, num_main=self.epochs)
         network = classifier.NetworkConfig()
         rows = fit.lane_rows(self.cell.split, self.known, seed=0)
         *_, last = fit.epochs(x.astype(np.float32), rows, recipe, network, seed=0)

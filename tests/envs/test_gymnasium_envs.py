@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -64,11 +68,21 @@ def test_wrong_choices():
 
 @pytest.mark.slow
 def test_pictures():
-    env = make_env("hopper", "gravity=0.5", render_mode="rgb_array")
-    env.reset(seed=0)
-    picture = env.render()
-    assert picture is not None
-    assert picture.shape == (480, 480, 3)
-    assert picture.std() > 1
-    env.close()
-    env.close()
+    # How to draw without a screen is chosen when MuJoCo is imported: in a process of its own.
+    code = """
+from puorl.envs.gymnasium_envs import make_env
+env = make_env("hopper", "gravity=0.5", render_mode="rgb_array")
+env.reset(seed=0)
+picture = env.render()
+assert picture.shape == (480, 480, 3) and picture.std() > 1
+env.close()
+env.close()
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "MUJOCO_GL": "egl"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,13 +7,13 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.pu import classifier
-from puorl.pu.nnpu import nnpu
-from puorl.pu.pvu import decision_logit, pvu
-from puorl.pu.tedn import tedn
-from puorl.pu.upu import upu
+from puorl.pu.nnpu import NNPU
+from puorl.pu.pvu import PVU, decision_logit
+from puorl.pu.tedn import TEDN
+from puorl.pu.upu import UPU
 
 NETWORK = classifier.NetworkConfig(hidden=(16, 16), batch_size=64)
-RECIPES = [tedn(), nnpu(), upu(), pvu()]
+RECIPES = [TEDN, NNPU, UPU, PVU]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_a_lane_does_not_feel_its_company(blobs, recipe):
 
 def test_an_epoch_is_compiled_once(blobs):
     x, p, u = blobs
-    recipe = tedn(bbe_constant=3.0)  # settings that no other test has compiled
+    recipe = replace(TEDN, bbe_constant=3.0)  # settings that no other test has compiled
     before = classifier.run_epoch._cache_size()
     run(x, rows(p, u, 1), recipe, [0], num_epochs=6)
     assert classifier.run_epoch._cache_size() - before == 2  # warm-up and main
@@ -70,15 +72,15 @@ def test_an_epoch_is_compiled_once(blobs):
 
 def test_ranking_a_sample_or_everything_agree(blobs):
     x, p, u = blobs
-    exact, _ = run(x, rows(p, u, 1), tedn(rank_sample=None, alpha_sample=None), [0], 20)
-    sampled, _ = run(x, rows(p, u, 1), tedn(rank_sample=500, alpha_sample=500), [0], 20)
+    exact, _ = run(x, rows(p, u, 1), replace(TEDN, rank_sample=None, alpha_sample=None), [0], 20)
+    sampled, _ = run(x, rows(p, u, 1), replace(TEDN, rank_sample=500, alpha_sample=500), [0], 20)
     decided = [classifier.score_rows(r.params, np.asarray(x))[0] > 0 for r in (exact, sampled)]
     assert (decided[0] == decided[1]).mean() > 0.97
 
 
 def test_blocks_do_not_change_scores(blobs, monkeypatch):
     x, p, u = blobs
-    lanes, _ = run(x, rows(p, u, 1), tedn(), [0], 4)
+    lanes, _ = run(x, rows(p, u, 1), TEDN, [0], 4)
     whole = classifier.score_rows(lanes.params, np.asarray(x))
     monkeypatch.setattr(classifier, "_SCORE_BLOCK", 300)
     np.testing.assert_allclose(classifier.score_rows(lanes.params, np.asarray(x)), whole, rtol=1e-5)
@@ -86,4 +88,4 @@ def test_blocks_do_not_change_scores(blobs, monkeypatch):
 
 def test_no_epochs_is_an_error():
     with pytest.raises(ConfigError, match="at least one of warm-up"):
-        tedn(num_warm_up=0)
+        replace(TEDN, num_warm_up=0)

@@ -6,7 +6,6 @@ slot) until there are enough rows, and those taken are played to their end. Stop
 instead would favour short episodes: the long ones are those still running.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.cores import num_threads
+from puorl.core.errors import DataError
 from puorl.core.prng import generator
 from puorl.envs.domains import DomainSpec
 from puorl.envs.simulator import Simulator
@@ -78,15 +78,15 @@ def record(
         threads: Cores to use; all if None. The rows do not depend on it.
         advance: Called with the number of rows that were added, whenever some were.
     """
-    num_threads = _num_threads(threads)
+    count = num_threads(threads)
     # Slots never look at each other, so each group plays its share of them, policy included.
     # A stranger's policy may not stand being called from several threads.
     most = _MOST_GROUPS if hasattr(policy, "act_with_noise") else 1
-    num_groups = max(n for n in range(1, most + 1) if num_threads % n == 0)
+    num_groups = max(n for n in range(1, most + 1) if count % n == 0)
     with ExitStack() as stack:
         groups = [
             stack.enter_context(
-                _Slots(domain, policy, slots, seed=seed, threads=num_threads // num_groups)
+                _Slots(domain, policy, slots, seed=seed, threads=count // num_groups)
             )
             for slots in np.array_split(np.arange(NUM_SLOTS), num_groups)
         ]
@@ -234,15 +234,3 @@ def _empty_chunk(steps: int, num: int, obs_dim: int, act_dim: int) -> _Chunk:
         terminal=np.empty((steps, num), bool),
         timeout=np.empty((steps, num), bool),
     )
-
-
-def _num_threads(threads: int | None) -> int:
-    if threads is None:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
-    if threads < 1:
-        raise ConfigError(f"threads: expected 1 or more (or none for all cores), got {threads}")
-    return threads

@@ -1,11 +1,11 @@
 """Many environments of one body, stepped together on MuJoCo's own thread pool."""
 
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from puorl.core.cores import num_threads
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.extras import require
 from puorl.core.prng import generator
@@ -68,10 +68,10 @@ class Simulator:
         compiled = {spec: _compile(spec) for spec in dict.fromkeys(domains)}
         self.models: list[Any] = [compiled[spec] for spec in domains]
         model = self.models[0]
-        num_threads = min(_num_threads(threads), len(domains))
+        count = min(num_threads(threads), len(domains))
         # With one thread the caller's own is used: no hand-over in every step.
-        self._pool = rollout.Rollout(nthread=num_threads if num_threads > 1 else 0)
-        self._workers = [mujoco.MjData(model) for _ in range(num_threads)]
+        self._pool = rollout.Rollout(nthread=count if count > 1 else 0)
+        self._workers = [mujoco.MjData(model) for _ in range(count)]
         self._ctrl = int(mujoco.mjtState.mjSTATE_CTRL.value)
         num_state = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS.value)
         assert num_state == 1 + model.nq + model.nv, "state must be time, positions, velocities"
@@ -300,15 +300,3 @@ def _checked_streams(streams: Sequence[int] | None, num: int) -> tuple[int, ...]
     if len(streams) != num:
         raise ConfigError(f"streams: expected one for each of {num} domains, got {len(streams)}")
     return tuple(int(stream) for stream in streams)
-
-
-def _num_threads(threads: int | None) -> int:
-    if threads is None:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
-    if threads < 1:
-        raise ConfigError(f"threads: expected 1 or more (or none for all cores), got {threads}")
-    return threads

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,18 +22,13 @@ from puorl.pu.features import FeatureConfig, Scaling, build, fit_scaling
 from puorl.pu.intervals import bootstrap_interval
 from puorl.pu.mpe.bbe import bbe
 from puorl.pu.mpe.estimate import AlphaEstimate
-from puorl.pu.nnpu import nnpu
-from puorl.pu.pvu import decision_logit, pvu
-from puorl.pu.tedn import tedn
-from puorl.pu.upu import upu
+from puorl.pu.nnpu import NNPU
+from puorl.pu.pvu import PVU, decision_logit
+from puorl.pu.tedn import TEDN
+from puorl.pu.upu import UPU
 
 Mode = Literal["hard", "top_alpha", "soft"]
-LEARNERS: dict[str, Callable[..., classifier.Recipe]] = {
-    "tedn": tedn,
-    "nnpu": nnpu,
-    "upu": upu,
-    "pvu": pvu,
-}
+LEARNERS = {recipe.name: recipe for recipe in (TEDN, NNPU, UPU, PVU)}
 
 
 @dataclass(frozen=True)
@@ -62,15 +56,14 @@ class FilterConfig:
             raise ConfigError(
                 f"learner: expected one of {', '.join(LEARNERS)}, got {self.learner!r}"
             )
-        recipe = LEARNERS[self.learner](bbe_constant=self.bbe_constant)
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"bbe_constant": self.bbe_constant}
         if self.num_warm_up is not None:
             changes["num_warm_up"] = self.num_warm_up
         if self.num_main is not None:
             changes["num_main"] = self.num_main
         if self.exact_ranking:
             changes |= {"rank_sample": None, "alpha_sample": None}
-        return dataclasses.replace(recipe, **changes)
+        return dataclasses.replace(LEARNERS[self.learner], **changes)
 
 
 PRESETS = {

@@ -11,24 +11,8 @@ import math
 from puorl.pu.classifier import Recipe
 from puorl.pu.tedn import p_versus_u
 
-
-def pvu(
-    *,
-    bbe_constant: float = 4.0,
-    num_warm_up: int = 110,
-    num_main: int = 0,
-    alpha_sample: int | None = 20_000,
-) -> Recipe:
-    """All epochs are warm-up: the plain baseline of TEDn's authors."""
-    return Recipe(
-        "pvu",
-        warm_up=p_versus_u,
-        main=p_versus_u,
-        num_warm_up=num_warm_up,
-        num_main=num_main,
-        bbe_constant=bbe_constant,
-        alpha_sample=alpha_sample,
-    )
+PVU = Recipe("pvu", warm_up=p_versus_u, main=p_versus_u, num_warm_up=110, num_main=0)
+"""All epochs are warm-up: the plain baseline of TEDn's authors."""
 
 
 def decision_logit(alpha: float) -> float:

@@ -8,17 +8,8 @@ import numpy as np
 from puorl.pu.classifier import Recipe
 from puorl.pu.tedn import p_versus_u
 
-
-def supervised(*, num_epochs: int = 110, alpha_sample: int | None = 20_000) -> Recipe:
-    """Target rows against other rows, both as handed in."""
-    return Recipe(
-        "supervised",
-        warm_up=p_versus_u,
-        main=p_versus_u,
-        num_warm_up=num_epochs,
-        num_main=0,
-        alpha_sample=alpha_sample,
-    )
+SUPERVISED = Recipe("supervised", warm_up=p_versus_u, main=p_versus_u, num_warm_up=110, num_main=0)
+"""Target rows against other rows, both as handed in."""
 
 
 def true_sets(

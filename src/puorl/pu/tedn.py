@@ -17,28 +17,6 @@ from puorl.pu.classifier import Recipe
 from puorl.pu.losses import pvu_loss
 
 
-def tedn(
-    *,
-    bbe_constant: float = 4.0,
-    num_warm_up: int = 10,
-    num_main: int = 100,
-    rank_sample: int | None = 32_768,
-    alpha_sample: int | None = 20_000,
-) -> Recipe:
-    """The paper's learner; ``bbe_constant=1`` is the constant of its released code."""
-    return Recipe(
-        "tedn",
-        warm_up=p_versus_u,
-        main=p_versus_u,
-        num_warm_up=num_warm_up,
-        num_main=num_main,
-        rejects=True,
-        bbe_constant=bbe_constant,
-        rank_sample=rank_sample,
-        alpha_sample=alpha_sample,
-    )
-
-
 def p_versus_u(
     logit_p: jax.Array,
     logit_u: jax.Array,
@@ -49,3 +27,7 @@ def p_versus_u(
     """Cross-entropy of P against what is left of U; alpha acts through the rejection alone."""
     del alpha
     return pvu_loss(logit_p, logit_u, weight_p=weight_p, weight_u=weight_u)
+
+
+TEDN = Recipe("tedn", warm_up=p_versus_u, main=p_versus_u, rejects=True)
+"""The paper's learner; ``bbe_constant=1`` is the constant of its released code."""

@@ -13,25 +13,6 @@ from puorl.pu.losses import upu_risk
 from puorl.pu.tedn import p_versus_u
 
 
-def upu(
-    *,
-    bbe_constant: float = 4.0,
-    num_warm_up: int = 10,
-    num_main: int = 100,
-    alpha_sample: int | None = 20_000,
-) -> Recipe:
-    """Warm up on P versus U, then descend the risk."""
-    return Recipe(
-        "upu",
-        warm_up=p_versus_u,
-        main=unbiased,
-        num_warm_up=num_warm_up,
-        num_main=num_main,
-        bbe_constant=bbe_constant,
-        alpha_sample=alpha_sample,
-    )
-
-
 def unbiased(
     logit_p: jax.Array,
     logit_u: jax.Array,
@@ -41,3 +22,7 @@ def unbiased(
 ) -> jax.Array:
     """The unbiased risk with the latest alpha."""
     return upu_risk(logit_p, logit_u, alpha, weight_p=weight_p, weight_u=weight_u)
+
+
+UPU = Recipe("upu", warm_up=p_versus_u, main=unbiased)
+"""Warm up on P versus U, then descend the risk."""
