@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ def check_arrays(call: Callable[[], Dataset], arrays: dict[str, np.ndarray], rea
 @given(arrays=bad.spoiled_arrays())
 @settings(max_examples=400)
 def test_wrong_arrays(arrays):
-    call = lambda: Dataset.from_arrays(**{"obs": None, "action": None, **arrays})  # noqa: E731
+    call = partial(Dataset.from_arrays, **{"obs": None, "action": None, **arrays})
     check_arrays(call, arrays, "from_arrays", "arrays: ")
 
 
@@ -176,7 +177,7 @@ def test_wrong_arrays(arrays):
 @settings(max_examples=250)
 def test_wrong_arrays_in_npz(tmp_path, arrays):
     np.savez(tmp_path / "wrong.npz", **arrays)
-    call = lambda: puorl.load(tmp_path / "wrong.npz")  # noqa: E731
+    call = partial(puorl.load, tmp_path / "wrong.npz")
     check_arrays(call, arrays, "npz", str(tmp_path / "wrong.npz"))
 
 
@@ -192,7 +193,7 @@ def test_wrong_arrays_in_hdf5(tmp_path, arrays):
             elif array.dtype.kind == "O":
                 array = np.array([], h5py.vlen_dtype(float)).reshape(0)
             file[name] = array
-    call = lambda: puorl.load(tmp_path / "wrong.hdf5")  # noqa: E731
+    call = partial(puorl.load, tmp_path / "wrong.hdf5")
     check_arrays(call, arrays, "hdf5", str(tmp_path / "wrong.hdf5"))
 
 
