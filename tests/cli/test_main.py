@@ -165,7 +165,7 @@ def test_overview_is_fast_and_loads_nothing_heavy():
 def test_commands_here_exist_and_do_not_load_jax():
     code = (
         "import sys; from importlib import import_module\n"
-        "for name in ('inspect', 'demo', 'split'):\n"
+        "for name in ('inspect', 'demo', 'split', 'filter'):\n"
         "    import_module(f'puorl.cli.{name}')\n"
         "assert 'jax' not in sys.modules"
     )

@@ -8,9 +8,15 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.features import FeatureConfig
-from puorl.pu.filter import DomainFilter, FilterConfig
+from puorl.pu.config import FilterConfig
+from puorl.pu.filter import DomainFilter
+from puorl.pu.residuals import ResidualConfig
 
-SMALL = FilterConfig(network=NetworkConfig(hidden=(32, 32), batch_size=64), num_main=30)
+SMALL = FilterConfig(
+    network=NetworkConfig(hidden=(32, 32), batch_size=64),
+    residuals=ResidualConfig(hidden=(32, 32), num_steps=500, batch_size=64),
+    num_main=30,
+)
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +85,11 @@ def test_saved_filter_scores_alike(tmp_path, clear_split, fitted):
     fitted.save(tmp_path / "f")
     back = DomainFilter.load(tmp_path / "f")
     np.testing.assert_array_equal(back.score(clear_split), fitted.score(clear_split))
-    assert (back.alpha_, back.config_, back.mode) == (fitted.alpha_, fitted.config_, fitted.mode)
+    assert (back.alpha_, back.config, back.mode) == (fitted.alpha_, fitted.config, fitted.mode)
     with pytest.raises(DataError, match="already exists"):
         fitted.save(tmp_path / "f")
-    (tmp_path / "f" / "filter.json").write_text(json.dumps({"puorl_filter": 2}))
-    with pytest.raises(DataError, match="version 1"):
+    (tmp_path / "f" / "filter.json").write_text(json.dumps({"puorl_filter": 1}))
+    with pytest.raises(DataError, match="version 2"):
         DomainFilter.load(tmp_path / "f")
 
 
@@ -148,7 +154,7 @@ def test_other_reward_is_seen_with_rewards_only(world):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"preset": "best"}, ConfigError, "default, paper"),
+        ({"preset": "best"}, ConfigError, "default, thorough, paper"),
         ({"mode": "half"}, ConfigError, "hard, top_alpha, soft"),
         ({"config": FilterConfig(learner="svm")}, ConfigError, "tedn, nnpu, upu, pvu"),
     ],

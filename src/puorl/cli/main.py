@@ -19,6 +19,7 @@ COMMANDS = {
     "inspect": ("puorl.cli.inspect:Inspect", "show what is in a file, and what is wrong with it"),
     "collect": ("puorl.cli.collect:Collect", "record rows in a simulated domain"),
     "split": ("puorl.cli.split:Split", "hide a few target rows among many others"),
+    "filter": ("puorl.cli.filter:Filter", "keep the target's rows, learnt from a few known ones"),
 }
 """Command to where it is and what it does."""
 

@@ -31,7 +31,7 @@ def update(
     grad: Any,
     moments: Moments,
     *,
-    learning_rate: float,
+    learning_rate: float | jax.Array,
     weight_decay: float = 0.0,
 ) -> tuple[Any, Moments]:
     """One step.

@@ -1,9 +1,18 @@
 """One progress bar for all long jobs: how far, how fast, how long still."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Adds to what is done; a note stands beside the bar."""
+
+    def __call__(self, amount: int, note: str = "", /) -> None: ...
+
+
+def quiet(amount: int, note: str = "", /) -> None:
+    """Shows nothing."""
 
 
 @contextmanager
@@ -22,7 +31,7 @@ def progress_bar(
         show: Whether to show anything at all.
     """
     if not show:
-        yield lambda _: None
+        yield quiet
         return
     # A tenth of a second that silent callers need not pay.
     from rich.console import Console
@@ -36,20 +45,23 @@ def progress_bar(
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda _: None
+        yield quiet
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TaskProgressColumn(),
         TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task(title, total=total, rate="")
+        task = shown.add_task(title, total=total, rate="", note="")
 
-        def advance(amount: int) -> None:
+        def advance(amount: int, note: str = "", /) -> None:
             shown.advance(task, amount)
+            if note:
+                shown.update(task, note=note)
             speed = shown.tasks[0].speed
             if speed:
                 shown.update(task, rate=f"{speed:,.0f} {unit}/s")

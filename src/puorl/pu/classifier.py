@@ -1,7 +1,8 @@
 """The machine that all PU classifiers share: lanes of small networks, one compiled epoch.
 
-A lane is one fit: its own network, key and rows. All lanes look into one matrix of features on the
-device through their own lists of positions, so seeds and folds cost one program, not many.
+A lane is one fit: its own network, key and rows. Folds look into one matrix of features on the
+device through their own lists of positions, seeds with other draws bring a matrix each; either way
+they cost one program, not many.
 
 An epoch is counted in gradient steps, and one epoch runs through the labelled rows once: that is
 what "epoch" means in the released code, whose loader of labelled rows ends first (32 steps for
@@ -111,13 +112,16 @@ def run_epoch(
     network: NetworkConfig,
     warm_up: bool,
 ) -> tuple[Lane, dict[str, jax.Array]]:
-    """One epoch of every lane: rank and reject, train, estimate alpha; metrics are (lanes,)."""
-    step = partial(_epoch_of_lane, x=x, recipe=recipe, network=network, warm_up=warm_up)
-    return jax.vmap(step)(lanes, rows)
+    """One epoch of every lane: rank and reject, train, estimate alpha; metrics are (lanes,).
+
+    ``x`` is (n, f) for all lanes, or (lanes, n, f) with one matrix each.
+    """
+    step = partial(_epoch_of_lane, recipe=recipe, network=network, warm_up=warm_up)
+    return jax.vmap(step, in_axes=(0, 0, 0 if x.ndim == 3 else None))(lanes, rows, x)
 
 
 def _epoch_of_lane(
-    lane: Lane, rows: Rows, *, x: jax.Array, recipe: Recipe, network: NetworkConfig, warm_up: bool
+    lane: Lane, rows: Rows, x: jax.Array, *, recipe: Recipe, network: NetworkConfig, warm_up: bool
 ) -> tuple[Lane, dict[str, jax.Array]]:
     key, rank_key, batch_key, alpha_key = jax.random.split(lane.key, 4)
     threshold = jnp.float32(jnp.inf)

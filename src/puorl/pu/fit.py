@@ -1,6 +1,6 @@
 """From a split to trained lanes: which rows each lane sees, and the loop over epochs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -11,9 +11,14 @@ from puorl.core.errors import DataError
 from puorl.core.prng import generator
 from puorl.data.split import PUSplit
 from puorl.pu import classifier
+from puorl.pu.checkpoint import Checkpoint
 
 MIN_LABELLED = 10
 """Fewer labelled rows leave none to hold out."""
+NUM_FOLDS = 5
+
+Positions = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Pool positions: P and U to train on, P and U held out."""
 
 
 class Progress(NamedTuple):
@@ -23,42 +28,63 @@ class Progress(NamedTuple):
     epoch: int
     num_epochs: int
     alpha: np.ndarray
-    """(lanes,) float32. The estimates after this epoch."""
-    loss: np.ndarray
-    """(lanes,) float32. Mean loss of the epoch."""
+    """(epochs, lanes) float32. The estimates after every epoch so far."""
 
 
-def lane_rows(split: PUSplit, known: np.ndarray, seed: int) -> classifier.Rows:
-    """What each lane trains on and holds out, as positions in the pool.
+def own_lanes(split: PUSplit) -> list[Positions]:
+    """A split by rows is one lane with its train and validation parts; by episodes, its folds."""
+    if split.unit == "transition":
+        train, held = split.part("train"), split.part("validation")
+        return [(*train, *held)]
+    return fold_lanes(split.labelled, split.unlabelled, split.labelled_part, split.unlabelled_part)
 
-    A split by rows gives one lane with the split's own train and validation parts. A split by
-    episodes gives a lane for each fold, which holds that fold out.
 
-    Args:
-        split: Labelled and unlabelled rows.
-        known: (n,) bool over the pool: rows whose features are complete.
-        seed: Which rows are dropped where lanes must be of equal size.
+def fold_lanes(
+    p: np.ndarray, u: np.ndarray, fold_p: np.ndarray, fold_u: np.ndarray
+) -> list[Positions]:
+    """A lane for each fold, which holds that fold out."""
+    return [
+        (p[fold_p != fold], u[fold_u != fold], p[fold_p == fold], u[fold_u == fold])
+        for fold in np.unique(fold_p)
+    ]
+
+
+def random_folds(num_rows: int, seed: int, name: str) -> np.ndarray:
+    """(n,) int64. Folds of nearly equal size."""
+    order = generator(seed, "filter", "cross-fit", name).permutation(num_rows)
+    fold = np.empty(num_rows, np.int64)
+    fold[order] = np.arange(num_rows) % NUM_FOLDS
+    return fold
+
+
+def check_enough(lanes: Sequence[Positions]) -> None:
+    """Complain about labels that are too few, before any work.
 
     Raises:
         DataError: Too few labelled rows to hold any out.
     """
-    if len(split.labelled) < MIN_LABELLED:
+    num_labelled = len(lanes[0][0]) + len(lanes[0][2])
+    if num_labelled < MIN_LABELLED:
         raise DataError(
             f"expected at least {MIN_LABELLED} labelled rows, so that some can be held out, got "
-            f"{len(split.labelled)}; label more rows"
+            f"{num_labelled}; label more rows"
         )
-    if split.unit == "transition":
-        train, held = split.part("train"), split.part("validation")
-        lanes = [(train[0], train[1], held[0], held[1])]
-    else:
-        lanes = []
-        for fold in np.unique(split.labelled_part):
-            out_p, out_u = split.labelled_part == fold, split.unlabelled_part == fold
-            p, u = split.labelled, split.unlabelled
-            lanes.append((p[~out_p], u[~out_u], p[out_p], u[out_u]))
+
+
+def stack(lanes: Sequence[Positions], known: Sequence[np.ndarray], seed: int) -> classifier.Rows:
+    """Lanes of equal size, of rows whose features are complete.
+
+    Args:
+        lanes: What each lane trains on and holds out.
+        known: (n,) bool over each lane's pool: rows that can be used.
+        seed: Which rows are dropped where lanes differ in size.
+
+    Raises:
+        DataError: A lane is left without rows.
+    """
     columns = []
     for k, name in enumerate(classifier.Rows._fields):
-        parts = [lane[k][known[lane[k]]] for lane in lanes]
+        parts = [lane[k][usable[lane[k]]] for lane, usable in zip(lanes, known, strict=True)]
         size = min(len(part) for part in parts)
         if size == 0:
             raise DataError(
@@ -76,34 +102,41 @@ def epochs(
     recipe: classifier.Recipe,
     network: classifier.NetworkConfig,
     *,
-    seed: int,
+    keys: jax.Array,
+    checkpoint: Checkpoint | None = None,
+    stage: str = "classifier",
 ) -> Iterator[Progress]:
-    """Train all lanes; yields after every epoch.
+    """Train all lanes; yields after every epoch, and once at once if a checkpoint is complete.
 
     Args:
-        x: (n, f) float32. Scaled features of the pool.
-        rows: From `lane_rows`, or one's own.
+        x: (n, f) float32 features for all lanes, or (lanes, n, f) with a pool each.
+        rows: From `stack`, or one's own.
         recipe: The learner.
         network: Network and optimiser.
-        seed: Seed of initial weights and batches.
+        keys: One for each lane, from `lane_keys`.
+        checkpoint: Where to keep what is learnt so far.
+        stage: Name of this job in the checkpoint.
     """
-    keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"), rows.train_p.shape[0])
-    lanes = classifier.init(network, x.shape[1], keys)
-    shown = jnp.asarray(x)
+    checkpoint = checkpoint or Checkpoint(None)
     num_epochs = recipe.num_warm_up + recipe.num_main
-    for epoch in range(num_epochs):
+    fresh = classifier.init(network, x.shape[-1], keys)
+    history = np.zeros((num_epochs, rows.train_p.shape[0]), np.float32)
+    (lanes, history), first = checkpoint.restore(stage, (fresh, history))
+    history = np.array(history)
+    if first == num_epochs:
+        yield Progress(lanes, num_epochs, num_epochs, history)
+    shown = jnp.asarray(x)
+    for epoch in range(first, num_epochs):
+        warm_up = epoch < recipe.num_warm_up
         lanes, metrics = classifier.run_epoch(
-            lanes,
-            shown,
-            rows,
-            recipe=recipe,
-            network=network,
-            warm_up=epoch < recipe.num_warm_up,
+            lanes, shown, rows, recipe=recipe, network=network, warm_up=warm_up
         )
-        yield Progress(
-            lanes,
-            epoch + 1,
-            num_epochs,
-            np.asarray(metrics["alpha"]),
-            np.asarray(metrics["loss"]),
-        )
+        history[epoch] = np.asarray(metrics["alpha"])
+        done = epoch + 1
+        checkpoint.store(stage, (lanes, history), done, now=done == num_epochs)
+        yield Progress(lanes, done, num_epochs, history[:done])
+
+
+def lane_keys(seed: int, num_lanes: int) -> jax.Array:
+    """(lanes,) keys of one seed."""
+    return jax.random.split(jax.random.key(seed, impl="threefry2x32"), num_lanes)

@@ -1,0 +1,105 @@
+"""What `--labelled` may be: a condition, a list of rows or episodes, or a file of target rows."""
+
+import csv
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from puorl.cli.options import DataOptions
+from puorl.core.errors import DataError
+from puorl.data.dataset import Dataset
+from puorl.data.keep_list import read_keep_list
+from puorl.data.load import LABELLED, expand
+from puorl.data.split import Sampling
+
+_LIST, _TABLE = ".txt", ".csv"
+_ROWS = (".tsv", ".hdf5", ".h5", ".npz", ".parquet", ".pq")
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRows:
+    """Rows, some of which are known to be the target's."""
+
+    data: Dataset
+    """The rows that were to be filtered, as they were read."""
+    pool: Dataset
+    """The same, then those of a file of target rows, with the column `LABELLED`."""
+    sampling: Sampling
+    """``two`` when the known rows came as a file of their own."""
+
+    @property
+    def mask(self) -> np.ndarray:
+        """(n,) bool over the pool."""
+        return self.pool.columns[LABELLED]
+
+
+def read_known_rows(paths: Sequence[str], options: DataOptions, labelled: str) -> KnownRows:
+    """Read the rows and find out which of them are known.
+
+    Args:
+        paths: Files, globs and folders.
+        options: Where each field is found; also for a file of target rows.
+        labelled: A condition such as ``"checked == 1"``, or the name of a file: a list (.txt, or a
+            .csv with one column, or with one and ``score``) as `read_keep_list` takes it, or rows
+            that are all the target's (any other file that can be loaded; a folder's name needs a
+            slash in it).
+
+    Raises:
+        DataError: Something cannot be read, or the list or file does not fit the rows.
+        ConfigError: A wrong condition.
+    """
+    if not _is_path(labelled):
+        data = dataclasses.replace(options, label=labelled).load(paths)
+        return KnownRows(data, data, "one")
+    data = options.load(paths)
+    if not os.path.exists(labelled):
+        raise DataError(f"{labelled}: no such file; --labelled takes a condition or a file")
+    if _is_list(labelled):
+        mask = np.zeros(len(data), bool)
+        mask[read_keep_list(labelled, data)] = True
+        return KnownRows(data, _marked(data, mask), "one")
+    _require_apart(labelled, paths, options)
+    known = dataclasses.replace(options, format=None).load([labelled])
+    pool = Dataset.concatenate([data, known])
+    return KnownRows(data, _marked(pool, np.arange(len(pool)) >= len(data)), "two")
+
+
+def _is_path(labelled: str) -> bool:
+    # By the name alone: a file that lies about must not change what a condition means.
+    if Path(labelled).suffix.lower() in (_LIST, _TABLE, *_ROWS):
+        return True
+    return "/" in labelled and os.path.isdir(labelled)
+
+
+def _is_list(path: str) -> bool:
+    """Whether a file names rows, rather than holding them."""
+    suffix = Path(path).suffix.lower()
+    if suffix != _TABLE:
+        return suffix == _LIST
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        header = next(csv.reader(file), [])
+    if len(header) == 1:
+        return not any(mark in header[0] for mark in ";\t")  # other separators: a table of rows
+    return header[1:] in ([], ["score"])
+
+
+def _require_apart(labelled: str, paths: Sequence[str], options: DataOptions) -> None:
+    own = {path.resolve() for path in expand([labelled])}
+    given = {path.resolve() for path in expand(list(paths), ids=options.format == "minari")}
+    if own & given:
+        raise DataError(
+            f"{labelled}: holds the labelled rows and is named among the data, too, so its rows "
+            "would count twice; name it once"
+        )
+
+
+def _marked(dataset: Dataset, mask: np.ndarray) -> Dataset:
+    provenance = dataset.provenance
+    if LABELLED in dataset.columns:
+        note = f"{LABELLED}: the file's own column of this name gave way to --labelled"
+        provenance = dataclasses.replace(provenance, notes=(*provenance.notes, note))
+    return Dataset(dataset.rows, {**dataset.columns, LABELLED: mask}, provenance)

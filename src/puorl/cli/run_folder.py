@@ -1,0 +1,159 @@
+"""A folder that a long command fills: it appears whole, and a killed run goes on where it was.
+
+While the command works, all it has lies in ``.NAME.part`` beside the folder: what the run rests on,
+its checkpoints and the half-built result. A kill leaves that there, and the next run finds it.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import atomic_path, check_free, read_json, write_json
+
+_BASIS = "basis.json"
+_LOCK = "lock"
+_MOST_SHOWN = 40
+
+Basis = Mapping[str, str | int]
+"""All that decides the result, by name: a run goes on only where nothing of it has changed."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a command keeps what it has done so far."""
+
+    out: Path
+    """The folder that is to appear."""
+    work: Path
+    """Where its parts lie until then."""
+    force: bool
+    """Whether what stands in the way may be replaced."""
+
+    @property
+    def result(self) -> Path:
+        """The half-built folder; what is in it at the end becomes ``out``."""
+        return self.work / "result"
+
+    def checkpoint(self, name: str) -> Path:
+        """The folder in which one stage keeps its state."""
+        return self.work / "checkpoint" / name
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether any stage has kept a state."""
+        return any(path.is_file() for path in (self.work / "checkpoint").rglob("*"))
+
+    def begin(self, basis: Basis) -> bool:
+        """Say what this run rests on; True when it goes on from where an earlier one stopped.
+
+        Raises:
+            ConfigError: An unfinished run rests on something else, and ``force`` is off.
+        """
+        basis = dict(basis)
+        stored = self.work / _BASIS
+        earlier = read_json(stored) if stored.exists() else basis
+        if earlier != basis and self.has_progress and not self.force:
+            raise ConfigError(
+                f"{self.out}: an unfinished run with other settings is kept beside it "
+                f"({_differences(earlier, basis)}); go on with those, choose another --out, or "
+                "start afresh with --force"
+            )
+        if earlier != basis:
+            shutil.rmtree(self.work / "checkpoint", ignore_errors=True)
+        shutil.rmtree(self.result, ignore_errors=True)
+        self.result.mkdir()
+        write_json(stored, basis, force=True)
+        return self.has_progress
+
+
+@contextlib.contextmanager
+def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
+    """Hold the folder for one run; what is in its ``result`` at the end becomes ``out``.
+
+    When the block fails or is interrupted, checkpoints stay for the next run; where there are none
+    yet, nothing stays.
+
+    Args:
+        out: The folder that is to appear.
+        force: Replace what stands there, and drop an unfinished run with other settings.
+        marker: File by which a folder of this kind is known, as for `check_free`.
+
+    Raises:
+        DataError: ``out`` may not be written, or another process is filling it.
+    """
+    check_free(out, force=force, marker=marker)
+    if out.name in ("", ".."):
+        out = out.resolve()  # a neighbour needs a name
+    work = out.with_name(f".{out.name}.part")
+    with _locked(work, out):
+        run = RunFolder(out, work, force)
+        try:
+            check_free(out, force=force, marker=marker)  # another run may just have finished
+            yield run
+            with atomic_path(out, force=force, marker=marker) as part:
+                os.replace(run.result, part)
+        except BaseException:
+            if not run.has_progress:
+                _discard(work)
+            raise
+        _discard(work)
+
+
+@contextlib.contextmanager
+def _locked(work: Path, out: Path) -> Iterator[None]:
+    """Hold the lock file of the working folder; the system lets it go even after a kill."""
+    while (handle := _try_lock(work, out)) is None:
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _try_lock(work: Path, out: Path) -> int | None:
+    """The open lock file, or None where a finishing run has just taken the folder away."""
+    work.mkdir(parents=True, exist_ok=True)
+    path = work / _LOCK
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), os.stat(path)):
+            return handle
+    except BlockingIOError as error:
+        os.close(handle)
+        raise DataError(
+            f"{out}: another run is filling this folder at the moment; wait for it, or choose "
+            "another --out"
+        ) from error
+    except FileNotFoundError:
+        pass
+    os.close(handle)
+    return None
+
+
+def _discard(work: Path) -> None:
+    # Out of the way in one step: the next run must never find a half-removed folder.
+    doomed = work.with_name(f"{work.name}.{secrets.token_hex(4)}")
+    os.replace(work, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _differences(earlier: Basis, basis: Basis) -> str:
+    names = [name for name in {**earlier, **basis} if earlier.get(name) != basis.get(name)]
+    return "; ".join(
+        f"{name} was {_short(earlier.get(name))}, is {_short(basis.get(name))}" for name in names
+    )
+
+
+def _short(value: str | int | None) -> str:
+    text = "absent" if value is None else str(value)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."

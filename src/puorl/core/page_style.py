@@ -1,0 +1,163 @@
+"""The one stylesheet of our pages: light, dark, phone and print, without a single outside file."""
+
+# Text colours keep a contrast of 4.5 or more against what they stand on; a test computes it.
+LIGHT = {
+    "paper": "#f6f7f8",
+    "card": "#ffffff",
+    "ink": "#1b2026",
+    "muted": "#555d67",
+    "rule": "#d8dce1",
+    "link": "#0b5c9c",
+    "series-1": "#0b63a5",
+    "series-2": "#ad4a00",
+    "series-3": "#00705a",
+    "series-4": "#86397f",
+    "good-paper": "#e5f4ea",
+    "good-ink": "#14532d",
+    "caution-paper": "#fdf2d3",
+    "caution-ink": "#5c4000",
+    "bad-paper": "#fde8e6",
+    "bad-ink": "#7f1d1d",
+    "neutral-paper": "#e6edf7",
+    "neutral-ink": "#1c3a60",
+}
+DARK = {
+    "paper": "#13161a",
+    "card": "#1b1f25",
+    "ink": "#e8eaed",
+    "muted": "#a9b0ba",
+    "rule": "#39404a",
+    "link": "#7cc0f5",
+    "series-1": "#62b2f0",
+    "series-2": "#f0a04b",
+    "series-3": "#4fc9a8",
+    "series-4": "#dc9fd8",
+    "good-paper": "#14301f",
+    "good-ink": "#b5e6c4",
+    "caution-paper": "#382c0c",
+    "caution-ink": "#f3d88c",
+    "bad-paper": "#3d1a19",
+    "bad-ink": "#f6bdb7",
+    "neutral-paper": "#1a2a40",
+    "neutral-ink": "#bcd5f5",
+}
+
+_RULES = """
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 1rem/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .25rem; letter-spacing: -.01em; }
+h2 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 .6rem; }
+p { margin: 0 0 .7rem; max-width: 42rem; }
+a { color: var(--link); }
+.muted { color: var(--muted); }
+.lead { color: var(--muted); margin-bottom: 1.25rem; max-width: none; }
+section { margin-top: 2.25rem; }
+
+.banner { border-radius: .7rem; padding: 1.1rem 1.25rem; display: flex; gap: 1rem; }
+.banner p { margin: .3rem 0 0; max-width: 46rem; }
+.banner .eyebrow { margin: 0; font-size: .85rem; font-weight: 600; }
+.banner .headline { margin: 0; font-size: 1.35rem; font-weight: 700; line-height: 1.25; }
+.banner a { color: inherit; }
+.mark { flex: none; width: 2.4rem; height: 2.4rem; border: 2px solid; border-radius: 50%;
+  display: grid; place-items: center; font-size: 1.3rem; font-weight: 700; line-height: 1; }
+.good { background: var(--good-paper); color: var(--good-ink); }
+.caution { background: var(--caution-paper); color: var(--caution-ink); }
+.bad { background: var(--bad-paper); color: var(--bad-ink); }
+.neutral { background: var(--neutral-paper); color: var(--neutral-ink); }
+
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(13rem, 100%), 1fr));
+  gap: .8rem; margin: 0 0 1rem; }
+.tiles > div, figure { background: var(--card); border: 1px solid var(--rule);
+  border-radius: .7rem; padding: .9rem 1rem; }
+.tiles dt { color: var(--muted); font-size: .9rem; font-weight: 600; }
+.tiles dd { margin: 0; }
+.tiles .value { font-size: 1.65rem; font-weight: 700; line-height: 1.3;
+  font-variant-numeric: tabular-nums; }
+.tiles .qualifier { font-size: 1rem; font-weight: 600; }
+.tiles .interval { font-size: .9rem; font-variant-numeric: tabular-nums; }
+.tiles .meaning { color: var(--muted); font-size: .85rem; line-height: 1.4; margin-top: .35rem; }
+.tiles svg { display: block; width: 100%; height: .8rem; margin: .35rem 0 .15rem; }
+
+.side { display: grid; gap: 1rem 1.5rem; align-items: start; margin-bottom: 1rem; }
+.side > * { min-width: 0; }
+@media (min-width: 46rem) { .side { grid-template-columns: 1fr 1fr; } }
+figure { margin: 0; }
+figure svg { display: block; width: 100%; max-width: 30rem; height: auto; margin: 0 auto; }
+figcaption { color: var(--muted); font-size: .9rem; line-height: 1.45; margin-top: .5rem; }
+
+svg text { font-family: inherit; font-size: 13px; fill: var(--ink);
+  paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round; }
+svg .quiet { fill: var(--muted); }
+svg .strong { font-weight: 650; }
+@media (min-width: 46rem) { svg text { font-size: 11.5px; } }
+svg .grid { stroke: var(--rule); stroke-width: 1; }
+svg .track { fill: var(--rule); }
+svg .mark-line { stroke: var(--muted); stroke-width: 1.2; stroke-dasharray: 3 3; }
+svg .trace { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: butt; }
+svg .area { fill-opacity: .3; stroke-width: 1.4; stroke-linejoin: round; }
+svg .band { fill-opacity: .18; stroke: none; }
+svg .s1 { stroke: var(--series-1); } svg .f1 { fill: var(--series-1); }
+svg .s2 { stroke: var(--series-2); } svg .f2 { fill: var(--series-2); }
+svg .s3 { stroke: var(--series-3); } svg .f3 { fill: var(--series-3); }
+svg .s4 { stroke: var(--series-4); } svg .f4 { fill: var(--series-4); }
+svg .d2 { stroke-dasharray: 5 3; } svg .d3 { stroke-dasharray: 1.5 2.5; }
+svg .d4 { stroke-dasharray: 8 3 1.5 3; }
+
+table { border-collapse: collapse; width: 100%; margin: 0 0 1rem; background: var(--card);
+  border: 1px solid var(--rule); font-size: .93rem; }
+caption { text-align: left; color: var(--muted); font-size: .9rem; padding: 0 0 .4rem; }
+th, td { text-align: left; vertical-align: top; padding: .45rem .6rem; unicode-bidi: isolate;
+  border-top: 1px solid var(--rule); overflow-wrap: anywhere; }
+thead th { border-top: 0; color: var(--muted); font-size: .85rem; line-height: 1.3;
+  overflow-wrap: normal; }
+tbody th { font-weight: 600; min-width: 4.5rem; }
+.number { text-align: right; overflow-wrap: normal; font-variant-numeric: tabular-nums; }
+.warnings { margin: 0; padding: 0; list-style: none; display: grid; gap: .5rem; }
+.warnings li { border-left: .3rem solid; border-radius: .3rem; padding: .55rem .8rem;
+  min-width: 0; }
+.terms { margin: 0; display: grid; gap: .15rem 1.2rem; }
+.terms dt { font-weight: 600; }
+.terms dd { margin: 0 0 .5rem; color: var(--muted); }
+@media (min-width: 46rem) { .terms { grid-template-columns: 9rem 1fr; } }
+details { margin-top: 1rem; }
+summary { cursor: pointer; color: var(--link); padding: .3rem 0; }
+pre { background: var(--card); border: 1px solid var(--rule); border-radius: .4rem;
+  padding: .8rem; margin: .4rem 0 0; font-size: .8rem; line-height: 1.45;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+@media (max-width: 30rem) {
+  .banner { padding: .9rem; gap: .7rem; }
+  .mark { width: 1.9rem; height: 1.9rem; font-size: 1.05rem; }
+  figure { padding: .7rem .6rem; }
+  table { font-size: .85rem; }
+  thead th { font-size: .8rem; }
+  th, td { padding: .4rem .35rem; }
+}
+@media print {
+  html { font-size: 9pt; }
+  body { background: none; }
+  main { max-width: none; padding: 0; }
+  section { margin-top: 1.5rem; }
+  details { display: none; }
+  .tiles { grid-template-columns: repeat(4, 1fr); }
+  .side { grid-template-columns: 1fr 1fr; }
+  .banner, .warnings li, svg * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  .banner, figure, .tiles > div, .warnings li, tr { break-inside: avoid; }
+  h2, caption, thead { break-after: avoid; }
+}
+"""
+
+
+def stylesheet() -> str:
+    """All rules; colours are variables, so pictures follow the reader's light or dark mode."""
+    light, dark = (
+        " ".join(f"--{name}: {colour};" for name, colour in theme.items())
+        for theme in (LIGHT, DARK)
+    )
+    # Paper is light whatever the screen is: dark colours are for screens only.
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{_RULES}"
+    )

@@ -1,0 +1,84 @@
+"""Checkpoint: where a fit stands, on disk, so that a killed one goes on with the same result."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from puorl.core.errors import DataError
+from puorl.core.files import atomic_path
+
+Tree = TypeVar("Tree")
+
+
+class Checkpoint:
+    """States of a job's stages, one file each; without a folder it keeps nothing."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, identity: str = "", *, seconds: float = 5.0
+    ) -> None:
+        """Name the job.
+
+        Args:
+            folder: Where the files are, or None.
+            identity: Hash of all that decides the result; a state of another job is refused.
+            seconds: Time between two writings of a stage.
+        """
+        self._folder = None if folder is None else Path(folder)
+        self._identity = identity
+        self._seconds = seconds
+        self._last = time.monotonic()
+
+    def restore(self, stage: str, fresh: Tree) -> tuple[Tree, int]:
+        """The stored state and the number of steps behind it, or the fresh one and 0.
+
+        Raises:
+            DataError: The state belongs to another job, or is not whole.
+        """
+        path = None if self._folder is None else self._folder / f"{stage}.safetensors"
+        if path is None or not path.exists():
+            return fresh, 0
+        leaves, shape = jax.tree.flatten(fresh)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = file.metadata() or {}
+                if about.get("identity") != self._identity:
+                    raise DataError(
+                        f"{path}: expected a state of this very job, got one with other data or "
+                        "settings; remove it, or name another folder"
+                    )
+                stored = [file.get_tensor(str(i)) for i in range(len(leaves))]
+                done = int(about["done"])
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
+            raise DataError(
+                f"{path}: expected a whole state, got: {error}; remove it to begin anew"
+            ) from error
+        pairs = zip(leaves, stored, strict=True)
+        return jax.tree.unflatten(shape, [_like(leaf, array) for leaf, array in pairs]), done
+
+    def store(self, stage: str, state: Any, done: int, *, now: bool = False) -> None:
+        """Write the state if the last writing is long ago, or at once."""
+        if self._folder is None or not (now or time.monotonic() - self._last > self._seconds):
+            return
+        arrays = {str(i): _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        about = {"identity": self._identity, "done": str(done)}
+        with atomic_path(self._folder / f"{stage}.safetensors", force=True) as part:
+            save_file(arrays, part, metadata=about)
+        self._last = time.monotonic()
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.ascontiguousarray(leaf)
+
+
+def _like(leaf: Any, array: np.ndarray) -> Any:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=jax.random.key_impl(leaf))
+    return jax.numpy.asarray(array)

@@ -1,0 +1,1 @@
+"""The parts of a filter report: one question a file, answered without labels."""

@@ -1,0 +1,45 @@
+"""The episodes about which the filter is least sure."""
+
+import numpy as np
+
+from puorl.data.split import PUSplit
+from puorl.pu.judgement import Judgement
+from puorl.pu.report import DoubtfulEpisode
+
+MOST = 12
+_SURE = 0.4
+"""Distance from the decision (at most 0.5) from which on an episode is not doubtful."""
+
+
+def doubtful_episodes(split: PUSplit, judged: Judgement) -> tuple[DoubtfulEpisode, ...]:
+    """Episodes of unlabelled rows whose mean score lies nearest the decision, most doubtful first.
+
+    None where rows carry no episode, or where all episodes are clear.
+    """
+    episode = split.pool.episode
+    if episode is None or len(judged.position_u) == 0:
+        return ()
+    ids, number = np.unique(episode[judged.position_u], return_inverse=True)
+    num_rows = np.bincount(number)
+    mean = np.bincount(number, judged.score_u) / num_rows
+    share = np.bincount(number, judged.kept_u) / num_rows
+    distance = np.abs(_centred(mean, _decision(judged)) - 0.5)
+    order = np.argsort(distance, kind="stable")[:MOST]
+    return tuple(
+        DoubtfulEpisode(str(ids[i]), int(num_rows[i]), float(mean[i]), float(share[i]))
+        for i in order
+        if distance[i] < _SURE
+    )
+
+
+def _decision(judged: Judgement) -> float:
+    """The score that parts kept from other rows; one half where nothing or everything is kept."""
+    kept, left = judged.score_u[judged.kept_u], judged.score_u[~judged.kept_u]
+    if len(kept) == 0 or len(left) == 0:
+        return 0.5
+    return float(np.clip((kept.min() + left.max()) / 2, 1e-6, 1 - 1e-6))
+
+
+def _centred(score: np.ndarray, decision: float) -> np.ndarray:
+    """Scores stretched so that the decision lies at one half."""
+    return np.interp(score, [0.0, decision, 1.0], [0.0, 0.5, 1.0])

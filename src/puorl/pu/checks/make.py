@@ -1,0 +1,102 @@
+"""Put a report together from judged rows."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from puorl.data.split import PUSplit
+from puorl.pu.checks.clusters import group_numbers
+from puorl.pu.checks.columns import check_columns
+from puorl.pu.checks.doubtful import doubtful_episodes
+from puorl.pu.checks.quality import alpha_interval, measure_quality
+from puorl.pu.checks.second_alpha import estimates_agree, second_alpha
+from puorl.pu.checks.selection import check_selection
+from puorl.pu.checks.shortcut import check_shortcut
+from puorl.pu.checks.verdict import Evidence, decide
+from puorl.pu.checks.visibility import VISIBLE_AREA, others_visible
+from puorl.pu.judgement import Judgement
+from puorl.pu.report import FilterReport, Histogram
+
+_NUM_BINS = 40
+
+
+def make_report(
+    split: PUSplit,
+    judged: Judgement,
+    behaviour: Judgement,
+    *,
+    alpha_history: Sequence[float],
+    settings: Mapping[str, Any],
+    unit: str,
+    rng: np.random.Generator,
+) -> FilterReport:
+    """All that can be said of a filter's choice without labels.
+
+    Args:
+        split: The rows.
+        judged: What the filter says of them; labelled rows held out.
+        behaviour: What the same learner says with (s, a) alone.
+        alpha_history: The estimate of alpha after each epoch.
+        settings: Of the filter, JSON-ready.
+        unit: What was decided about: transitions, windows, episodes or a column.
+        rng: Draws samples and resamples.
+
+    Raises:
+        DataError: No labelled or no unlabelled row could be judged.
+    """
+    if judged.alpha.interval is None:
+        interval = alpha_interval(judged.alpha, judged, rng=rng)
+        alpha = dataclasses.replace(judged.alpha, interval=interval)
+        judged = dataclasses.replace(judged, alpha=alpha)
+    quality = measure_quality(judged, rng=rng)
+    shortcut = check_shortcut(judged, behaviour)
+    visible = others_visible(judged, shortcut.separation)
+    if not visible or shortcut.separation.value < VISIBLE_AREA:
+        quality = dataclasses.replace(quality, precision_is_upper=True)
+    alphas = (judged.alpha, second_alpha(judged, rng=rng))
+    evidence = Evidence(
+        others_visible=visible,
+        alphas=alphas,
+        alphas_agree=estimates_agree(*alphas),
+        quality=quality,
+        num_groups=_num_groups(judged),
+        shortcut=shortcut,
+        columns=check_columns(split, rng=rng),
+        selection=check_selection(split, judged, rng=rng),
+    )
+    verdict, advice, warnings = decide(evidence)
+    return FilterReport(
+        verdict=verdict,
+        advice=advice,
+        warnings=warnings,
+        alphas=alphas,
+        alphas_agree=evidence.alphas_agree,
+        quality=quality,
+        shortcut=shortcut,
+        columns=evidence.columns,
+        selection=evidence.selection,
+        histogram=score_histogram(judged),
+        alpha_history=tuple(float(a) for a in alpha_history),
+        doubtful=doubtful_episodes(split, judged),
+        unit=unit,
+        settings=dict(settings),
+    )
+
+
+def score_histogram(judged: Judgement) -> Histogram:
+    """Scores of both sets as shares in 40 equal bins of [0, 1]."""
+    edge = np.linspace(0, 1, _NUM_BINS + 1)
+
+    def shares(score: np.ndarray) -> tuple[float, ...]:
+        num_rows = np.histogram(np.clip(score, 0, 1), edge)[0]
+        return tuple((num_rows / max(len(score), 1)).tolist())
+
+    return Histogram(tuple(edge.tolist()), shares(judged.score_p), shares(judged.score_u))
+
+
+def _num_groups(judged: Judgement) -> int | None:
+    if judged.group_p is None:
+        return None
+    return group_numbers(judged.group_p, len(judged.score_p))[1]

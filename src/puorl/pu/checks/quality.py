@@ -1,0 +1,111 @@
+"""Recall, precision and purity of what is kept, from held-out labelled rows and alpha.
+
+Recall is the share of held-out labelled rows that the rule keeps. The kept share of U is known, so
+``precision = alpha x recall / kept share``. What is uncertain:
+
+- recall: labelled rows are few and come in groups. Draws are from the beta distribution of as many
+  independent rows as these groups are worth (Korn and Graubard 1998); the target's rows in U are a
+  sample too, so their number counts as well;
+- alpha: its interval is not symmetric, and each side is half of a normal distribution that has the
+  interval's end as its quantile; with few groups the ends are moved out as Student's t is.
+
+The two are drawn independently. In truth a high recall comes with a low alpha from the same rows,
+so that the intervals of the precision err on the wide side.
+"""
+
+import numpy as np
+
+from puorl.core.errors import DataError
+from puorl.pu.checks.clusters import Z95, critical_value, group_numbers, mean_error
+from puorl.pu.intervals import bootstrap_interval
+from puorl.pu.judgement import Judgement
+from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.report import Measured, Quality
+
+_NUM_DRAWS = 4000
+_NO_LOWER_END = 1e-3
+"""A lower end below it is none: the scores bound alpha from above only."""
+
+
+def measure_quality(judged: Judgement, *, rng: np.random.Generator) -> Quality:
+    """What is kept, and how good it is likely to be, with 95 % intervals.
+
+    Raises:
+        DataError: No labelled or no unlabelled row could be judged.
+    """
+    num_p, num_u = len(judged.kept_p), len(judged.kept_u)
+    if num_p == 0 or num_u == 0:
+        raise DataError(
+            f"report: expected judged rows of both kinds, got {num_p} labelled and {num_u} "
+            "unlabelled; rows without a next state cannot be judged"
+        )
+    alpha, (low, high) = judged.alpha.value, alpha_interval(judged.alpha, judged, rng=rng)
+    recall = float(judged.kept_p.mean())
+    num_kept = int(np.count_nonzero(judged.kept_u))
+    recall_drawn = _draw_recall(judged, alpha, rng)
+    _, num_groups = group_numbers(judged.group_p, num_p)
+    alpha_drawn = _draw_alpha(alpha, low, high, critical_value(num_groups), rng)
+    if num_kept == 0:
+        precision, purity = Measured(np.nan, np.nan, np.nan), Measured(1.0, 1.0, 1.0)
+    else:
+        share = num_kept / num_u
+        drawn = np.clip(alpha_drawn * recall_drawn / share, 0, 1)
+        precision = _measured(min(alpha * recall / share, 1.0), drawn)
+        purity = _of_both(precision, num_p, num_kept)
+    return Quality(
+        num_labelled=num_p,
+        num_unlabelled=num_u,
+        num_kept=num_kept,
+        recall=_measured(recall, recall_drawn),
+        precision=precision,
+        purity=purity,
+        precision_is_upper=low <= _NO_LOWER_END,
+    )
+
+
+def alpha_interval(
+    alpha: AlphaEstimate, judged: Judgement, *, rng: np.random.Generator
+) -> tuple[float, float]:
+    """The estimate's own interval, or one from the scores where it has none."""
+    if alpha.interval is not None:
+        return alpha.interval
+    low, high = bootstrap_interval(
+        None, judged.score_p, judged.score_u, rng=rng, groups_p=judged.group_p
+    )
+    return min(low, alpha.value), max(high, alpha.value)
+
+
+def _draw_recall(judged: Judgement, alpha: float, rng: np.random.Generator) -> np.ndarray:
+    kept = judged.kept_p.astype(np.float64)
+    recall, num_rows = float(kept.mean()), len(kept)
+    _, num_groups = group_numbers(judged.group_p, num_rows)
+    if recall in (0.0, 1.0) or num_groups < 2:
+        # All alike: how much groups agree within themselves cannot be seen, so they agree wholly.
+        worth = float(num_groups)
+    else:
+        error = max(mean_error(kept, judged.group_p), 1e-12)
+        worth = float(np.clip(recall * (1 - recall) / error**2, 1.0, num_rows))
+        worth *= (Z95 / critical_value(num_groups)) ** 2
+    worth /= 1 + num_rows / max(alpha * len(judged.kept_u), 1.0)
+    return rng.beta(worth * recall + 0.5, worth * (1 - recall) + 0.5, size=_NUM_DRAWS)
+
+
+def _draw_alpha(
+    value: float, low: float, high: float, critical: float, rng: np.random.Generator
+) -> np.ndarray:
+    draw = rng.standard_normal(_NUM_DRAWS) * critical / Z95**2
+    return np.clip(value + np.where(draw < 0, draw * (value - low), draw * (high - value)), 0, 1)
+
+
+def _measured(value: float, drawn: np.ndarray) -> Measured:
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Measured(value, float(min(low, value)), float(max(high, value)))
+
+
+def _of_both(precision: Measured, num_p: int, num_kept: int) -> Measured:
+    """Share of target rows in labelled and kept rows together."""
+
+    def share(of_kept: float) -> float:
+        return (num_p + of_kept * num_kept) / (num_p + num_kept)
+
+    return Measured(share(precision.value), share(precision.low), share(precision.high))

@@ -1,0 +1,130 @@
+"""Are the labelled rows a random draw of the target's rows?
+
+Held-out labelled rows that are kept are compared with kept unlabelled rows, in (s, a): the filter
+chose both by the same rule, so what it prefers does not tell them apart. What may: labels given in
+some places only, and the wrong rows among the kept ones. The latter explain at most half of their
+share, which is allowed for.
+
+What this cannot see: where the filter itself learnt to keep only what looks like labelled rows, the
+kept rows look like them, and recall is overestimated. No data without further labels shows that.
+
+The model is ridge regression on the columns, their squares and random features, cross-fitted by
+group.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from puorl.data.split import PUSplit
+from puorl.pu.checks.clusters import group_numbers
+from puorl.pu.checks.separation import Placements, area, placements
+from puorl.pu.judgement import Judgement
+from puorl.pu.report import Measured, Selection
+
+_MAX_ROWS = 20_000
+"""Rows of each kind that are compared."""
+_LEAST_ROWS = 20
+_NUM_FOLDS = 5
+_NUM_FEATURES = 128
+_RIDGE = 10.0
+_ALLOWED = 0.03
+"""Separation above one half that would not matter to anyone."""
+
+
+class _Kind(NamedTuple):
+    """Kept rows of one kind."""
+
+    x: np.ndarray
+    group: np.ndarray | None
+    fold: np.ndarray
+
+
+def check_selection(split: PUSplit, judged: Judgement, *, rng: np.random.Generator) -> Selection:
+    """Try to tell kept labelled rows from kept unlabelled ones.
+
+    Args:
+        split: Holds the rows.
+        judged: Says which are kept.
+        rng: Draws rows, folds and features.
+    """
+    labelled = _kind(split, judged.position_p, judged.kept_p, judged.group_p, rng)
+    unlabelled = _kind(split, judged.position_u, judged.kept_u, judged.group_u, rng)
+    if labelled is None or unlabelled is None:
+        return Selection(
+            Measured(0.5, 0.0, 1.0),
+            is_random=True,
+            sentence="Too few rows or episodes are kept to say whether the labelled ones are a "
+            "random draw.",
+        )
+    found = _told_apart(labelled, unlabelled, rng)
+    allowed = 0.5 + max(_ALLOWED, _share_of_wrong_rows(judged) / 2)
+    is_random = found.low <= allowed
+    return Selection(found, is_random, _sentence(found, is_random))
+
+
+def _kind(
+    split: PUSplit,
+    position: np.ndarray,
+    kept: np.ndarray,
+    group: np.ndarray | None,
+    rng: np.random.Generator,
+) -> _Kind | None:
+    """A sample of the kept rows with folds; None if there are too few."""
+    chosen = np.flatnonzero(kept)
+    if len(chosen) > _MAX_ROWS:
+        chosen = np.sort(rng.choice(chosen, _MAX_ROWS, replace=False))
+    mine = None if group is None else group[chosen]
+    number, num_groups = group_numbers(mine, len(chosen))
+    if len(chosen) < _LEAST_ROWS or num_groups < _NUM_FOLDS:
+        return None
+    fold = rng.permutation(num_groups)[number] % _NUM_FOLDS
+    rows = split.pool.rows
+    at = position[chosen]
+    x = np.concatenate([rows.obs[at], rows.action[at]], axis=1).astype(np.float64)
+    return _Kind(x, mine, fold)
+
+
+def _told_apart(labelled: _Kind, unlabelled: _Kind, rng: np.random.Generator) -> Measured:
+    both = np.concatenate([labelled.x, unlabelled.x])
+    scale = both.std(axis=0)
+    varies = scale > 0
+    mean, scale = both.mean(axis=0)[varies], scale[varies]
+    weight = rng.standard_normal((len(mean), _NUM_FEATURES)) / np.sqrt(max(len(mean), 1))
+    phase = rng.uniform(0, 2 * np.pi, _NUM_FEATURES)
+
+    def features(x: np.ndarray) -> np.ndarray:
+        x = np.clip((x[:, varies] - mean) / scale, -5, 5)
+        waves = np.sqrt(2) * np.cos(2 * x @ weight + phase)
+        return np.concatenate([np.ones((len(x), 1)), x, x**2 - 1, waves], axis=1)
+
+    f_p, f_u = features(labelled.x), features(unlabelled.x)
+    place_p, place_u = np.empty(len(f_p)), np.empty(len(f_u))
+    for fold in range(_NUM_FOLDS):
+        in_p, in_u = labelled.fold == fold, unlabelled.fold == fold
+        weights = _ridge(f_p[~in_p], f_u[~in_u])
+        placed = placements(f_p[in_p] @ weights, f_u[in_u] @ weights)
+        place_p[in_p], place_u[in_u] = placed
+    return area(Placements(place_p, place_u), group_p=labelled.group, group_u=unlabelled.group)
+
+
+def _ridge(f_p: np.ndarray, f_u: np.ndarray) -> np.ndarray:
+    """Least squares with target +1 for labelled and -1 for unlabelled rows, both weighing alike."""
+    gram = f_p.T @ f_p / len(f_p) + f_u.T @ f_u / len(f_u)
+    smallest = min(len(f_p), len(f_u))
+    gram += _RIDGE / smallest * np.eye(len(gram))
+    return np.linalg.solve(gram, f_p.mean(axis=0) - f_u.mean(axis=0))
+
+
+def _share_of_wrong_rows(judged: Judgement) -> float:
+    share = float(judged.kept_u.mean())
+    return float(np.clip(1 - judged.alpha.value * float(judged.kept_p.mean()) / share, 0, 1))
+
+
+def _sentence(found: Measured, is_random: bool) -> str:
+    if is_random:
+        return "Nothing speaks against the labelled rows being a random draw of the target's."
+    return (
+        f"Labelled rows can be told from kept ones by state and action ({found.value:.2f}, chance "
+        "is 0.50): they are no random draw of the target's rows, and alpha and recall may be off."
+    )

@@ -1,0 +1,152 @@
+"""Judging: every row's score by networks that did not learn from it, for the report."""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from puorl.core.prng import generator
+from puorl.data.split import PUSplit
+from puorl.pu import fit
+from puorl.pu.checkpoint import Checkpoint
+from puorl.pu.config import FilterConfig
+from puorl.pu.judgement import Judgement
+from puorl.pu.learning import HeldOut, estimate_alpha, held_out_logits, learn, train
+from puorl.pu.learnt import Learnt
+from puorl.pu.units import Grouping, group, parse_unit
+
+Mode = Literal["hard", "top_alpha", "soft"]
+
+
+def keep(score: np.ndarray, mode: Mode, alpha: float) -> np.ndarray:
+    """(n,) bool. Which rows a mode keeps; soft weights count as hard."""
+    if mode != "top_alpha":
+        return score >= 0.5
+    kept = np.zeros(len(score), bool)
+    kept[np.argsort(-score, kind="stable")[: int(alpha * len(score))]] = True
+    return kept
+
+
+def judge(
+    learnt: Learnt,
+    split: PUSplit,
+    mode: Mode,
+    *,
+    seed: int,
+    checkpoint: Checkpoint,
+    progress: bool = False,
+) -> Judgement:
+    """What a filter says of rows it did not learn from.
+
+    Fits over folds have held every row out already. A split by rows is learnt again, five times
+    with a fifth of P and of U held out; the models of the dynamics saw no labels and stay.
+    """
+    unit = parse_unit(learnt.unit)
+    if unit.kind == "transition" and split.unit == "transition":
+        return _judge_again(
+            learnt, split, mode, seed=seed, checkpoint=checkpoint, progress=progress
+        )
+    grouping = None if unit.kind == "transition" else group(split, unit, learnt.seed)
+    p, u = _sets(split, grouping)
+    every = np.full(len(split.pool), np.nan, np.float32)
+    positions = np.concatenate([p, u])
+    every[positions] = learnt.held_out_logits(split, positions)
+    number = split.pool.episode if grouping is None else grouping.together
+    return _judgement(learnt, p, u, HeldOut(every[p], every[u]), number, mode)
+
+
+def judge_behaviour(
+    learnt: Learnt, split: PUSplit, mode: Mode, *, seed: int, checkpoint: Checkpoint, progress: bool
+) -> Judgement:
+    """The same learner with (s, a) alone; of a split by rows one fold is enough."""
+    config = behaviour_config(learnt.config)
+    if parse_unit(learnt.unit).kind == "transition" and split.unit == "transition":
+        encoder = learnt.encoder.behaviour()
+        behaviour = dataclasses.replace(learnt, config=config, encoder=encoder)
+        return _judge_again(
+            behaviour,
+            split,
+            mode,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=progress,
+            num_lanes=1,
+            stage="behaviour",
+        )
+    again = learn(
+        split, config, unit=learnt.unit, seed=seed, checkpoint=checkpoint, progress=progress
+    )
+    return judge(again, split, mode, seed=seed, checkpoint=checkpoint)
+
+
+def behaviour_config(config: FilterConfig) -> FilterConfig:
+    """The same learner without anything of the dynamics."""
+    features = dataclasses.replace(config.features, inputs="sa")
+    return dataclasses.replace(config, features=features, residuals=None)
+
+
+def _judge_again(
+    learnt: Learnt,
+    split: PUSplit,
+    mode: Mode,
+    *,
+    seed: int,
+    checkpoint: Checkpoint,
+    progress: bool,
+    num_lanes: int = fit.NUM_FOLDS,
+    stage: str = "cross-fit",
+) -> Judgement:
+    x, known = learnt.encoder(split.pool.rows)
+    p, u = split.labelled[known[split.labelled]], split.unlabelled[known[split.unlabelled]]
+    fold_p, fold_u = fit.random_folds(len(p), seed, "p"), fit.random_folds(len(u), seed, "u")
+    lanes = fit.fold_lanes(p, u, fold_p, fold_u)[:num_lanes]
+    rows = fit.stack(lanes, [known] * len(lanes), seed)
+    keys = fit.lane_keys(seed + 1, len(lanes))
+    end = train(
+        x,
+        rows,
+        learnt.config,
+        keys,
+        checkpoint=checkpoint,
+        stage=stage,
+        title=stage,
+        progress=progress,
+    )
+    held = held_out_logits(end.lanes.params, x, rows)
+    rng = generator(seed, "filter", stage, "interval")
+    again = dataclasses.replace(learnt, alpha=estimate_alpha(held, learnt.config, None, rng))
+    position_p, position_u = np.asarray(rows.held_p).ravel(), np.asarray(rows.held_u).ravel()
+    return _judgement(again, position_p, position_u, held, None, mode)
+
+
+def _judgement(
+    learnt: Learnt,
+    p: np.ndarray,
+    u: np.ndarray,
+    held: HeldOut,
+    number: np.ndarray | None,
+    mode: Mode,
+) -> Judgement:
+    seen_p, seen_u = ~np.isnan(held.p), ~np.isnan(held.u)
+    p, u = p[seen_p].astype(np.int64), u[seen_u].astype(np.int64)
+    score_p, score_u = learnt.probability(held.p[seen_p]), learnt.probability(held.u[seen_u])
+    kept_u = keep(score_u, mode, learnt.alpha.value)
+    # Labelled rows are kept by the same rule: the least score that was kept, or one half.
+    least = score_u[kept_u].min() if mode == "top_alpha" and kept_u.any() else 0.5
+    return Judgement(
+        p,
+        u,
+        score_p,
+        score_u,
+        score_p >= least,
+        kept_u,
+        None if number is None else number[p],
+        None if number is None else number[u],
+        learnt.alpha,
+    )
+
+
+def _sets(split: PUSplit, grouping: Grouping | None) -> tuple[np.ndarray, np.ndarray]:
+    if grouping is None:
+        return split.labelled, split.unlabelled
+    return np.flatnonzero(grouping.known), np.flatnonzero(~grouping.known)

@@ -1,0 +1,213 @@
+"""Learning: from splits to what they teach. Splits of one shape are lanes of one program."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from puorl.core import fingerprint
+from puorl.core.prng import generator
+from puorl.core.progress import progress_bar
+from puorl.data.split import PUSplit
+from puorl.pu import classifier, encoder, fit
+from puorl.pu.checkpoint import Checkpoint
+from puorl.pu.config import FilterConfig
+from puorl.pu.encoder import Encoded
+from puorl.pu.intervals import bootstrap_interval
+from puorl.pu.learnt import Learnt
+from puorl.pu.mpe.bbe import bbe
+from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.pvu import decision_logit
+from puorl.pu.units import Grouping, best_threshold, group, parse_unit
+
+
+def learn(
+    split: PUSplit,
+    config: FilterConfig,
+    *,
+    unit: str,
+    seed: int,
+    checkpoint: Checkpoint,
+    progress: bool = False,
+) -> Learnt:
+    """One filter.
+
+    Raises:
+        ConfigError: Unknown unit or learner.
+        DataError: Too few labelled rows, or features in which nothing varies.
+    """
+    kind = parse_unit(unit)
+    grouping = None if kind.kind == "transition" else group(split, kind, seed)
+    lanes = fit.own_lanes(split) if grouping is None else _unit_lanes(grouping)
+    config.recipe()  # complains before the work
+    fit.check_enough(lanes)
+    [encoded] = _encode([split], config, [seed], checkpoint, progress)
+    rows = fit.stack(lanes, [encoded.known] * len(lanes), seed)
+    keys = fit.lane_keys(seed, len(lanes))
+    end = train(encoded.x, rows, config, keys, checkpoint=checkpoint, progress=progress)
+    return settle(split, config, unit, seed, encoded, rows, end, grouping)
+
+
+def learn_many(
+    splits: Sequence[PUSplit], config: FilterConfig, *, seeds: Sequence[int]
+) -> list[Learnt]:
+    """A filter for each split by rows; they must be of one size, and one program trains all."""
+    nowhere = Checkpoint(None)
+    encoded = _encode(splits, config, seeds, nowhere, progress=False)
+    lanes = [fit.own_lanes(split)[0] for split in splits]
+    rows = fit.stack(lanes, [each.known for each in encoded], seeds[0])
+    keys = jnp.concatenate([fit.lane_keys(seed, 1) for seed in seeds])
+    x = np.stack([each.x for each in encoded])
+    end = train(x, rows, config, keys, checkpoint=nowhere)
+    made = []
+    for k, (split, seed) in enumerate(zip(splits, seeds, strict=True)):
+        own = classifier.Rows(*(column[k : k + 1] for column in rows))
+        params = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], end.lanes)
+        one = fit.Progress(params, end.epoch, end.num_epochs, end.alpha[:, k : k + 1])
+        made.append(settle(split, config, "transition", seed, encoded[k], own, one, None))
+    return made
+
+
+def train(
+    x: np.ndarray,
+    rows: classifier.Rows,
+    config: FilterConfig,
+    keys: jax.Array,
+    *,
+    checkpoint: Checkpoint,
+    stage: str = "classifier",
+    title: str = "filter",
+    progress: bool = False,
+) -> fit.Progress:
+    """All epochs of all lanes, with a bar that shows the estimate of alpha."""
+    point = None
+    with progress_bar(title, total=config.num_epochs, unit="epochs", show=progress) as advance:
+        shown = 0
+        for point in fit.epochs(
+            x, rows, config.recipe(), config.network, keys=keys, checkpoint=checkpoint, stage=stage
+        ):
+            advance(point.epoch - shown, f"alpha {point.alpha[-1].mean():.3f}")
+            shown = point.epoch
+    assert point is not None  # a recipe has at least one epoch
+    return point
+
+
+def settle(
+    split: PUSplit,
+    config: FilterConfig,
+    unit: str,
+    seed: int,
+    encoded: Encoded,
+    rows: classifier.Rows,
+    end: fit.Progress,
+    grouping: Grouping | None,
+) -> Learnt:
+    """Estimate alpha from held-out rows, and find where decisions turn."""
+    held = held_out_logits(end.lanes.params, encoded.x, rows)
+    position_p, position_u = np.asarray(rows.held_p).ravel(), np.asarray(rows.held_u).ravel()
+    groups = None
+    if grouping is not None:
+        held = _by_unit(held, position_p, position_u, grouping)
+        groups = grouping.number[position_p]
+    elif split.unit == "episode" and split.pool.episode is not None:
+        groups = split.pool.episode[position_p]
+    alpha = estimate_alpha(held, config, groups, generator(seed, "filter", "interval"))
+    threshold, spread = 0.0, 1.0
+    if grouping is not None:
+        threshold = best_threshold(held.p, held.u, alpha.value)
+        spread = max(float(np.abs(held.p - threshold).mean()) / 3.0, 1e-3)
+    elif config.learner == "pvu":
+        # These odds are of being labelled; shift them to those of being the target's.
+        threshold = float(decision_logit(alpha.value))
+    return Learnt(
+        config=config,
+        unit=unit,
+        seed=seed,
+        encoder=encoded.encoder,
+        params=end.lanes.params,
+        alpha=alpha,
+        alpha_history=np.asarray(end.alpha),
+        threshold=threshold,
+        spread=spread,
+        split_fingerprint=split.fingerprint,
+    )
+
+
+class HeldOut(NamedTuple):
+    """Logits of rows that their lane did not learn from."""
+
+    p: np.ndarray
+    u: np.ndarray
+
+
+def held_out_logits(params, x: np.ndarray, rows: classifier.Rows) -> HeldOut:
+    """Each lane's held-out rows, judged by that lane; lanes one after the other."""
+    made = []
+    for positions in (np.asarray(rows.held_p), np.asarray(rows.held_u)):
+        parts = []
+        for k, mine in enumerate(positions):
+            one = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], params)
+            parts.append(classifier.score_rows(one, x[mine])[0])
+        made.append(np.concatenate(parts))
+    return HeldOut(*made)
+
+
+def estimate_alpha(
+    held: HeldOut, config: FilterConfig, groups: np.ndarray | None, rng: np.random.Generator
+) -> AlphaEstimate:
+    """BBE on held-out logits, with an interval."""
+
+    def estimator(p: np.ndarray, u: np.ndarray) -> AlphaEstimate:
+        return bbe(p, u, k=config.bbe_constant)
+
+    interval = bootstrap_interval(estimator, held.p, held.u, rng=rng, groups_p=groups)
+    value = estimator(held.p, held.u)
+    return AlphaEstimate(value.value, interval, value.method)
+
+
+def identity(job: str, split: PUSplit, config: FilterConfig, unit: str, seed: int) -> str:
+    """Hash of all that decides a result."""
+    settings = {
+        "job": job,
+        "split": split.fingerprint,
+        "config": repr(config),
+        "unit": unit,
+        "seed": seed,
+        "jax": jax.__version__,
+    }
+    return fingerprint.of_settings(settings)
+
+
+def _encode(
+    splits: Sequence[PUSplit],
+    config: FilterConfig,
+    seeds: Sequence[int],
+    checkpoint: Checkpoint,
+    progress: bool,
+) -> list[Encoded]:
+    pools = [split.pool.rows for split in splits]
+    total = encoder.num_steps(pools[0], config.features, config.residuals)
+    show = progress and total > 0
+    with progress_bar("models", total=total, unit="steps", show=show) as advance:
+        return encoder.learn(
+            pools,
+            config.features,
+            config.residuals,
+            seeds=seeds,
+            checkpoint=checkpoint,
+            advance=advance,
+        )
+
+
+def _unit_lanes(grouping: Grouping) -> list[fit.Positions]:
+    p, u = np.flatnonzero(grouping.known), np.flatnonzero(~grouping.known)
+    return fit.fold_lanes(p, u, grouping.fold[p], grouping.fold[u])
+
+
+def _by_unit(held: HeldOut, p: np.ndarray, u: np.ndarray, grouping: Grouping) -> HeldOut:
+    every = np.full(len(grouping.number), np.nan)
+    every[p], every[u] = held.p, held.u
+    mean = grouping.mean(every)
+    return HeldOut(mean[p], mean[u])

@@ -1,0 +1,134 @@
+"""FilterReport: how good a choice of rows is, said without labels, and when it cannot be made.
+
+Every number here follows from the labelled rows, the unlabelled rows and their scores. What makes
+the parts is in `puorl.pu.checks`; what draws them is in `report_text` and `report_page`.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from puorl.pu.mpe.estimate import AlphaEstimate
+
+Verdict = Literal["clear", "behaviour", "doubtful", "cannot_tell"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What is kept, and how good it is likely to be."""
+
+    num_labelled: int
+    num_unlabelled: int
+    num_kept: int
+    """Unlabelled rows kept."""
+    recall: Measured
+    """Share of the target's rows that is kept; from labelled rows that were held out."""
+    precision: Measured
+    """Share of the kept unlabelled rows that is the target's: alpha x recall / kept share."""
+    purity: Measured
+    """Share of the target's rows in the whole training set, labelled rows included."""
+    precision_is_upper: bool
+    """alpha is only bounded from above, and so is the precision that follows from it."""
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """Does behaviour, (s, a) alone, tell the domains apart?"""
+
+    separation: Measured
+    """Chance that a held-out labelled row scores above an unlabelled one, with all inputs."""
+    separation_behaviour: Measured
+    """The same, with (s, a) alone."""
+    share: float
+    """How much of the separation above one half behaviour alone gives; 0 to 1."""
+    is_shortcut: bool
+
+
+@dataclass(frozen=True)
+class ColumnShortcut:
+    """One column that tells labelled from unlabelled rows by how it was recorded."""
+
+    column: str
+    kind: str
+    """``rounding``, ``offset``, ``sample rate``, ``constant`` or ``missing``."""
+    separation: float
+    """Chance (0.5 to 1) that this alone orders a labelled and an unlabelled row rightly."""
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Are the labelled rows a random draw of the target's rows?"""
+
+    separation: Measured
+    """Chance that labelled rows can be told from kept unlabelled ones; 0.5 is a random draw."""
+    is_random: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Scores of labelled (held out) and unlabelled rows, as shares in equal bins of [0, 1]."""
+
+    edge: tuple[float, ...]
+    labelled: tuple[float, ...]
+    unlabelled: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class DoubtfulEpisode:
+    """An episode about which the filter is least sure, worth a look by a person."""
+
+    episode: str
+    num_rows: int
+    mean_score: float
+    share_kept: float
+
+
+@dataclass(frozen=True)
+class FilterReport:
+    """All that can be said without labels."""
+
+    verdict: Verdict
+    advice: str
+    """One or two plain sentences: what to do."""
+    warnings: tuple[str, ...]
+    alphas: tuple[AlphaEstimate, ...]
+    """Two estimators, the filter's own first."""
+    alphas_agree: bool
+    quality: Quality
+    shortcut: Shortcut
+    columns: tuple[ColumnShortcut, ...]
+    selection: Selection
+    histogram: Histogram
+    alpha_history: tuple[float, ...]
+    """The estimate after each epoch."""
+    doubtful: tuple[DoubtfulEpisode, ...]
+    """Empty where rows carry no episode."""
+    unit: str
+    settings: dict[str, Any]
+    """Preset, learner, inputs, seed, fingerprint of the split: JSON-ready."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; not-a-number becomes None."""
+        return _plain(asdict(self))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value

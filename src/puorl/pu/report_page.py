@@ -1,0 +1,286 @@
+"""A FilterReport as one HTML page: the verdict first, then what it rests on, in plain words."""
+
+import json
+import math
+from typing import Any
+
+from puorl.core import drawing, page
+from puorl.core.page import Markup, Tile, as_count, as_percent, as_percent_range
+from puorl.pu.report import FilterReport, Measured, Verdict
+from puorl.pu.report_pictures import (
+    CHANCE,
+    alpha_picture,
+    history_picture,
+    score_picture,
+    separation_picture,
+)
+
+_HEADLINES: dict[Verdict, tuple[page.Tone, str, str]] = {
+    "clear": ("good", "clear", "The target's rows stand out"),
+    "behaviour": ("caution", "behaviour", "What stands out is behaviour, not dynamics"),
+    "doubtful": ("caution", "doubtful", "What was kept needs a second look"),
+    "cannot_tell": ("neutral", "cannot tell", "No second domain is visible with these inputs"),
+}
+_UNCHECKED = "This could not be checked."
+_LONGEST_NAME = 80
+_TERMS = {
+    "Target": "The domain that the labelled rows come from, and that the policy is meant for.",
+    "Alpha": "Share of the target's rows among the unlabelled ones.",
+    "Recall": "Of the target's unlabelled rows, the share that was kept.",
+    "Precision": "Of the unlabelled rows that were kept, the share that is the target's.",
+    "Purity": "Of all rows to train on, labelled ones included, the share that is the target's.",
+    "Score": "How likely a row is the target's, from 0 to 1.",
+    "Separation": (
+        "Chance that a labelled row scores above an unlabelled one. 0.5 is a coin toss. The "
+        "target's rows among the unlabelled keep it below 1 even for a perfect filter."
+    ),
+    "95 % interval": (
+        "A range made to hold the true number in 19 of 20 cases, if the labelled rows are a "
+        "random draw of the target's rows."
+    ),
+}
+
+
+def as_page(report: FilterReport) -> str:
+    """The report as a self-contained HTML page; the same report gives the same page."""
+    quality = report.quality
+    lead = (
+        f"Labelled rows: {as_count(quality.num_labelled)}. "
+        f"Unlabelled rows: {as_count(quality.num_unlabelled)}. "
+        f"Decided by {page.shorten(report.unit, _LONGEST_NAME)}."
+    )
+    return page.document(
+        "Domain filter report",
+        _verdict(report),
+        _kept(report),
+        page.section("Warnings", page.warning_list(report.warnings), anchor="warnings"),
+        _alpha(report),
+        _scores(report),
+        _shortcut(report),
+        _selection(report),
+        _doubtful(report),
+        page.section("How to read this page", page.terms(_TERMS)),
+        _settings(report),
+        lead=lead,
+    )
+
+
+def _verdict(report: FilterReport) -> Markup:
+    tone, name, headline = _HEADLINES[report.verdict]
+    number = len(report.warnings)
+    more = page.link(f"{number} warning{'s' * (number > 1)} below", "warnings")
+    parts = (more,) if number else ()
+    return page.banner(tone, f"Verdict: {name}", headline, report.advice, *parts)
+
+
+def _kept(report: FilterReport) -> Markup:
+    quality = report.quality
+    upper = quality.precision_is_upper
+    share = quality.num_kept / quality.num_unlabelled if quality.num_unlabelled else math.nan
+    rows = Tile(
+        "Rows kept",
+        as_count(quality.num_kept),
+        "Unlabelled rows that go on to training.",
+        interval=f"{as_percent(share)} of {as_count(quality.num_unlabelled)} unlabelled",
+        picture=drawing.interval_strip(share, math.nan, math.nan),
+    )
+    recall = _tile("Recall", quality.recall, "Share of the target's rows that is kept.")
+    precision = _tile(
+        "Precision",
+        quality.precision,
+        "Share of the kept unlabelled rows that is the target's.",
+        upper=upper,
+    )
+    purity = _tile(
+        "Purity",
+        quality.purity,
+        "Share of the target's rows in the training set, labelled rows included.",
+        upper=upper,
+    )
+    note = page.paragraph(
+        "Precision and purity are upper estimates: the data bounds alpha from above only, so both "
+        "may be lower than shown."
+    )
+    return page.section(
+        "What was kept",
+        page.tiles((rows, recall, precision, purity)),
+        note if upper else Markup(""),
+    )
+
+
+def _tile(name: str, measured: Measured, meaning: str, *, upper: bool = False) -> Tile:
+    ends = as_percent_range(measured.low, measured.high)
+    return Tile(
+        name,
+        as_percent(measured.value),
+        meaning,
+        interval=f"95 % interval: {ends}" if ends else "no interval",
+        qualifier="at most" if upper and math.isfinite(measured.value) else "",
+        picture=drawing.interval_strip(measured.value, measured.low, measured.high),
+    )
+
+
+def _alpha(report: FilterReport) -> Markup:
+    estimates, history = alpha_picture(report), history_picture(report)
+    dots_mean = "Each dot is an estimate, the bar its 95 % interval."
+    line_means = "A line that has become level has settled."
+    if report.alphas and report.alphas[0].interval:
+        line_means += " The band is the interval of the filter's own estimate."
+    left = page.group(
+        page.paragraph(_agreement(report)),
+        page.figure(estimates, dots_mean) if estimates else Markup(""),
+    )
+    right = page.figure(history, line_means) if history else Markup("")
+    return page.section(
+        "How many of the unlabelled rows are the target's", page.side_by_side(left, right)
+    )
+
+
+def _agreement(report: FilterReport) -> str:
+    if not report.alphas:
+        return "Alpha was not estimated."
+    said = " and ".join(
+        f"{page.shorten(each.method, _LONGEST_NAME)} says {as_percent(each.value)}"
+        for each in report.alphas
+    )
+    if len(report.alphas) == 1:
+        return f"There is one estimate of alpha and no second one to compare it with: {said}."
+    if report.alphas_agree:
+        return f"Two ways of estimating alpha agree: {said}."
+    return (
+        f"Two ways of estimating alpha disagree: {said}. Precision follows from alpha, so take it "
+        "with care until the reason is known."
+    )
+
+
+def _scores(report: FilterReport) -> Markup:
+    picture = score_picture(report.histogram)
+    words = page.group(
+        page.paragraph(
+            "Labelled rows are the target's and should score high. Unlabelled rows are a mixture: "
+            "a second heap at low scores is what the filter takes for other domains."
+        ),
+        page.paragraph(
+            "Two clear heaps with little between them make a safe choice. Where both outlines "
+            "have one shape, nothing was told apart."
+        ),
+    )
+    caption = "Labelled rows were scored by networks that had not seen them."
+    if not picture:
+        return page.section("Scores", page.paragraph("No scores were recorded."))
+    return page.section("Scores", page.side_by_side(words, page.figure(picture, caption)))
+
+
+def _shortcut(report: FilterReport) -> Markup:
+    check = report.shortcut
+    picture = separation_picture(
+        "Separation with all inputs and with behaviour alone",
+        {"all inputs": check.separation, "behaviour (s, a) alone": check.separation_behaviour},
+    )
+    words = page.group(
+        page.paragraph(_shortcut_sentence(report)),
+        page.paragraph(
+            "The same learner was trained on states and actions alone. What it can tell apart is "
+            "who acted and where, not how the system answered."
+        ),
+    )
+    caption = "Chance that a labelled row scores above an unlabelled one, with 95 % intervals."
+    return page.section(
+        "Is it dynamics, or a shortcut?",
+        page.side_by_side(words, page.figure(picture, caption)),
+        _columns(report),
+    )
+
+
+def _shortcut_sentence(report: FilterReport) -> str:
+    check = report.shortcut
+    share = as_percent(check.share, digits=0)
+    if not math.isfinite(check.separation.value):
+        return _UNCHECKED
+    if check.is_shortcut:
+        return (
+            f"A shortcut: behaviour alone gives {share} of the separation. The filter may be "
+            "choosing rows by how the system was driven, not by how it answered."
+        )
+    if check.separation.low <= CHANCE:
+        return "There is hardly any separation, so there is nothing for a shortcut to explain."
+    return f"No shortcut: behaviour alone gives {share} of the separation."
+
+
+def _columns(report: FilterReport) -> Markup:
+    if not report.columns:
+        return page.paragraph(
+            "No single column gives the labelled rows away by how it was recorded."
+        )
+    return page.table(
+        "Columns that give the labelled rows away by how they were recorded",
+        ("Column", "Separation", "What was seen"),
+        [
+            (
+                page.shorten(each.column, _LONGEST_NAME),
+                f"{each.separation:.3f}",
+                f"{each.kind.capitalize()}: {each.sentence}",
+            )
+            for each in report.columns
+        ],
+        numeric=(1,),
+    )
+
+
+def _selection(report: FilterReport) -> Markup:
+    check = report.selection
+    answer = "Yes, as far as can be seen." if check.is_random else "No, they do not look like one."
+    if not math.isfinite(check.separation.value):
+        answer = _UNCHECKED
+    picture = separation_picture(
+        "Labelled rows against kept unlabelled rows", {"labelled against kept": check.separation}
+    )
+    caption = "At 0.5, labelled rows look like any other row that was kept."
+    return page.section(
+        "Are the labelled rows a random draw?",
+        page.side_by_side(
+            page.group(page.paragraph(answer), page.paragraph(check.sentence)),
+            page.figure(picture, caption),
+        ),
+    )
+
+
+def _doubtful(report: FilterReport) -> Markup:
+    heading = "Episodes worth a look"
+    if not report.doubtful:
+        words = "None is listed: rows carry no episodes, or no episode is in doubt."
+        return page.section(heading, page.paragraph(words))
+    rows = [
+        (
+            page.shorten(each.episode, _LONGEST_NAME),
+            as_count(each.num_rows),
+            f"{each.mean_score:.3f}" if math.isfinite(each.mean_score) else "not known",
+            as_percent(each.share_kept),
+        )
+        for each in report.doubtful
+    ]
+    caption = "The episodes about which the filter is least sure, the most doubtful first"
+    header = ("Episode", "Rows", "Mean score", "Rows kept")
+    return page.section(heading, page.table(caption, header, rows, numeric=(1, 2, 3)))
+
+
+def _settings(report: FilterReport) -> Markup:
+    whole = report.to_dict()
+    rows = _flat({"unit": report.unit} | whole["settings"])
+    return page.section(
+        "Settings and provenance",
+        page.table("What made this report", ("Setting", "Value"), rows),
+        page.folded("The whole report as JSON", json.dumps(whole, indent=2, ensure_ascii=False)),
+    )
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Settings within settings as one list of dotted names."""
+    rows: list[tuple[str, str]] = []
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            rows += _flat(value, f"{prefix}{key}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            rows.append((page.shorten(f"{prefix}{key}", _LONGEST_NAME), text))
+    return rows

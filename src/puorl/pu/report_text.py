@@ -1,0 +1,149 @@
+"""A filter report for the terminal: the verdict first, then numbers, checks and what to look at."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from puorl.pu.report import FilterReport, Measured
+
+WIDTH = 80
+_VERDICTS = {
+    "clear": ("clear", "bold green"),
+    "behaviour": ("behaviour, not dynamics", "bold yellow"),
+    "doubtful": ("doubtful", "bold yellow"),
+    "cannot_tell": ("cannot tell", "bold red"),
+}
+_MOST_COLUMNS = 5
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def as_text(report: FilterReport) -> RenderableType:
+    """A summary 80 columns wide; print it with a `rich.console.Console`."""
+    title, style = _VERDICTS[report.verdict]
+    advice = Panel(
+        Text(report.advice), title=Text(title, style=style), title_align="left", width=WIDTH
+    )
+    parts: list[RenderableType] = [advice, *(_warning(text) for text in report.warnings)]
+    parts += [_numbers(report), _checks(report), _histogram(report)]
+    if report.doubtful:
+        parts.append(_doubtful(report))
+    return Group(*parts)
+
+
+def _warning(text: str) -> Table:
+    """The text beside its label, wrapped under itself."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=12)
+    grid.add_column(width=WIDTH - 14, overflow="fold")
+    grid.add_row(Text("warning", style="yellow"), Text(text))
+    return grid
+
+
+def _numbers(report: FilterReport) -> Table:
+    quality = report.quality
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=WIDTH)
+    table.add_column("in %", no_wrap=True)
+    table.add_column("estimate", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold", ratio=1)
+    for alpha in report.alphas:
+        low, high = alpha.interval or (np.nan, np.nan)
+        cells = _cells(Measured(alpha.value, low, high))
+        table.add_row(f"alpha ({alpha.method})", *cells, "target rows among the unlabelled")
+    upper = "; an upper estimate" if quality.precision_is_upper else ""
+    table.add_row("recall", *_cells(quality.recall), "of the target's rows are kept")
+    table.add_row("precision", *_cells(quality.precision), f"of kept rows are the target's{upper}")
+    table.add_row("purity", *_cells(quality.purity), "the same, labelled rows included")
+    table.caption = (
+        f"{quality.num_kept:,} of {quality.num_unlabelled:,} unlabelled rows kept, "
+        f"{quality.num_labelled:,} labelled; decided by {report.unit}"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _cells(measured: Measured) -> tuple[str, str]:
+    if not np.isfinite(measured.value):
+        return "–", "–"
+    if not np.isfinite(measured.low):
+        return f"{100 * measured.value:.1f}", "–"
+    interval = f"{100 * measured.low:.1f} to {100 * measured.high:.1f}"
+    return f"{100 * measured.value:.1f}", interval
+
+
+def _checks(report: FilterReport) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=12)
+    table.add_column(width=5)
+    table.add_column(width=WIDTH - 20, overflow="fold")
+    for name, is_fine, text in _answers(report):
+        mark = Text("fine", style="green") if is_fine else Text("look", style="yellow")
+        table.add_row(Text(name, style="bold"), mark, Text(text))
+    return table
+
+
+def _answers(report: FilterReport) -> Iterator[tuple[str, bool, str]]:
+    """Name of each check, whether it is fine, and what it says."""
+    shortcut = report.shortcut
+    yield (
+        "behaviour",
+        not shortcut.is_shortcut,
+        f"(s, a) alone separates with {shortcut.separation_behaviour.value:.2f}, all inputs with "
+        f"{shortcut.separation.value:.2f}: {shortcut.share:.0%} of it",
+    )
+    shown = [column.sentence for column in report.columns[:_MOST_COLUMNS]]
+    more = len(report.columns) - len(shown)
+    if more > 0:
+        shown.append(f"And {more} more.")
+    yield "recording", not report.columns, " ".join(shown) or "no column gives the labels away"
+    yield "selection", report.selection.is_random, report.selection.sentence
+    both = " and ".join(f"{alpha.method} {alpha.value:.3f}" for alpha in report.alphas)
+    yield "estimates", report.alphas_agree, f"alpha by {both}"
+
+
+def _histogram(report: FilterReport) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=12)
+    table.add_column(no_wrap=True)
+    table.add_row("", "")
+    for name, share in (
+        ("labelled", report.histogram.labelled),
+        ("unlabelled", report.histogram.unlabelled),
+    ):
+        table.add_row(Text(name, style="bold"), Text(_bars(share), style="cyan"))
+    table.add_row("", Text("0" + "score".center(max(len(share) - 2, 5)) + "1", style="dim"))
+    return table
+
+
+def _bars(share: tuple[float, ...]) -> str:
+    # Square roots: a few rows in the middle are what one looks for beside two high peaks.
+    height = np.sqrt(np.array(share))
+    level = np.ceil(height / max(float(height.max(initial=0.0)), 1e-12) * (len(_BARS) - 1))
+    return "".join(_BARS[int(k)] for k in level)
+
+
+def _doubtful(report: FilterReport) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        title="most doubtful episodes",
+        title_justify="left",
+        title_style="bold",
+    )
+    table.add_column("episode", overflow="fold", max_width=30)
+    for name in ("rows", "mean score", "kept"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in report.doubtful:
+        table.add_row(
+            Text(each.episode),
+            f"{each.num_rows:,}",
+            f"{each.mean_score:.2f}",
+            f"{each.share_kept:.0%}",
+        )
+    return table

@@ -1,0 +1,134 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from puorl.cli.run_folder import run_folder
+from puorl.core.errors import ConfigError, DataError
+
+BASIS = {"seed": 0, "data": "abc"}
+
+
+def opened(out, force=False):
+    return run_folder(out, force=force, marker="made.txt")
+
+
+def fail(out, *, checkpoint, **options):
+    """A run that stops in the middle."""
+
+    def work():
+        with opened(out, **options) as run:
+            run.begin(BASIS)
+            (run.result / "half").touch()
+            if checkpoint:
+                run.checkpoint("fit").mkdir(parents=True, exist_ok=True)
+                (run.checkpoint("fit") / "state").write_text("half way")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+
+
+def finish(out, **options):
+    with opened(out, **options) as run:
+        went_on = run.begin(BASIS)
+        (run.result / "made.txt").write_text("whole")
+    return went_on
+
+
+def test_the_folder_appears_whole_and_nothing_else_stays(tmp_path):
+    out = tmp_path / "new" / "run"
+    with opened(out) as run:
+        assert run.begin(BASIS) is False
+        (run.result / "made.txt").write_text("whole")
+        assert not out.exists()
+    assert [p.name for p in out.iterdir()] == ["made.txt"]
+    assert [p.name for p in out.parent.iterdir()] == ["run"]
+
+
+def test_a_failure_before_the_first_checkpoint_leaves_nothing(tmp_path):
+    fail(tmp_path / "run", checkpoint=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_run_goes_on_from_its_checkpoint(tmp_path):
+    out = tmp_path / "run"
+    fail(out, checkpoint=True)
+    assert not out.exists()
+    with opened(out) as run:
+        assert run.begin(BASIS) is True
+        assert (run.checkpoint("fit") / "state").read_text() == "half way"
+        assert list(run.result.iterdir()) == []  # what was half written is written anew
+        (run.result / "made.txt").write_text("whole")
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_other_settings_are_refused_until_forced(tmp_path):
+    out = tmp_path / "run"
+    fail(out, checkpoint=True)
+    other = {"seed": 1, "data": "abc", "unit": "episode"}
+    with pytest.raises(ConfigError) as refused, opened(out) as run:
+        run.begin(other)
+    assert "(seed was 0, is 1; unit was absent, is episode)" in str(refused.value)
+    assert "--force" in str(refused.value)
+    # The refusal cost nothing: the first run can still go on, even with --force.
+    fail(out, checkpoint=True, force=True)
+    with opened(out, force=True) as run:
+        assert run.has_progress
+        assert run.begin(other) is False
+        assert not run.has_progress
+        (run.result / "made.txt").touch()
+
+
+def test_force_replaces_only_a_folder_of_the_same_kind(tmp_path):
+    out = tmp_path / "run"
+    finish(out)
+    with pytest.raises(DataError, match="already exists"):
+        finish(out)
+    (out / "old").touch()
+    finish(out, force=True)
+    assert [p.name for p in out.iterdir()] == ["made.txt"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").touch()
+    with pytest.raises(DataError, match="a folder of other files"):
+        finish(tmp_path / "mine", force=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "run"]
+
+
+def test_a_second_run_at_the_same_time_is_refused(tmp_path):
+    out = tmp_path / "run"
+    with opened(out) as run:
+        run.begin(BASIS)
+        with pytest.raises(DataError, match="another run is filling"):
+            finish(out)
+        (run.result / "made.txt").touch()
+    assert out.is_dir()
+
+
+def test_a_killed_run_does_not_hold_the_lock(tmp_path):
+    out = tmp_path / "run"
+    code = (
+        "import os, pathlib, signal, sys; from puorl.cli.run_folder import run_folder\n"
+        "with run_folder(pathlib.Path(sys.argv[1]), force=False, marker='made.txt') as run:\n"
+        f"    run.begin({BASIS!r})\n"
+        "    run.checkpoint('fit').mkdir(parents=True)\n"
+        "    (run.checkpoint('fit') / 'state').touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(out)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert [p.name for p in tmp_path.iterdir()] == [".run.part"]
+    assert finish(out) is True
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_current_folder_has_a_name_too(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with run_folder(type(tmp_path)("."), force=True, marker="made.txt") as run:
+        assert run.work == tmp_path / ".here.part"
+        run.begin(BASIS)
+        (run.result / "made.txt").touch()
+    assert os.listdir(tmp_path / "here") == ["made.txt"]

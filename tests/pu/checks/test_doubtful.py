@@ -1,0 +1,54 @@
+from dataclasses import replace
+
+import numpy as np
+
+from puorl.pu.checks.doubtful import MOST, doubtful_episodes
+
+SIZE = 50
+
+
+def judged_by_mean(draw, mean, *, threshold=0.5):
+    """Unlabelled episodes with the given mean scores, labelled rows first."""
+    judged = draw(np.random.default_rng(0), 4, num_p=100, num_u=SIZE * len(mean)).judged
+    score = np.repeat(np.array(mean, np.float32), SIZE)
+    return replace(judged, score_u=score, kept_u=score >= threshold)
+
+
+def split_of(pool, num_episodes):
+    rng = np.random.default_rng(0)
+    return pool(rng, num_p=100, num_t=0, num_o=SIZE * num_episodes, size=SIZE)
+
+
+def test_nearest_the_decision_first(pool, draw):
+    judged = judged_by_mean(draw, [0.01, 0.3, 0.52, 0.99, 0.2])
+    found = doubtful_episodes(split_of(pool, 5), judged)
+    # The labelled rows are episodes 0 and 1.
+    assert [each.episode for each in found] == ["4", "3", "6"]
+    assert found[0].num_rows == SIZE
+    assert found[0].share_kept == 1
+    assert abs(found[0].mean_score - 0.52) < 1e-6
+
+
+def test_decision_elsewhere(pool, draw):
+    judged = judged_by_mean(draw, [0.05, 0.88, 0.92, 0.5], threshold=0.9)
+    found = doubtful_episodes(split_of(pool, 4), judged)
+    assert {each.episode for each in found[:2]} == {"3", "4"}
+
+
+def test_at_most_a_dozen(pool, draw):
+    judged = judged_by_mean(draw, np.linspace(0.3, 0.7, 40))
+    assert len(doubtful_episodes(split_of(pool, 40), judged)) == MOST
+
+
+def test_clear_episodes_need_no_look(pool, draw):
+    assert doubtful_episodes(split_of(pool, 2), judged_by_mean(draw, [0.001, 0.999])) == ()
+
+
+def test_no_episodes_no_list(clear_split, draw):
+    assert clear_split.pool.episode is None
+    assert doubtful_episodes(clear_split, judged_by_mean(draw, [0.5, 0.5])) == ()
+
+
+def test_everything_kept(pool, draw):
+    judged = judged_by_mean(draw, [0.6, 0.99], threshold=0.0)
+    assert [each.episode for each in doubtful_episodes(split_of(pool, 2), judged)] == ["2"]

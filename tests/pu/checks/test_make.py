@@ -1,0 +1,103 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from puorl.pu.checks.make import make_report, score_histogram
+
+
+def report(pool, draw, gap, *, behaviour_gap=0.3, seed=0, change=None, **settings):
+    rng = np.random.default_rng(seed)
+    size = settings.get("size")
+    split = pool(rng, num_p=1000, num_t=3000, num_o=7000, shift=0.0, size=size, change=change)
+    judged = draw(rng, gap, num_p=1000, num_u=10_000, **settings).judged
+    behaviour = draw(rng, behaviour_gap, num_p=1000, num_u=10_000, **settings).judged
+    return make_report(
+        split,
+        judged,
+        behaviour,
+        alpha_history=np.array([0.5, 0.3]),
+        settings={"preset": "default"},
+        unit="transition",
+        rng=rng,
+    )
+
+
+def test_clear_case(pool, draw):
+    made = report(pool, draw, 5)
+    assert (made.verdict, made.warnings, made.columns) == ("clear", (), ())
+    assert [alpha.method for alpha in made.alphas] == ["bbe", "dedpul"]
+    assert made.alphas_agree
+    assert made.alpha_history == (0.5, 0.3)
+    assert made.quality.precision.low > 0.8
+
+
+def test_cannot_tell_calls_the_precision_an_upper_estimate(pool, draw):
+    made = report(pool, draw, 0.2)
+    assert made.verdict == "cannot_tell"
+    assert made.quality.precision_is_upper
+
+
+def test_few_others_that_part_well_leave_the_precision_an_upper_estimate(pool, draw):
+    made = report(pool, draw, 8, alpha=0.88)
+    assert made.verdict == "doubtful"
+    assert made.quality.precision_is_upper
+    assert made.shortcut.separation.value < 0.6
+
+
+def test_behaviour(pool, draw):
+    assert report(pool, draw, 5, behaviour_gap=5).verdict == "behaviour"
+
+
+def test_spoilt_recording(pool, draw):
+    def change(arrays, mask):
+        arrays["action"][mask] = np.round(arrays["action"][mask], 2)
+
+    made = report(pool, draw, 5, change=change)
+    assert made.verdict == "doubtful"
+    assert {column.column for column in made.columns} == {"action[0]", "action[1]"}
+
+
+def test_groups_are_counted(pool, draw):
+    made = report(pool, draw, 5, size=200)
+    assert made.verdict == "doubtful"
+    assert "5 episodes" in made.warnings[0]
+
+
+def test_alpha_without_interval_gets_one(pool, draw):
+    rng = np.random.default_rng(0)
+    split = pool(rng, num_p=1000, num_t=3000, num_o=7000)
+    judged = draw(rng, 5).judged
+    bare = replace(judged, alpha=replace(judged.alpha, interval=None))
+    made = make_report(
+        split, bare, judged, alpha_history=(), settings={}, unit="transition", rng=rng
+    )
+    low, high = made.alphas[0].interval
+    assert low < 0.3 < high
+
+
+def test_same_generator_same_report(pool, draw):
+    assert report(pool, draw, 3).to_dict() == report(pool, draw, 3).to_dict()
+
+
+def test_json_ready_even_where_nothing_is_kept(pool, draw):
+    rng = np.random.default_rng(0)
+    split = pool(rng, num_p=1000, num_t=3000, num_o=7000)
+    judged = draw(rng, 5).judged
+    nothing = replace(judged, kept_u=np.zeros(10_000, bool))
+    made = make_report(
+        split, nothing, judged, alpha_history=(), settings={}, unit="episode", rng=rng
+    )
+    content = json.loads(json.dumps(made.to_dict(), allow_nan=False))
+    assert content["quality"]["precision"]["value"] is None
+    assert content["verdict"] in ("doubtful", "behaviour")
+
+
+def test_histogram_holds_all_rows(draw):
+    judged = draw(np.random.default_rng(0), 3).judged
+    found = score_histogram(judged)
+    assert len(found.edge) == len(found.labelled) + 1 == len(found.unlabelled) + 1
+    assert sum(found.labelled) == pytest.approx(1)
+    assert sum(found.unlabelled) == pytest.approx(1)
+    assert found.labelled[-1] == pytest.approx(np.mean(judged.score_p >= found.edge[-2]))

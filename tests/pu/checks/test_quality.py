@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from puorl.core.errors import DataError
+from puorl.pu.checks.quality import measure_quality
+from puorl.pu.mpe.estimate import AlphaEstimate
+
+
+def truth(drawn):
+    """Recall and precision over the unlabelled rows."""
+    kept = drawn.judged.kept_u
+    right = np.count_nonzero(kept[: drawn.num_target])
+    return right / drawn.num_target, right / np.count_nonzero(kept)
+
+
+def covered(draw, num_draws, gap, **settings):
+    """Share of draws whose intervals hold recall, precision, and precision from above."""
+    hits = np.zeros(3)
+    for seed in range(num_draws):
+        rng = np.random.default_rng([seed, round(gap * 10)])
+        drawn = draw(rng, gap, **settings)
+        quality = measure_quality(drawn.judged, rng=rng)
+        recall, precision = truth(drawn)
+        hits += [
+            quality.recall.low <= recall <= quality.recall.high,
+            quality.precision.low <= precision <= quality.precision.high,
+            precision <= quality.precision.high,
+        ]
+    return hits / num_draws
+
+
+@pytest.mark.parametrize("gap", [6, 4])
+def test_intervals_cover_where_domains_part(draw, gap):
+    recall, precision, _ = covered(draw, 60, gap)
+    assert recall >= 0.85
+    assert precision >= 0.9
+
+
+def test_precision_is_bounded_from_above_where_domains_overlap(draw):
+    recall, _, bounded = covered(draw, 60, 2)
+    assert recall >= 0.85
+    assert bounded >= 0.9
+
+
+def test_intervals_cover_with_groups(draw):
+    recall, precision, _ = covered(draw, 60, 4, num_p=2000, size=50)
+    assert recall >= 0.85
+    assert precision >= 0.9
+
+
+def test_rows_taken_as_independent_would_be_overconfident(draw):
+    rng = np.random.default_rng(0)
+    judged = draw(rng, 2, num_p=2000, size=50).judged
+    grouped = measure_quality(judged, rng=rng).recall
+    alone = measure_quality(replace(judged, group_p=None, group_u=None), rng=rng).recall
+    assert grouped.high - grouped.low > 1.5 * (alone.high - alone.low)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [None, 50, 200])
+@pytest.mark.parametrize("gap", [8, 6, 4, 2])
+def test_coverage_at_length(draw, gap, size):
+    recall, precision, bounded = covered(draw, 300, gap, num_p=2000, num_u=20_000, size=size)
+    assert recall >= 0.9
+    assert bounded >= 0.9
+    assert gap < 4 or precision >= 0.9
+
+
+def test_numbers_follow_from_their_definition(draw):
+    rng = np.random.default_rng(3)
+    judged = draw(rng, 3).judged
+    quality = measure_quality(judged, rng=rng)
+    recall, kept = judged.kept_p.mean(), judged.kept_u.mean()
+    assert quality.recall.value == pytest.approx(recall)
+    assert quality.precision.value == pytest.approx(judged.alpha.value * recall / kept)
+    right = quality.precision.value * quality.num_kept
+    expected = (quality.num_labelled + right) / (quality.num_labelled + quality.num_kept)
+    assert quality.purity.value == pytest.approx(expected)
+    assert quality.num_kept == np.count_nonzero(judged.kept_u)
+
+
+@pytest.mark.parametrize(("low", "is_upper"), [(0.0, True), (0.2, False)])
+def test_upper_estimate_where_alpha_has_no_lower_end(draw, low, is_upper):
+    rng = np.random.default_rng(4)
+    judged = replace(draw(rng, 3).judged, alpha=AlphaEstimate(0.3, (low, 0.4), "bbe"))
+    assert measure_quality(judged, rng=rng).precision_is_upper is is_upper
+
+
+def test_alpha_without_interval_gets_one(draw):
+    rng = np.random.default_rng(5)
+    judged = draw(rng, 4).judged
+    bare = replace(judged, alpha=replace(judged.alpha, interval=None))
+    found = measure_quality(bare, rng=rng).precision
+    assert found.high - found.low > 0.02
+
+
+def test_nothing_kept_has_no_precision(draw):
+    rng = np.random.default_rng(6)
+    judged = draw(rng, 4).judged
+    judged = replace(judged, kept_u=np.zeros(len(judged.kept_u), bool))
+    quality = measure_quality(judged, rng=rng)
+    assert np.isnan(quality.precision.value)
+    assert quality.purity.value == 1
+    assert quality.num_kept == 0
+
+
+def test_all_rows_of_few_groups_kept_is_not_certainty(draw):
+    rng = np.random.default_rng(7)
+    judged = draw(rng, 30, size=200, likeness=0.0).judged
+    assert judged.kept_p.all()
+    # Five groups, none lost: a share of one in three lost is seen with 1 - (2/3)^5 = 87 % only.
+    assert measure_quality(judged, rng=rng).recall.low < 2 / 3
+
+
+def test_no_judged_rows_is_an_error(draw):
+    judged = draw(np.random.default_rng(8), 4).judged
+    empty = replace(judged, kept_p=judged.kept_p[:0])
+    with pytest.raises(DataError, match="judged rows of both kinds"):
+        measure_quality(empty, rng=np.random.default_rng(0))

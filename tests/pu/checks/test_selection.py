@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from puorl.pu.checks.selection import check_selection
+
+
+def judged_pool(pool, draw, seed, *, choose=None, size=None, gap=8):
+    """Rows of a pool with scores that part the domains; ``choose`` spoils the labelled rows."""
+    rng = np.random.default_rng(seed)
+    split = pool(rng, num_p=1000, num_t=2000, num_o=3000, shift=1.0, size=size, change=choose)
+    judged = draw(rng, gap, num_p=1000, num_u=5000, alpha=0.4).judged
+    if size is not None:
+        episode = split.pool.episode
+        judged = replace(
+            judged, group_p=episode[judged.position_p], group_u=episode[judged.position_u]
+        )
+    return split, judged, rng
+
+
+@pytest.mark.parametrize("size", [None, 50])
+def test_random_draws_pass(pool, draw, size):
+    held = 0
+    for seed in range(12):
+        split, judged, rng = judged_pool(pool, draw, seed, size=size)
+        found = check_selection(split, judged, rng=rng)
+        assert found.is_random
+        held += found.separation.low <= 0.5 <= found.separation.high
+    # 11 or 12 of 12; below 9 by chance in one of 400 runs, were the interval exact.
+    assert held >= 9
+
+
+def test_labels_from_one_region_are_seen(pool, draw):
+    def choose(arrays, mask):
+        arrays["obs"][mask, 0] = np.abs(arrays["obs"][mask, 0])
+
+    split, judged, rng = judged_pool(pool, draw, 0, choose=choose)
+    found = check_selection(split, judged, rng=rng)
+    assert not found.is_random
+    # Half of the target's rows lie below all labelled ones, the other half is like them.
+    assert found.separation.value == pytest.approx(0.75, abs=0.05)
+    assert "no random draw" in found.sentence
+
+
+def test_another_spread_is_seen(pool, draw):
+    def choose(arrays, mask):
+        arrays["action"][mask] *= 0.3
+
+    split, judged, rng = judged_pool(pool, draw, 1, choose=choose)
+    assert not check_selection(split, judged, rng=rng).is_random
+
+
+def test_the_filters_own_preference_is_not_held_against_the_labels(pool, draw):
+    """A rule that keeps only some states keeps the same of labelled and unlabelled rows."""
+    split, judged, rng = judged_pool(pool, draw, 2)
+    first = split.pool.obs[:, 0] > 0
+    judged = replace(
+        judged,
+        kept_p=judged.kept_p & first[judged.position_p],
+        kept_u=judged.kept_u & first[judged.position_u],
+    )
+    assert check_selection(split, judged, rng=rng).is_random
+
+
+def test_wrong_rows_among_the_kept_are_allowed_for(pool, draw):
+    split, judged, rng = judged_pool(pool, draw, 3)
+    everything = replace(judged, kept_u=np.ones(5000, bool), kept_p=np.ones(1000, bool))
+    found = check_selection(split, everything, rng=rng)
+    assert found.separation.low > 0.53
+    assert found.is_random
+
+
+@pytest.mark.parametrize("kept", [0, 10])
+def test_too_few_kept_rows_say_nothing(pool, draw, kept):
+    split, judged, rng = judged_pool(pool, draw, 4)
+    judged = replace(judged, kept_u=np.arange(5000) < kept)
+    found = check_selection(split, judged, rng=rng)
+    assert found.is_random
+    assert (found.separation.low, found.separation.high) == (0, 1)
+
+
+def test_one_labelled_episode_says_nothing(pool, draw):
+    split, judged, rng = judged_pool(pool, draw, 5, size=1000)
+    assert "Too few" in check_selection(split, judged, rng=rng).sentence
+
+
+def test_a_constant_column_is_no_trouble(pool, draw):
+    def choose(arrays, mask):
+        arrays["obs"][:, 2] = 1.0
+
+    split, judged, rng = judged_pool(pool, draw, 6, choose=choose)
+    assert check_selection(split, judged, rng=rng).is_random

@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from puorl.pu.checks.verdict import Evidence, decide
+from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.report import ColumnShortcut, Measured, Quality, Selection, Shortcut
+
+GOOD = Evidence(
+    others_visible=True,
+    alphas=(AlphaEstimate(0.3, (0.29, 0.31), "bbe"), AlphaEstimate(0.3, (0.29, 0.31), "dedpul")),
+    alphas_agree=True,
+    quality=Quality(
+        num_labelled=1000,
+        num_unlabelled=9000,
+        num_kept=2700,
+        recall=Measured(0.98, 0.97, 0.99),
+        precision=Measured(0.97, 0.95, 0.99),
+        purity=Measured(0.98, 0.96, 0.99),
+        precision_is_upper=False,
+    ),
+    num_groups=None,
+    shortcut=Shortcut(Measured(0.8, 0.79, 0.81), Measured(0.55, 0.54, 0.56), 0.17, False),
+    columns=(),
+    selection=Selection(Measured(0.5, 0.48, 0.52), True, "Nothing speaks against it."),
+)
+COLUMN = ColumnShortcut("obs[1]", "rounding", 1.0, "obs[1]: 100% are rounded.")
+
+
+def quality(**changes):
+    return replace(GOOD, quality=replace(GOOD.quality, **changes))
+
+
+def test_nothing_wrong_is_clear():
+    verdict, advice, warnings = decide(GOOD)
+    assert (verdict, warnings) == ("clear", ())
+    assert "95 % to 99 %" in advice
+
+
+def test_no_second_domain():
+    evidence = replace(GOOD, others_visible=False, columns=(COLUMN,))
+    verdict, advice, warnings = decide(evidence)
+    assert verdict == "cannot_tell"
+    assert "No second domain is visible" in advice
+    assert "the data cannot say which" in advice
+    assert "upper estimate" in advice
+    assert any("obs[1]" in text for text in warnings)
+
+
+def test_behaviour_outranks_doubt():
+    shortcut = replace(GOOD.shortcut, share=0.93, is_shortcut=True)
+    verdict, advice, warnings = decide(replace(GOOD, shortcut=shortcut, alphas_agree=False))
+    assert verdict == "behaviour"
+    assert "State and action alone" in advice
+    assert "93%" in warnings[0]
+    assert any("disagree" in text for text in warnings)
+
+
+def alpha(value, low, high):
+    return replace(GOOD, alphas=(AlphaEstimate(value, (low, high), "bbe"), GOOD.alphas[1]))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said", "advised"),
+    [
+        (replace(GOOD, alphas_agree=False), "disagree: bbe 0.30 and dedpul 0.30", "whole episodes"),
+        (alpha(0.004, 0.0, 0.01), "Hardly any unlabelled row", "the target is among"),
+        (alpha(0.3, 0.1, 0.5), "10% to 50%", "label more rows"),
+        (replace(GOOD, columns=(COLUMN,)), "rounded", "Record labelled and unlabelled rows alike"),
+        (quality(num_labelled=40), "Only 40 labelled rows", "Label more"),
+        (replace(GOOD, num_groups=4), "4 episodes", "from other episodes"),
+        (quality(precision=Measured(0.7, 0.6, 0.8)), "About 30% of the kept", "60 % to 80 %"),
+        (quality(recall=Measured(0.6, 0.5, 0.7)), "About 40% of the target's", "doubtful"),
+        (quality(precision_is_upper=True), "bounded from above only", "whole episodes"),
+        (
+            quality(num_kept=0, precision=Measured(np.nan, np.nan, np.nan)),
+            "No unlabelled row is kept",
+            "same kind of recording",
+        ),
+        (
+            replace(GOOD, selection=replace(GOOD.selection, is_random=False, sentence="Not so.")),
+            "Not so.",
+            "from everywhere",
+        ),
+    ],
+)
+def test_each_cause_of_doubt_is_named_with_what_to_do(evidence, said, advised):
+    verdict, advice, warnings = decide(evidence)
+    assert verdict == "doubtful"
+    assert len(warnings) == 1
+    assert said in warnings[0]
+    assert advised in advice
+    assert "nan" not in advice

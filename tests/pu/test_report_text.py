@@ -1,0 +1,109 @@
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.report import (
+    ColumnShortcut,
+    DoubtfulEpisode,
+    FilterReport,
+    Histogram,
+    Measured,
+    Quality,
+    Selection,
+    Shortcut,
+)
+from puorl.pu.report_text import as_text
+
+REPORT = FilterReport(
+    verdict="clear",
+    advice="Use what is kept: 95 % to 99 % of it is likely yours.",
+    warnings=("Two estimates of the target's share disagree: bbe 0.31 and dedpul 0.45.",),
+    alphas=(AlphaEstimate(0.31, (0.29, 0.33), "bbe"), AlphaEstimate(0.45, None, "dedpul")),
+    alphas_agree=False,
+    quality=Quality(
+        num_labelled=1000,
+        num_unlabelled=99_000,
+        num_kept=29_685,
+        recall=Measured(0.98, 0.97, 0.99),
+        precision=Measured(0.962, 0.951, 1.0),
+        purity=Measured(0.97, 0.96, 0.99),
+        precision_is_upper=False,
+    ),
+    shortcut=Shortcut(Measured(0.81, 0.79, 0.83), Measured(0.56, 0.54, 0.58), 0.19, False),
+    columns=(),
+    selection=Selection(Measured(0.5, 0.48, 0.52), True, "Nothing speaks against a random draw."),
+    histogram=Histogram((0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.0, 0.1, 0.9), (0.7, 0.0, 0.0, 0.3)),
+    alpha_history=(0.5, 0.3),
+    doubtful=(DoubtfulEpisode("robot [3] / monday", 1200, 0.48, 0.45),),
+    unit="transition",
+    settings={},
+)
+
+
+def shown(report, width=80, **settings):
+    console = Console(file=io.StringIO(), width=width, **settings)
+    console.print(as_text(report))
+    return console.file.getvalue()
+
+
+def test_verdict_and_advice_stand_first():
+    lines = shown(REPORT).splitlines()
+    assert "clear" in lines[0]
+    assert "Use what is kept" in lines[1]
+
+
+def test_numbers_with_intervals():
+    text = " ".join(shown(REPORT).split())
+    assert "alpha (bbe) 31.0 29.0 to 33.0" in text
+    assert "alpha (dedpul) 45.0 –" in text
+    assert "precision 96.2 95.1 to 100.0" in text
+    assert "29,685 of 99,000" in text
+    assert "upper estimate" not in text
+
+
+def test_upper_estimate_is_said():
+    upper = replace(REPORT, quality=replace(REPORT.quality, precision_is_upper=True))
+    assert "upper estimate" in " ".join(shown(upper).split())
+
+
+def test_nothing_kept_shows_no_number():
+    nothing = replace(REPORT.quality, num_kept=0, precision=Measured(np.nan, np.nan, np.nan))
+    text = shown(replace(REPORT, quality=nothing))
+    assert "nan" not in text
+
+
+def test_checks_and_episodes():
+    text = shown(REPORT)
+    assert "disagree" in text
+    assert "0.56" in text
+    # Ids are shown as they are, brackets too.
+    assert "robot [3] / monday" in text
+    assert "most doubtful" not in shown(replace(REPORT, doubtful=()))
+
+
+def test_many_columns_are_shortened():
+    columns = tuple(
+        ColumnShortcut(f"obs[{k}]", "rounding", 1.0, f"obs[{k}]: rounded.") for k in range(9)
+    )
+    text = " ".join(shown(replace(REPORT, columns=columns)).split())
+    assert "obs[4]: rounded. And 4 more." in text
+    assert "obs[5]" not in text
+
+
+@pytest.mark.parametrize("verdict", ["clear", "behaviour", "doubtful", "cannot_tell"])
+def test_fits_into_80_columns_with_and_without_colour(verdict):
+    report = replace(REPORT, verdict=verdict, advice="A long sentence of advice. " * 8)
+    assert max(len(line) for line in shown(report, width=200).splitlines()) <= 80
+    assert "\x1b[" in shown(report, force_terminal=True, color_system="truecolor")
+
+
+def test_bars_show_where_scores_are():
+    lines = shown(REPORT).splitlines()
+    labelled = next(line for line in lines if line.startswith("labelled ")).rstrip()
+    unlabelled = next(line for line in lines if line.startswith("unlabelled ")).rstrip()
+    assert labelled.endswith("█")
+    assert unlabelled.split()[1].startswith("█")
