@@ -1,147 +1,26 @@
-import contextlib
-import hashlib
 import html
-import io
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 import tyro
+from filter_runs import LENGTH, NUM_CHECKED, NUM_OTHER, NUM_TARGET, hashes, words
 
 import puorl
 from puorl.cli.filter import Filter
 from puorl.cli.main import main
 from puorl.data.keep_list import read_keep_list
 from puorl.data.save import _WRITERS
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import PRESETS, FilterConfig
+from puorl.pu.config import PRESETS
 from puorl.pu.features import Inputs
 from puorl.pu.judging import Mode
 
+pytestmark = pytest.mark.usefixtures("small")
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-LENGTH, NUM_TARGET, NUM_OTHER, NUM_CHECKED = 50, 25, 35, 10
-# The learner with the fewest programs to compile: the command is tested here, not the learners.
-SMALL = FilterConfig(
-    learner="pvu",
-    network=NetworkConfig(hidden=(16, 16), batch_size=64),
-    residuals=None,
-    num_warm_up=12,
-    num_main=0,
-)
-SLOW_CODE = """
-import sys, time
-from puorl.cli.main import main
-from puorl.pu import fit
-from puorl.pu.checkpoint import Checkpoint
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import PRESETS, FilterConfig
-
-network = NetworkConfig(hidden=(16, 16), batch_size=64)
-PRESETS["default"] = FilterConfig(
-    learner="pvu", network=network, residuals=None, num_warm_up=12, num_main=0
-)
-Checkpoint.__init__.__kwdefaults__["seconds"] = 0.0
-epochs = fit.epochs
-
-def slowly(*args, stage="classifier", **kwargs):
-    for point in epochs(*args, stage=stage, **kwargs):
-        yield point
-        time.sleep(60 if (stage, point.epoch) == (sys.argv[1], 5) else 0)
-
-fit.epochs = slowly
-sys.exit(main(sys.argv[2:]))
-"""
-"""The same settings in a process of its own, which stops for long in the middle of a stage."""
-
-
-def mixed_rows():
-    """Episodes of two domains in turn, one of which drifts; some of the target's are checked."""
-    rng = np.random.default_rng(0)
-    num_episodes = NUM_TARGET + NUM_OTHER
-    is_target = rng.permutation(np.arange(num_episodes) < NUM_TARGET)
-    checked = is_target & (np.cumsum(is_target) <= NUM_CHECKED)
-    drift = np.where(is_target, 0.0, 0.3)[:, None]
-    state = [rng.normal(size=(num_episodes, 3))]
-    action = rng.uniform(-1, 1, (num_episodes, LENGTH, 2))
-    for push in np.swapaxes(action, 0, 1):
-        noise = 0.02 * rng.normal(size=state[0].shape)
-        state.append(0.9 * state[-1] + 0.5 * np.pad(push, ((0, 0), (0, 1))) + drift + noise)
-    path = np.stack(state, axis=1)
-    obs, next_obs = (part.reshape(-1, 3) for part in (path[:, :-1], path[:, 1:]))
-    domain, check = (np.repeat(flags, LENGTH) for flags in (is_target, checked))
-    n = len(obs)
-    return puorl.Dataset.from_arrays(
-        obs=obs,
-        action=action.reshape(n, 2),
-        reward=obs[:, 0],
-        next_obs=next_obs,
-        terminal=np.zeros(n, bool),
-        timeout=(np.arange(n) + 1) % LENGTH == 0,
-        episode=np.arange(n) // LENGTH,
-        columns={
-            "checked": check.astype(np.int64),
-            "ours": domain,
-            "robot": np.where(domain, "A7", "B1"),
-        },
-    )
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return mixed_rows()
-
-
-@pytest.fixture(scope="module")
-def file(rows, tmp_path_factory):
-    return str(puorl.save(rows, tmp_path_factory.mktemp("data") / "mixed.npz"))
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setitem(PRESETS, "default", SMALL)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder to work in, so that arguments are the same in every test."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return tmp_path
-
-
-def words(file, *more, labelled="checked == 1", out="run"):
-    return ["filter", file, "--labelled", labelled, "--out", out, *more]
-
-
-def hashes(folder):
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(file, tmp_path_factory):
-    """The folder of a run that nobody disturbed, and what it printed."""
-    folder, printed = tmp_path_factory.mktemp("whole"), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setitem(PRESETS, "default", SMALL)
-        patch.setenv("COLUMNS", "80")
-        patch.chdir(folder)
-        assert main(words(file)) == 0
-    return folder / "run", printed.getvalue()
-
-
-@pytest.fixture(scope="module")
-def whole(undisturbed):
-    return undisturbed[0]
 
 
 def test_everything_is_written_and_named(undisturbed):
@@ -359,115 +238,6 @@ def test_rows_without_episodes_cannot_be_decided_by_episode(here, rows, capsys):
     assert main(words("loose.npz", "--unit", "episode", labelled="known")) == 2
     assert "episode ids" in capsys.readouterr().err
     assert [p.name for p in here.iterdir()] == ["loose.npz"]
-
-
-def test_a_full_disk_loses_nothing(here, file, whole, capsys, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter_files.save", full)
-        assert main(words(file)) == 2
-    err = capsys.readouterr().err
-    assert "No space left on device" in err
-    assert "once repaired, the same command goes on" in err
-    assert [p.name for p in here.iterdir()] == [".run.part"]
-    assert main(words(file)) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
-    assert hashes(here / "run") == hashes(whole)
-
-
-def test_other_settings_do_not_go_on_from_an_unfinished_run(here, file, capsys, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter_files.save", None)
-        with pytest.raises(TypeError):
-            main(words(file))
-    for more, said in (
-        (["--seed", "1"], "seed was 0, is 1"),
-        (["--mode", "soft"], "mode was hard, is soft"),
-        (["--labelled", "checked == 1 and episode != 0"], "(labels was "),
-    ):
-        assert main(words(file, *more)) == 2
-        err = capsys.readouterr().err
-        assert said in err
-        assert "--force" in err
-    # Where the kept rows go to is no matter of the fit.
-    assert main(words(file, "--out-format", "hdf5")) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """Processes share what they compile, as that is most of their time."""
-    return {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-
-
-@pytest.fixture
-def start(compiled):
-    """Start the program in a process of its own, which is gone when the test is."""
-    processes = []
-
-    def begin(code, arguments):
-        pipe = subprocess.PIPE
-        call = [sys.executable, "-c", code, *arguments]
-        processes.append(
-            subprocess.Popen(
-                call, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **compiled}
-            )
-        )
-        return processes[-1]
-
-    yield begin
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
-def start_and_wait(start, here, file, stage):
-    """A run that has kept some epochs of the stage, and takes its time over the next."""
-    process = start(SLOW_CODE, [stage, *words(file)])
-    kept = here / ".run.part" / "checkpoint"
-    wait_until(lambda: any(kept.glob(f"*/{stage}.*")) or process.poll() is not None)
-    time.sleep(0.2)
-    assert process.poll() is None, process.communicate()
-    return process
-
-
-@pytest.mark.parametrize(
-    "stage",
-    ["classifier", *(pytest.param(s, marks=pytest.mark.slow) for s in ("cross-fit", "behaviour"))],
-)
-def test_a_killed_run_goes_on_and_gives_the_same_bytes(here, file, whole, start, capsys, stage):
-    process = start_and_wait(start, here, file, stage)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert [p.name for p in here.iterdir()] == [".run.part"]
-    assert main(words(file)) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
-    assert [p.name for p in here.iterdir()] == ["run"]
-    assert hashes(here / "run") == hashes(whole)
-
-
-def test_an_interrupted_run_says_that_it_goes_on_and_refuses_company(here, file, start, capsys):
-    process = start_and_wait(start, here, file, "classifier")
-    assert main(words(file)) == 2
-    assert "another run is filling this folder" in capsys.readouterr().err
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert said == "puorl: interrupted; the same command goes on from there\n"
-    assert main(words(file)) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
 
 
 def test_help_says_what_labelled_takes(capsys):

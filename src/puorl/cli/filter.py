@@ -26,6 +26,7 @@ from puorl.data.split import PUSplit
 from puorl.pu.units import Unit, group, parse_unit
 
 if TYPE_CHECKING:  # importing these loads jax
+    from puorl.pu.config import FilterConfig
     from puorl.pu.filter import DomainFilter
     from puorl.pu.report import FilterReport
 
@@ -111,8 +112,8 @@ class Filter:
         for note in known.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
         split = self._split(known, unit, console)
-        flt = self._filter()
-        settings = self._settings(split)
+        flt, config = self._filter()
+        settings = self._settings(split, config)
         if run.begin(_basis(settings)):
             console.print(f"going on from an unfinished run ({run.work})")
         console.print("learning ...")
@@ -159,17 +160,17 @@ class Filter:
             console.print(Text(f"{text}ones: they count as known, and are kept", style="yellow"))
         return split
 
-    def _filter(self) -> "DomainFilter":
+    def _filter(self) -> tuple["DomainFilter", "FilterConfig"]:
+        """The filter, and what its preset and inputs come to."""
         from puorl.pu.filter import PRESETS, DomainFilter
 
-        config = PRESETS[self.preset]
-        if self.inputs == config.features.inputs:
-            return DomainFilter(self.preset, mode=self.mode, unit=self.unit)
-        features = dataclasses.replace(config.features, inputs=self.inputs)
-        config = dataclasses.replace(config, features=features)
-        return DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=config)
+        preset = PRESETS[self.preset]
+        features = dataclasses.replace(preset.features, inputs=self.inputs)
+        config = dataclasses.replace(preset, features=features)
+        own = None if config == preset else config
+        return DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=own), config
 
-    def _settings(self, split: PUSplit) -> dict[str, Any]:
+    def _settings(self, split: PUSplit, config: "FilterConfig") -> dict[str, Any]:
         import jax
 
         columns = {k: v for k, v in split.pool.columns.items() if k != LABELLED}
@@ -187,6 +188,7 @@ class Filter:
                 "data": dataclasses.replace(split.pool, columns=columns).fingerprint,
                 "labels": fingerprint.of_arrays({"labelled": split.labelled}),
                 "split": split.fingerprint,
+                "config": fingerprint.of_settings(dataclasses.asdict(config)),
             },
         }
 
@@ -201,7 +203,7 @@ def _basis(settings: dict[str, Any]) -> dict[str, str | int]:
     named = {
         "arguments": ("unit", "preset", "mode", "inputs", "seed"),
         "versions": ("puorl", "numpy", "jax", "device"),
-        "fingerprints": ("data", "labels"),
+        "fingerprints": ("data", "labels", "config"),
     }
     return {name: settings[group][name] for group, names in named.items() for name in names}
 

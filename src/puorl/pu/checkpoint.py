@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -73,12 +74,12 @@ class Checkpoint:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.ascontiguousarray(leaf)
 
 
 def _like(leaf: Any, array: np.ndarray) -> Any:
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=jax.random.key_impl(leaf))
-    return jax.numpy.asarray(array)
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(array)

@@ -36,6 +36,10 @@ class NetworkConfig:
     """Coupled L2, as Adam's weight decay in PyTorch."""
     batch_size: int = 256
     """Rows of P and rows of U in a batch, each."""
+    layer_norm: bool = False
+    """Normalise hidden layers."""
+    averaging: float = 0.0
+    """Judge by a running mean of the weights with this memory; 0 takes the latest."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class Lane(NamedTuple):
 
     params: nn.Params
     moments: adam.Moments
+    average: nn.Params
+    """Running mean of the weights: what judges rows."""
     key: jax.Array
     alpha: jax.Array
     """Latest estimate of the share of target rows among the unlabelled."""
@@ -96,8 +102,11 @@ def init(network: NetworkConfig, num_features: int, keys: jax.Array) -> Lane:
 
     def one(key: jax.Array) -> Lane:
         key, net_key = jax.random.split(key)
-        params = nn.init_mlp(net_key, (num_features, *network.hidden, 2))
-        return Lane(params, adam.init(params), key, jnp.float32(0.5))
+        sizes = (num_features, *network.hidden, 2)
+        params = nn.init_mlp(net_key, sizes, layer_norm=network.layer_norm)
+        # The mean is an array of its own: an epoch may reuse the memory of what it is given.
+        average = jax.tree.map(lambda leaf: leaf + 0.0, params)
+        return Lane(params, adam.init(params), average, key, jnp.float32(0.5))
 
     return jax.vmap(one)(keys)
 
@@ -129,13 +138,13 @@ def _epoch_of_lane(
         sample = _some(rank_key, rows.train_u, recipe.rank_sample)
         threshold = ranking.upper_quantile(_score(lane.params, x, sample), lane.alpha)
     loss = recipe.warm_up if warm_up else recipe.main
-    params, moments, losses = _train(lane, rows, threshold, x, batch_key, loss, network)
+    params, moments, average, losses = _train(lane, rows, threshold, x, batch_key, loss, network)
     held_u = _some(alpha_key, rows.held_u, recipe.alpha_sample)
     alpha = ranking.best_bin(
-        _score(params, x, rows.held_p), _score(params, x, held_u), k=recipe.bbe_constant
+        _score(average, x, rows.held_p), _score(average, x, held_u), k=recipe.bbe_constant
     )
     metrics = {"loss": losses.mean(), "alpha": alpha, "threshold": threshold}
-    return Lane(params, moments, key, alpha), metrics
+    return Lane(params, moments, average, key, alpha), metrics
 
 
 def _train(
@@ -146,7 +155,7 @@ def _train(
     key: jax.Array,
     loss: Loss,
     network: NetworkConfig,
-) -> tuple[nn.Params, adam.Moments, jax.Array]:
+) -> tuple[nn.Params, adam.Moments, nn.Params, jax.Array]:
     size, num_p = network.batch_size, rows.train_p.shape[0]
     num_steps = -(-num_p // size)
     p_key, u_key = jax.random.split(key)
@@ -159,7 +168,7 @@ def _train(
     kept_u = (_score(lane.params, x, shown_u) < threshold).astype(jnp.float32)
 
     def update(carry: Any, batch: Any) -> tuple[Any, jax.Array]:
-        params, moments = carry
+        params, moments, average = carry
         p, u, weight_p, weight_u = batch
 
         def value(params):
@@ -167,18 +176,30 @@ def _train(
             return loss(logit[:size], logit[size:], weight_p, weight_u, lane.alpha)
 
         now, grad = jax.value_and_grad(value)(params)
-        stepped = adam.update(
+        params, moments = adam.update(
             params,
             grad,
             moments,
             learning_rate=network.learning_rate,
             weight_decay=network.weight_decay,
         )
-        return stepped, now
+        return (params, moments, _averaged(average, params, moments.num_updates, network)), now
 
     batches = [a.reshape(num_steps, size) for a in (order, shown_u, weight, kept_u)]
-    (params, moments), losses = jax.lax.scan(update, (lane.params, lane.moments), batches)
-    return params, moments, losses
+    start = (lane.params, lane.moments, lane.average)
+    (params, moments, average), losses = jax.lax.scan(update, start, batches)
+    return params, moments, average, losses
+
+
+def _averaged(
+    average: nn.Params, params: nn.Params, num_updates: jax.Array, network: NetworkConfig
+) -> nn.Params:
+    if network.averaging == 0.0:
+        return params
+    # A short memory at first: the mean must not hang on to the initial weights.
+    num = num_updates.astype(jnp.float32)
+    memory = jnp.minimum(network.averaging, (1.0 + num) / (10.0 + num))
+    return jax.tree.map(lambda old, new: memory * old + (1.0 - memory) * new, average, params)
 
 
 def _score(params: nn.Params, x: jax.Array, positions: jax.Array) -> jax.Array:

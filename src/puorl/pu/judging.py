@@ -112,7 +112,7 @@ def _judge_again(
         title=stage,
         progress=progress,
     )
-    held = held_out_logits(end.lanes.params, x, rows)
+    held = held_out_logits(end.lanes.average, x, rows)
     rng = generator(seed, "filter", stage, "interval")
     again = dataclasses.replace(learnt, alpha=estimate_alpha(held, learnt.config, None, rng))
     position_p, position_u = np.asarray(rows.held_p).ravel(), np.asarray(rows.held_u).ravel()

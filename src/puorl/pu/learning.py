@@ -105,7 +105,7 @@ def settle(
     grouping: Grouping | None,
 ) -> Learnt:
     """Estimate alpha from held-out rows, and find where decisions turn."""
-    held = held_out_logits(end.lanes.params, encoded.x, rows)
+    held = held_out_logits(end.lanes.average, encoded.x, rows)
     position_p, position_u = np.asarray(rows.held_p).ravel(), np.asarray(rows.held_u).ravel()
     groups = None
     if grouping is not None:
@@ -126,7 +126,7 @@ def settle(
         unit=unit,
         seed=seed,
         encoder=encoded.encoder,
-        params=end.lanes.params,
+        params=end.lanes.average,
         alpha=alpha,
         alpha_history=np.asarray(end.alpha),
         threshold=threshold,

@@ -209,12 +209,22 @@ def _arrays(name: str, params: nn.Params) -> dict[str, np.ndarray]:
     made = {}
     for i, layer in enumerate(params):
         made[f"{name}.w{i}"], made[f"{name}.b{i}"] = np.asarray(layer.w), np.asarray(layer.b)
+        if layer.norm is not None:
+            made[f"{name}.scale{i}"] = np.asarray(layer.norm.scale)
+            made[f"{name}.offset{i}"] = np.asarray(layer.norm.offset)
     return made
 
 
 def _params(name: str, arrays: dict[str, np.ndarray]) -> nn.Params:
     count = sum(key.startswith(f"{name}.w") for key in arrays)
-    layers = [(arrays[f"{name}.w{i}"], arrays[f"{name}.b{i}"]) for i in range(count)]
-    if not layers:
+    if not count:
         raise KeyError(name)
-    return tuple(nn.Layer(jnp.asarray(w), jnp.asarray(b)) for w, b in layers)
+    return tuple(_layer(name, i, arrays) for i in range(count))
+
+
+def _layer(name: str, i: int, arrays: dict[str, np.ndarray]) -> nn.Layer:
+    w, b = jnp.asarray(arrays[f"{name}.w{i}"]), jnp.asarray(arrays[f"{name}.b{i}"])
+    if f"{name}.scale{i}" not in arrays:
+        return nn.Layer(w, b)
+    scale, offset = arrays[f"{name}.scale{i}"], arrays[f"{name}.offset{i}"]
+    return nn.Layer(w, b, nn.LayerNorm(jnp.asarray(scale), jnp.asarray(offset)))
