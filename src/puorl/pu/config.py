@@ -24,7 +24,7 @@ class FilterConfig:
     features: FeatureConfig = FeatureConfig()
     residuals: ResidualConfig | None = ResidualConfig()
     """Models of the dynamics whose residuals stand beside the inputs; None for the inputs alone."""
-    network: NetworkConfig = NetworkConfig()
+    network: NetworkConfig = NetworkConfig(hidden=(256, 128), layer_norm=True, averaging=0.998)
     bbe_constant: float = 4.0
     num_warm_up: int | None = None
     """Epochs of warm-up; None takes the learner's own number."""
@@ -76,11 +76,13 @@ class FilterConfig:
 PRESETS = {
     "default": FilterConfig(),
     "thorough": FilterConfig(
-        residuals=ResidualConfig(hidden=(512, 512), num_steps=15_000, batch_size=1_024)
+        residuals=ResidualConfig(hidden=(512, 512), num_steps=20_000, batch_size=1_024),
+        network=NetworkConfig(hidden=(256, 256), layer_norm=True, averaging=0.998),
     ),
     "paper": FilterConfig(
         features=FeatureConfig(difference=False, standardise=False),
         residuals=None,
+        network=NetworkConfig(),
         bbe_constant=1.0,
     ),
 }

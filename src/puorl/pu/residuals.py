@@ -32,8 +32,8 @@ _LOG_SCALE = (-9.0, 3.0)
 class ResidualConfig:
     """Networks of the forward and the inverse model."""
 
-    hidden: tuple[int, ...] = (256, 256)
-    num_steps: int = 4_000
+    hidden: tuple[int, ...] = (128, 128)
+    num_steps: int = 8_000
     """At most; small data gets fewer (see max_passes)."""
     batch_size: int = 512
     learning_rate: float = 1e-3

@@ -1,0 +1,169 @@
+"""The paper's classifier tables on our data: 56 cells, presets paper and default, five seeds.
+
+    python benchmarks/filter/accuracy.py [--rows 1M] [--seeds 5] [--bodies hopper] [--show]
+
+Percent of held-out unlabelled rows right, mean and deviation over seeds, beside the published
+number; per class, over all unlabelled rows, and alpha too. Seeds are lanes of one program. It wants
+a GPU and many cores; rows that are in the results already are not measured again.
+"""
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from graded import grade, is_target, origin, summary
+from many import (
+    Source,
+    collect_all,
+    common_options,
+    device,
+    fit_seeds,
+    guarded,
+    passed_on,
+    run_parts,
+)
+from recorded import RESULTS, Recorded
+
+import puorl
+from puorl.bench.published import PublishedAccuracy, classifier_accuracy
+from puorl.core.counts import parse_count
+from puorl.envs.domains import negatives
+from puorl.pu.config import PRESETS
+
+QUALITY = {"ME": "medium-expert", "M": "medium", "R": "random"}
+USED = ("default", "paper")
+TARGET_SHARE = 0.3
+
+
+def main() -> None:
+    """Collect, measure what is missing in one process for each body and ratio, print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    common_options(parser, RESULTS / "filter-accuracy.jsonl")
+    args = parser.parse_args()
+    rows = parse_count(args.rows, name="rows")
+    cells = [cell for cell in classifier_accuracy() if cell.body in args.bodies]
+    if args.part:
+        for cell in cells:
+            if part_of(cell) == args.part:
+                guarded(f"{cell.shift} {cell.body} {cell.quality}", lambda c=cell: run(c, args))
+        return
+    if not args.show:
+        sources = [target_of(cell, rows) for cell in cells]
+        sources += [source for cell in cells for source, _ in others_of(cell, rows)]
+        collect_all(sources, args.cache, args.workers)
+        parts = list(dict.fromkeys(part_of(cell) for cell in cells))
+        run_parts(__file__, parts, passed_on(args))
+    show(Recorded(args.out), cells, rows, args.seeds)
+
+
+def part_of(cell: PublishedAccuracy) -> str:
+    """Cells of one process: they share shapes, and so programs."""
+    group = "entire" if cell.shift == "entire_body" else cell.body
+    return f"{group}/{cell.labelled_share}"
+
+
+def target_of(cell: PublishedAccuracy, rows: int) -> Source:
+    """Where the target rows come from."""
+    ours = QUALITY[cell.quality.partition("/")[0]]
+    return Source(cell.body, "nominal", ours, round(TARGET_SHARE * rows), 0)
+
+
+def others_of(cell: PublishedAccuracy, rows: int) -> list[tuple[Source, float]]:
+    """Where the other rows come from, and how they share."""
+    ours, theirs = (QUALITY[word] for word in cell.quality.split("/"))
+    count = rows - round(TARGET_SHARE * rows)
+    return [
+        (
+            Source(n.domain.body, n.domain.name, n.quality, round(count * n.proportion), 0),
+            n.proportion,
+        )
+        for n in negatives(cell.shift, cell.body, ours, theirs)
+    ]
+
+
+def config_of(cell: PublishedAccuracy, rows: int, preset: str, seed: int) -> dict[str, Any]:
+    """All that decides a row of the results."""
+    return {
+        "shift": cell.shift,
+        "body": cell.body,
+        "quality": cell.quality,
+        "labelled_share": cell.labelled_share,
+        "rows": rows,
+        "seed": seed,
+        "preset": preset,
+        "filter": asdict(PRESETS[preset]),
+    }
+
+
+def run(cell: PublishedAccuracy, args: argparse.Namespace) -> None:
+    """Fit all seeds of a cell with each preset, and write their rows."""
+    rows, seeds = parse_count(args.rows, name="rows"), range(args.seeds)
+    recorded = Recorded(args.out)
+    wanted = [
+        preset
+        for preset in USED
+        if any(recorded.find(config_of(cell, rows, preset, seed)) is None for seed in seeds)
+    ]
+    if not wanted:
+        return
+    target = target_of(cell, rows).collect(args.cache)
+    found = others_of(cell, rows)
+    others = [source.collect(args.cache) for source, _ in found]
+    splits = [
+        puorl.make_split(
+            target,
+            others,
+            rows=rows,
+            labelled_share=cell.labelled_share,
+            seed=seed,
+            proportions=[share for _, share in found],
+        )
+        for seed in seeds
+    ]
+    for preset in wanted:
+        filters, seconds = fit_seeds(splits, PRESETS[preset], seeds)
+        for seed, split, flt in zip(seeds, splits, filters, strict=True):
+            truth, tested = is_target(split), split.unlabelled_part == 2
+            kept = flt.predict(split)
+            measured = {
+                "test": grade(kept[tested], truth[tested]),
+                "all": grade(kept, truth),
+                "alpha": flt.alpha_.to_dict(),
+                "true_alpha": float(truth.mean()),
+                "fit_seconds": round(seconds, 2),
+                "device": device(),
+                "origin": origin(split, target, *others),
+            }
+            recorded.add(config_of(cell, rows, preset, seed), measured)
+
+
+def show(recorded: Recorded, cells: list[PublishedAccuracy], rows: int, seeds: int) -> None:
+    """The table in Markdown, ours beside the published number."""
+    head = "shift target labelled behaviour published paper default".split()
+    print(f"| {' | '.join([*head, 'ours kept', 'others refused', 'alpha error'])} |")
+    print("|---|---|--:|---|--:|--:|--:|--:|--:|--:|")
+    for cell in cells:
+        found = {
+            preset: [
+                row["measured"]
+                for seed in range(seeds)
+                if (row := recorded.find(config_of(cell, rows, preset, seed))) is not None
+            ]
+            for preset in USED
+        }
+        if not found["default"] or not found["paper"]:
+            continue
+        text = {p: summary([m["test"]["accuracy"] for m in found[p]]) for p in USED}
+        ours = found["default"]
+        error = np.mean([abs(m["alpha"]["value"] - m["true_alpha"]) for m in ours])
+        print(
+            f"| {cell.shift} | {cell.body} | {cell.labelled_share:.0%} | {cell.quality} "
+            f"| {cell.mean:.2f} ± {cell.std:.2f} | {text['paper']} | {text['default']} "
+            f"| {100 * np.mean([m['test']['recall'] for m in ours]):.2f} "
+            f"| {100 * np.mean([m['test']['specificity'] for m in ours]):.2f} | {error:.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

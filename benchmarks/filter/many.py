@@ -1,0 +1,122 @@
+"""Cells of a benchmark side by side: data on all cores first, then one process for each part."""
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import puorl
+from puorl.pu.config import FilterConfig
+from puorl.pu.learning import learn_many
+
+# The slowest to simulate first, so that no long one is left for the end.
+COST = {"walker2d": 3, "hopper": 2, "halfcheetah": 1}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset to collect."""
+
+    body: str
+    domain: str
+    quality: str
+    rows: int
+    seed: int
+    policy_domain: str | None = None
+
+    def collect(self, cache: Path) -> puorl.Dataset:
+        """Make it, or read it if it was made before."""
+        return puorl.collect(
+            self.body,
+            self.domain,
+            quality=self.quality,
+            rows=self.rows,
+            seed=self.seed,
+            policy_domain=self.policy_domain,
+            threads=1,
+            cache=cache,
+        )
+
+
+def collect_all(sources: Iterable[Source], cache: Path, workers: int) -> None:
+    """Make every dataset once, one a core."""
+    begin = time.perf_counter()
+    order = sorted(set(sources), key=lambda s: -s.rows * COST[s.body])
+    # One core a dataset: matrix products must not start threads of their own.
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn) as pool:
+        for _ in pool.map(_collect, [(source, cache) for source in order]):
+            pass
+    rows = sum(source.rows for source in order)
+    print(f"{rows:,} rows in {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def _collect(job: tuple[Source, Path]) -> None:
+    source, cache = job
+    source.collect(cache)
+
+
+def run_parts(script: str, parts: Sequence[str], arguments: list[str]) -> None:
+    """The same script once for each part, at the same time; they share the GPU."""
+    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    running = [
+        subprocess.Popen([sys.executable, script, *arguments, "--part", part], env=environment)
+        for part in parts
+    ]
+    failed = [part for part, each in zip(parts, running, strict=True) if each.wait() != 0]
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def fit_seeds(
+    splits: Sequence[puorl.PUSplit], config: FilterConfig, seeds: Sequence[int]
+) -> tuple[list[puorl.DomainFilter], float]:
+    """A filter for each split, trained together, and the seconds of one."""
+    begin = time.perf_counter()
+    learnt = learn_many(splits, config, seeds=seeds)
+    seconds = (time.perf_counter() - begin) / len(splits)
+    return [puorl.DomainFilter.of(each) for each in learnt], seconds
+
+
+def common_options(parser: argparse.ArgumentParser, out: Path) -> None:
+    """Options of every benchmark of this kind."""
+    parser.add_argument("--rows", default="1M", help="rows of a split")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0")
+    parser.add_argument("--bodies", nargs="+", default=list(COST), choices=list(COST))
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("--cache", type=Path, default=Path("scratch/data"), help="datasets")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--show", action="store_true", help="print the table, measure nothing")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+
+
+def passed_on(args: argparse.Namespace) -> list[str]:
+    """The common options again, for a part's process."""
+    words = ["--rows", args.rows, "--seeds", str(args.seeds), "--out", str(args.out)]
+    return [*words, "--cache", str(args.cache), "--bodies", *args.bodies]
+
+
+def device() -> str:
+    """What the numbers were computed on."""
+    return jax.devices()[0].device_kind
+
+
+def guarded(cell: str, work: Callable[[], Any]) -> None:
+    """A cell that fails must not take the others with it: say so, go on."""
+    begin = time.perf_counter()
+    try:
+        work()
+    except Exception as error:
+        print(f"{cell}: FAILED {type(error).__name__}: {error}", flush=True)
+    else:
+        print(f"{cell}: {time.perf_counter() - begin:.0f} s", flush=True)
