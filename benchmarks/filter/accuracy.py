@@ -152,10 +152,13 @@ def show(recorded: Recorded, cells: list[PublishedAccuracy], rows: int, seeds: i
             ]
             for preset in USED
         }
-        if not found["default"] or not found["paper"]:
-            continue
-        text = {p: summary([m["test"]["accuracy"] for m in found[p]]) for p in USED}
         ours = found["default"]
+        if not ours:
+            continue
+        text = {
+            preset: summary([m["test"]["accuracy"] for m in measured]) if measured else "–"
+            for preset, measured in found.items()
+        }
         error = np.mean([abs(m["alpha"]["value"] - m["true_alpha"]) for m in ours])
         print(
             f"| {cell.shift} | {cell.body} | {cell.labelled_share:.0%} | {cell.quality} "

@@ -169,12 +169,13 @@ class Trial:
         begin = time.perf_counter()
         recipe = replace(TEDN, bbe_constant=k, num_main=self.epochs)
         network = classifier.NetworkConfig()
-        rows = fit.lane_rows(self.cell.split, self.known, seed=0)
-        *_, last = fit.epochs(x.astype(np.float32), rows, recipe, network, seed=0)
+        rows = fit.stack(fit.own_lanes(self.cell.split), [self.known], seed=0)
+        keys = fit.lane_keys(0, 1)
+        *_, last = fit.epochs(x.astype(np.float32), rows, recipe, network, keys=keys)
         params = jax.tree.map(lambda leaf: leaf[0], last.lanes.params)
         logit = by_blocks(classifier.logits, params, jnp.asarray(x, jnp.float32))
-        self.measure(name, logit, float(last.alpha[0]), begin)
-        return logit, float(last.alpha[0])
+        self.measure(name, logit, float(last.alpha[-1, 0]), begin)
+        return logit, float(last.alpha[-1, 0])
 
     def ceiling(self, name: str, x: np.ndarray) -> None:
         """The same network told the truth about the training part."""

@@ -48,7 +48,10 @@ def test_kept_rows_list_model_and_report_agree(whole, rows):
     flt = puorl.DomainFilter.load(whole / "model")
     assert np.array_equal(np.flatnonzero(~known)[flt.predict(split)], keep[~known[keep]])
     report = json.loads((whole / "report.json").read_text())
-    assert report["quality"]["num_labelled"] == known.sum()
+    quality = report["quality"]
+    assert quality["num_labelled"] == known.sum()
+    assert quality["num_unlabelled"] == (~known).sum()
+    assert quality["num_kept"] == len(keep) - known.sum()
     assert report["advice"] in html.unescape((whole / "report.html").read_text())
 
 
@@ -98,6 +101,9 @@ def test_soft_mode_keeps_all_rows_with_weights(here, file, rows):
     assert weight[~known & ours].mean() > weight[~ours].mean() + 0.3
     listed = np.loadtxt("run/keep.csv", delimiter=",", skiprows=1)
     np.testing.assert_array_equal(listed[:, 1].astype(np.float32), weight)
+    quality = json.loads((here / "run" / "report.json").read_text())["quality"]
+    assert quality["mean_weight"] == pytest.approx(weight[~known].mean(), rel=1e-5)
+    assert quality["num_kept"] == (weight[~known] >= 0.5).sum()
 
 
 def test_by_episode_whole_episodes_are_listed(here, file, rows, capsys):
@@ -115,8 +121,14 @@ def test_scattered_labels_make_their_whole_episodes_known(here, file, rows, caps
     some = np.flatnonzero(rows.columns["checked"] == 1)[::2]
     (here / "some.txt").write_text("row\n" + "".join(f"{i}\n" for i in some))
     assert main(words(file, "--unit", "episode", labelled="some.txt")) == 0
-    said = f"warning: {len(some):,} unlabelled rows share their episode with labelled ones"
-    assert said in capsys.readouterr().out
+    said = f"{len(some):,} unlabelled rows share their episode with labelled ones"
+    assert f"warning: {said}" in capsys.readouterr().out
+    [warning] = [
+        text
+        for text in json.loads((here / "run" / "report.json").read_text())["warnings"]
+        if "scattered" in text
+    ]
+    assert said in warning
     keep = read_keep_list("run/keep.csv", rows)
     assert (rows.columns["checked"][keep] == 1).sum() == NUM_CHECKED * LENGTH
 

@@ -265,3 +265,18 @@ def test_nothing_sticks_out_in_a_real_browser(make, width, tmp_path):
     assert (num_wide, num_cut) == (0, 0)
     assert num_pictures == as_page(make()).count('role="img"')
     assert "CONSOLE" not in run.stderr
+
+
+def test_soft_weights():
+    plain = clear()
+    soft = dataclasses.replace(
+        plain, quality=dataclasses.replace(plain.quality, mean_weight=0.3127)
+    )
+    html = as_page(soft)
+    text = Content(html).text
+    assert f"All {as_count(plain.quality.num_unlabelled)} unlabelled rows go on to training" in text
+    assert "the mean weight is 0.313" in text
+    assert as_count(plain.quality.num_kept) in tile(html, "Weight 0.5 or more")
+    assert "weighs 0.5 or more" in tile(html, "Recall")
+    assert "Rows kept" not in text
+    assert "mean weight" not in Content(as_page(plain)).text

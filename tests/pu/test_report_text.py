@@ -107,3 +107,13 @@ def test_bars_show_where_scores_are():
     unlabelled = next(line for line in lines if line.startswith("unlabelled ")).rstrip()
     assert labelled.endswith("█")
     assert unlabelled.split()[1].startswith("█")
+
+
+def test_soft_weights():
+    soft = replace(REPORT, quality=replace(REPORT.quality, mean_weight=0.3127))
+    text = " ".join(shown(soft).split())
+    assert "all 99,000 unlabelled rows kept with weights (mean 0.313), 29,685 of them" in text
+    assert "of the target's rows weigh 0.5 or more" in text
+    assert "weight ≥ 0.5" in text
+    assert "29,685 of 99,000" not in text
+    assert max(len(line) for line in shown(soft, width=200).splitlines()) <= 80

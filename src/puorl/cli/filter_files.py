@@ -70,9 +70,11 @@ def write_files(
     write_json(folder / REPORT, report.to_dict())
     outcome = {"file": kept_name, "num_rows": len(kept), "fingerprint": kept.fingerprint}
     write_json(folder / SETTINGS, {**settings, "kept": outcome})
-    weighted = f", with the column {WEIGHT}" if training.weight is not None else ""
+    rows = f"{len(kept):,} kept rows, labelled ones included"
+    if training.weight is not None:
+        rows = f"all {len(kept):,} rows, with the column {WEIGHT}"
     return {
-        kept_name: f"{len(kept):,} kept rows, labelled ones included{weighted}",
+        kept_name: rows,
         KEEP_LIST: f"the same as a list, by {listed}, with scores",
         MODEL: "the filter; puorl.DomainFilter.load reads it",
         PAGE: "the report, for a browser",

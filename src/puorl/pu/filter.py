@@ -19,6 +19,7 @@ from puorl.pu.learning import identity, learn
 from puorl.pu.learnt import Learnt
 from puorl.pu.mpe.estimate import AlphaEstimate
 from puorl.pu.report import FilterReport
+from puorl.pu.units import group, parse_unit
 
 
 class DomainFilter:
@@ -152,10 +153,17 @@ class DomainFilter:
         behaviour = judge_behaviour(
             learnt, split, self.mode, seed=seed, checkpoint=kept, progress=progress
         )
+        score = self.score(split)
+        unit = parse_unit(learnt.unit)
+        is_row = unit.kind == "transition"
+        scattered = 0 if is_row else group(split, unit, learnt.seed).num_scattered
         return make_report(
             split,
             judged,
             behaviour,
+            kept=keep(score, self.mode, learnt.alpha.value),
+            weight=score if self.mode == "soft" else None,
+            num_scattered=scattered,
             alpha_history=learnt.alpha_history.mean(axis=1).tolist(),
             settings=self._settings(split, seed),
             unit=learnt.unit,

@@ -19,12 +19,19 @@ Mode = Literal["hard", "top_alpha", "soft"]
 
 
 def keep(score: np.ndarray, mode: Mode, alpha: float) -> np.ndarray:
-    """(n,) bool. Which rows a mode keeps; soft weights count as hard."""
+    """(n,) bool. Which rows a mode keeps; soft weights count as hard.
+
+    Rows of equal scores are kept or left together, so that no unit is cut in two: ``top_alpha``
+    comes as near to its number as that allows, and keeps some where it should.
+    """
     if mode != "top_alpha":
         return score >= 0.5
-    kept = np.zeros(len(score), bool)
-    kept[np.argsort(-score, kind="stable")[: int(alpha * len(score))]] = True
-    return kept
+    wanted = int(alpha * len(score))
+    if wanted == 0:
+        return np.zeros(len(score), bool)
+    value, count = np.unique(score, return_counts=True)
+    at_or_above = np.cumsum(count[::-1])[::-1]
+    return score >= value[np.argmin(np.abs(at_or_above - wanted))]
 
 
 def judge(

@@ -20,7 +20,7 @@ from puorl.pu.learnt import Learnt
 from puorl.pu.mpe.bbe import bbe
 from puorl.pu.mpe.estimate import AlphaEstimate
 from puorl.pu.pvu import decision_logit
-from puorl.pu.units import Grouping, best_threshold, group, parse_unit
+from puorl.pu.units import Grouping, find_turn, group, parse_unit
 
 
 def learn(
@@ -107,18 +107,23 @@ def settle(
     """Estimate alpha from held-out rows, and find where decisions turn."""
     held = held_out_logits(end.lanes.average, encoded.x, rows)
     position_p, position_u = np.asarray(rows.held_p).ravel(), np.asarray(rows.held_u).ravel()
-    groups = None
-    if grouping is not None:
-        held = _by_unit(held, position_p, position_u, grouping)
-        groups = grouping.number[position_p]
-    elif split.unit == "episode" and split.pool.episode is not None:
-        groups = split.pool.episode[position_p]
-    alpha = estimate_alpha(held, config, groups, generator(seed, "filter", "interval"))
+    rng = generator(seed, "filter", "interval")
     threshold, spread = 0.0, 1.0
     if grouping is not None:
-        threshold = best_threshold(held.p, held.u, alpha.value)
-        spread = max(float(np.abs(held.p - threshold).mean()) / 3.0, 1e-3)
-    elif config.learner == "pvu":
+        units_p = _unit_means(held.p, grouping.number[position_p])
+        units_u = _unit_means(held.u, grouping.number[position_u])
+        rough = estimate_alpha(HeldOut(units_p.mean, units_u.mean), config, None, rng)
+        turn = find_turn(units_p.mean, units_u.mean, units_u.num_rows, alpha=rough.value)
+        assert rough.interval is not None
+        interval = (min(rough.interval[0], turn.alpha), max(rough.interval[1], turn.alpha))
+        alpha = AlphaEstimate(turn.alpha, interval, rough.method)
+        threshold = turn.threshold
+        spread = max(float(np.abs(units_p.mean - threshold).mean()) / 3.0, 1e-3)
+    else:
+        episode = split.pool.episode if split.unit == "episode" else None
+        groups = None if episode is None else episode[position_p]
+        alpha = estimate_alpha(held, config, groups, rng)
+    if grouping is None and config.learner == "pvu":
         # These odds are of being labelled; shift them to those of being the target's.
         threshold = float(decision_logit(alpha.value))
     return Learnt(
@@ -206,8 +211,14 @@ def _unit_lanes(grouping: Grouping) -> list[fit.Positions]:
     return fit.fold_lanes(p, u, grouping.fold[p], grouping.fold[u])
 
 
-def _by_unit(held: HeldOut, p: np.ndarray, u: np.ndarray, grouping: Grouping) -> HeldOut:
-    every = np.full(len(grouping.number), np.nan)
-    every[p], every[u] = held.p, held.u
-    mean = grouping.mean(every)
-    return HeldOut(mean[p], mean[u])
+class _Means(NamedTuple):
+    mean: np.ndarray
+    num_rows: np.ndarray
+
+
+def _unit_means(logit: np.ndarray, number: np.ndarray) -> _Means:
+    """Mean logit and rows of every unit that has some."""
+    num_rows = np.bincount(number)
+    total = np.bincount(number, logit)
+    there = num_rows > 0
+    return _Means(total[there] / num_rows[there], num_rows[there])

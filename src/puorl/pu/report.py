@@ -30,7 +30,7 @@ class Quality:
     num_labelled: int
     num_unlabelled: int
     num_kept: int
-    """Unlabelled rows kept."""
+    """Unlabelled rows that the filter keeps; in the mode soft, those of weight 0.5 or more."""
     recall: Measured
     """Share of the target's rows that is kept; from labelled rows that were held out."""
     precision: Measured
@@ -39,6 +39,13 @@ class Quality:
     """Share of the target's rows in the whole training set, labelled rows included."""
     precision_is_upper: bool
     """alpha is only bounded from above, and so is the precision that follows from it."""
+    mean_weight: float | None = None
+    """Of the unlabelled rows in the mode soft, which keeps them all; None in other modes."""
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether all rows are kept with weights; recall and precision are of `num_kept` then."""
+        return self.mean_weight is not None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from puorl.core import drawing, page
 from puorl.core.page import Markup, Tile, as_count, as_percent, as_percent_range
-from puorl.pu.report import FilterReport, Measured, Verdict
+from puorl.pu.report import FilterReport, Measured, Quality, Verdict
 from puorl.pu.report_pictures import (
     CHANCE,
     alpha_picture,
@@ -21,6 +21,19 @@ _HEADLINES: dict[Verdict, tuple[page.Tone, str, str]] = {
     "doubtful": ("caution", "doubtful", "What was kept needs a second look"),
     "cannot_tell": ("neutral", "cannot tell", "No second domain is visible with these inputs"),
 }
+_MEANINGS = {
+    False: (
+        "Share of the target's rows that is kept.",
+        "Share of the kept unlabelled rows that is the target's.",
+        "Share of the target's rows in the training set, labelled rows included.",
+    ),
+    True: (
+        "Share of the target's rows that weighs 0.5 or more.",
+        "Share of the unlabelled rows of weight 0.5 or more that is the target's.",
+        "The same with the labelled rows, which weigh 1.",
+    ),
+}
+"""Of recall, precision and purity, in the mode soft and otherwise."""
 _UNCHECKED = "This could not be checked."
 _LONGEST_NAME = 80
 _TERMS = {
@@ -59,7 +72,7 @@ def as_page(report: FilterReport) -> str:
         _shortcut(report),
         _selection(report),
         _doubtful(report),
-        page.section("How to read this page", page.terms(_TERMS)),
+        page.section("How to read this page", page.terms(_terms(report))),
         _settings(report),
         lead=lead,
     )
@@ -76,35 +89,40 @@ def _verdict(report: FilterReport) -> Markup:
 def _kept(report: FilterReport) -> Markup:
     quality = report.quality
     upper = quality.precision_is_upper
+    recalled, of_kept, of_all = _MEANINGS[quality.is_soft]
+    tiles = (
+        _rows_tile(quality),
+        _tile("Recall", quality.recall, recalled),
+        _tile("Precision", quality.precision, of_kept, upper=upper),
+        _tile("Purity", quality.purity, of_all, upper=upper),
+    )
+    notes = []
+    if quality.mean_weight is not None:
+        notes.append(
+            f"All {as_count(quality.num_unlabelled)} unlabelled rows go on to training, each with "
+            f"a weight; the mean weight is {quality.mean_weight:.3f}. Recall, precision and purity "
+            f"are of the {as_count(quality.num_kept)} rows that weigh 0.5 or more."
+        )
+    if upper:
+        notes.append(
+            "Precision and purity are upper estimates: the data bounds alpha from above only, so "
+            "both may be lower than shown."
+        )
+    return page.section("What was kept", page.tiles(tiles), *map(page.paragraph, notes))
+
+
+def _rows_tile(quality: Quality) -> Tile:
+    """How many unlabelled rows are kept; where all are, how many of them count as such."""
     share = quality.num_kept / quality.num_unlabelled if quality.num_unlabelled else math.nan
-    rows = Tile(
-        "Rows kept",
+    name, meaning = "Rows kept", "Unlabelled rows that go on to training."
+    if quality.is_soft:
+        name, meaning = "Weight 0.5 or more", "Unlabelled rows that are likely the target's."
+    return Tile(
+        name,
         as_count(quality.num_kept),
-        "Unlabelled rows that go on to training.",
+        meaning,
         interval=f"{as_percent(share)} of {as_count(quality.num_unlabelled)} unlabelled",
         picture=drawing.interval_strip(share, math.nan, math.nan),
-    )
-    recall = _tile("Recall", quality.recall, "Share of the target's rows that is kept.")
-    precision = _tile(
-        "Precision",
-        quality.precision,
-        "Share of the kept unlabelled rows that is the target's.",
-        upper=upper,
-    )
-    purity = _tile(
-        "Purity",
-        quality.purity,
-        "Share of the target's rows in the training set, labelled rows included.",
-        upper=upper,
-    )
-    note = page.paragraph(
-        "Precision and purity are upper estimates: the data bounds alpha from above only, so both "
-        "may be lower than shown."
-    )
-    return page.section(
-        "What was kept",
-        page.tiles((rows, recall, precision, purity)),
-        note if upper else Markup(""),
     )
 
 
@@ -260,8 +278,16 @@ def _doubtful(report: FilterReport) -> Markup:
         for each in report.doubtful
     ]
     caption = "The episodes about which the filter is least sure, the most doubtful first"
-    header = ("Episode", "Rows", "Mean score", "Rows kept")
+    kept = "Weight 0.5 or more" if report.quality.is_soft else "Rows kept"
+    header = ("Episode", "Rows", "Mean score", kept)
     return page.section(heading, page.table(caption, header, rows, numeric=(1, 2, 3)))
+
+
+def _terms(report: FilterReport) -> dict[str, str]:
+    if not report.quality.is_soft:
+        return _TERMS
+    kept = "Here, an unlabelled row that weighs 0.5 or more; all others go on to training too."
+    return {"Kept": kept, **_TERMS, "Purity": _MEANINGS[True][2]}
 
 
 def _settings(report: FilterReport) -> Markup:

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from puorl.pu.report import FilterReport, Measured
+from puorl.pu.report import FilterReport, Measured, Quality
 
 WIDTH = 80
 _VERDICTS = {
@@ -56,15 +56,24 @@ def _numbers(report: FilterReport) -> Table:
         cells = _cells(Measured(alpha.value, low, high))
         table.add_row(f"alpha ({alpha.method})", *cells, "target rows among the unlabelled")
     upper = "; an upper estimate" if quality.precision_is_upper else ""
-    table.add_row("recall", *_cells(quality.recall), "of the target's rows are kept")
-    table.add_row("precision", *_cells(quality.precision), f"of kept rows are the target's{upper}")
+    soft = quality.is_soft
+    recalled = "of the target's rows weigh 0.5 or more" if soft else "of the target's rows are kept"
+    of_kept = "of rows of weight 0.5 or more" if soft else "of kept rows"
+    table.add_row("recall", *_cells(quality.recall), recalled)
+    table.add_row("precision", *_cells(quality.precision), f"{of_kept} are the target's{upper}")
     table.add_row("purity", *_cells(quality.purity), "the same, labelled rows included")
-    table.caption = (
-        f"{quality.num_kept:,} of {quality.num_unlabelled:,} unlabelled rows kept, "
-        f"{quality.num_labelled:,} labelled; decided by {report.unit}"
-    )
+    table.caption = f"{_kept(quality)}, {quality.num_labelled:,} labelled; decided by {report.unit}"
     table.caption_justify = "left"
     return table
+
+
+def _kept(quality: Quality) -> str:
+    if quality.mean_weight is None:
+        return f"{quality.num_kept:,} of {quality.num_unlabelled:,} unlabelled rows kept"
+    return (
+        f"all {quality.num_unlabelled:,} unlabelled rows kept with weights (mean "
+        f"{quality.mean_weight:.3f}), {quality.num_kept:,} of them with 0.5 or more"
+    )
 
 
 def _cells(measured: Measured) -> tuple[str, str]:
@@ -137,7 +146,7 @@ def _doubtful(report: FilterReport) -> Table:
         title_style="bold",
     )
     table.add_column("episode", overflow="fold", max_width=30)
-    for name in ("rows", "mean score", "kept"):
+    for name in ("rows", "mean score", "weight ≥ 0.5" if report.quality.is_soft else "kept"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in report.doubtful:
         table.add_row(

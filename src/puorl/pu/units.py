@@ -6,6 +6,7 @@ then: where a labelled row shares its unit with unlabelled ones, the whole unit 
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from puorl.core.prng import generator
 from puorl.data.split import PUSplit
 
 NUM_FOLDS = 5
+"""At most; where few units are labelled, fewer."""
+_GRID = 2_001
+_LEAST_RECALL = 0.8
+"""Labelled units that a threshold must keep, where one that is as good does."""
 
 
 @dataclass(frozen=True)
@@ -96,32 +101,69 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping:
     is_labelled = np.zeros(len(number), bool)
     is_labelled[split.labelled] = True
     known = np.bincount(number, is_labelled)[number] > 0
-    fold = _folds(together, np.bincount(together, known)[together] > 0, seed)
-    if len(np.unique(together[known])) < NUM_FOLDS or known.all():
+    touched = np.bincount(together, known)[together] > 0
+    count = len(np.unique(together[touched])), len(np.unique(together[~touched]))
+    if min(count) < 2:
         raise DataError(
-            f"unit {unit.kind}: expected labelled rows in at least {NUM_FOLDS} {_several(unit)} "
-            f"and some without, got {len(np.unique(together[known]))} of {together.max() + 1}; "
-            "label more of them, or decide by transition"
+            f"unit {unit.kind}: expected at least 2 {_several(unit)} with labelled rows and 2 "
+            f"without, so that some can be held out, got {count[0]} and {count[1]}; label rows in "
+            "more of them, or decide by transition"
         )
+    fold = _folds(together, touched, min(NUM_FOLDS, *count), seed)
     return Grouping(number, known, together, fold, int((known & ~is_labelled).sum()))
 
 
-def best_threshold(mean_p: np.ndarray, mean_u: np.ndarray, alpha: float) -> float:
-    """The threshold of least estimated error, which needs no negative labels.
+class Turn(NamedTuple):
+    """Where decisions about units turn, and what share of the unlabelled rows lies above."""
 
-    With G the share at or above t: error(t) = G_u(t) + alpha (1 - 2 G_p(t)). Where many are as
-    good, the middle of the widest gap is taken.
+    threshold: float
+    alpha: float
+
+
+def find_turn(
+    mean_p: np.ndarray, mean_u: np.ndarray, num_rows: np.ndarray, *, alpha: float
+) -> Turn:
+    """The threshold between target units and others, which needs no negative labels.
+
+    With G the share at or above t, error(t) = G_u(t) + alpha (1 - 2 G_p(t)). Labelled units are
+    few, so their lowest mean is known badly: every t whose error is within one labelled unit of the
+    least is as good. Among these the one where unlabelled units are rarest is taken: the valley.
+
+    Args:
+        mean_p: (p,) mean logit of each labelled unit, held out.
+        mean_u: (u,) mean logit of each unlabelled unit, held out.
+        num_rows: (u,) rows of each unlabelled unit.
+        alpha: Share of target units among the unlabelled ones, roughly.
     """
-    value = np.unique(np.concatenate([mean_p, mean_u]))
-    if len(value) < 2:
-        return float(value[0])
-    above_p = 1 - np.searchsorted(np.sort(mean_p), value, side="left") / len(mean_p)
-    above_u = 1 - np.searchsorted(np.sort(mean_u), value, side="left") / len(mean_u)
-    error = above_u + alpha * (1 - 2 * above_p)
-    gap = np.diff(value, prepend=value[0] - (value[-1] - value[0]) * 1e-6)
-    good = np.flatnonzero(error <= error.min() + 1e-3)
-    chosen = good[np.argmax(gap[good])]
-    return float(value[chosen] - gap[chosen] / 2)
+    low, high = min(mean_p.min(), mean_u.min()), max(mean_p.max(), mean_u.max())
+    if not high > low:
+        return Turn(float(low), 1.0)
+    t = np.linspace(low, high, _GRID)
+    above_p = 1 - np.searchsorted(np.sort(mean_p), t, side="left") / len(mean_p)
+    above_u = 1 - np.searchsorted(np.sort(mean_u), t, side="left") / len(mean_u)
+    good = np.zeros(len(t), bool)
+    # Few labelled units bound alpha badly, and mostly from below: both ends have their say.
+    for share in (alpha, alpha * (1 + 4.0 / np.sqrt(len(mean_p)))):
+        error = above_u + share * (1 - 2 * above_p)
+        good |= error <= error.min() + 2 * share / (len(mean_p) + 1)
+    # Above the labelled units' bulk unlabelled ones are rare as well; that is no valley.
+    good &= (above_p >= _LEAST_RECALL) | ~np.any(good & (above_p >= _LEAST_RECALL))
+    density = _density(mean_u, t)
+    threshold = float(t[np.argmin(np.where(good, density, np.inf))])
+    share_p = float((mean_p >= threshold).mean())
+    share_u = float(num_rows[mean_u >= threshold].sum() / num_rows.sum())
+    return Turn(threshold, min(share_u / share_p, 1.0) if share_p > 0 else alpha)
+
+
+def _density(value: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Gaussian kernel estimate on a grid, with Silverman's robust bandwidth."""
+    quartile = np.subtract(*np.quantile(value, [0.75, 0.25]))
+    spread = min(float(value.std()), quartile / 1.34) or float(value.std()) or 1.0
+    width = 0.9 * spread * len(value) ** -0.2
+    step = at[1] - at[0]
+    count = np.histogram(value, np.append(at - step / 2, at[-1] + step / 2))[0]
+    reach = np.arange(-len(at) + 1, len(at)) * step
+    return np.convolve(count, np.exp(-0.5 * np.square(reach / max(width, step))), mode="valid")
 
 
 def _column(split: PUSplit, name: str) -> np.ndarray:
@@ -154,12 +196,12 @@ def _windows(episode: np.ndarray, split: PUSplit, length: int) -> np.ndarray:
     return number
 
 
-def _folds(together: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:
+def _folds(together: np.ndarray, known: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
     fold = np.empty(int(together.max()) + 1, np.int64)
     for name, mask in (("labelled", known), ("unlabelled", ~known)):
         ids = np.unique(together[mask])
         order = generator(seed, "filter", "folds", name).permutation(len(ids))
-        fold[ids[order]] = np.arange(len(ids)) % NUM_FOLDS
+        fold[ids[order]] = np.arange(len(ids)) % num_folds
     return fold[together]
 
 

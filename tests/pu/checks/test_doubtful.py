@@ -21,7 +21,7 @@ def split_of(pool, num_episodes):
 
 def test_nearest_the_decision_first(pool, draw):
     judged = judged_by_mean(draw, [0.01, 0.3, 0.52, 0.99, 0.2])
-    found = doubtful_episodes(split_of(pool, 5), judged)
+    found = doubtful_episodes(split_of(pool, 5), judged, judged.kept_u)
     # The labelled rows are episodes 0 and 1.
     assert [each.episode for each in found] == ["4", "3", "6"]
     assert found[0].num_rows == SIZE
@@ -31,24 +31,34 @@ def test_nearest_the_decision_first(pool, draw):
 
 def test_decision_elsewhere(pool, draw):
     judged = judged_by_mean(draw, [0.05, 0.88, 0.92, 0.5], threshold=0.9)
-    found = doubtful_episodes(split_of(pool, 4), judged)
+    found = doubtful_episodes(split_of(pool, 4), judged, judged.kept_u)
     assert {each.episode for each in found[:2]} == {"3", "4"}
 
 
 def test_at_most_a_dozen(pool, draw):
     judged = judged_by_mean(draw, np.linspace(0.3, 0.7, 40))
-    assert len(doubtful_episodes(split_of(pool, 40), judged)) == MOST
+    assert len(doubtful_episodes(split_of(pool, 40), judged, judged.kept_u)) == MOST
 
 
 def test_clear_episodes_need_no_look(pool, draw):
-    assert doubtful_episodes(split_of(pool, 2), judged_by_mean(draw, [0.001, 0.999])) == ()
+    judged = judged_by_mean(draw, [0.001, 0.999])
+    assert doubtful_episodes(split_of(pool, 2), judged, judged.kept_u) == ()
 
 
 def test_no_episodes_no_list(clear_split, draw):
     assert clear_split.pool.episode is None
-    assert doubtful_episodes(clear_split, judged_by_mean(draw, [0.5, 0.5])) == ()
+    judged = judged_by_mean(draw, [0.5, 0.5])
+    assert doubtful_episodes(clear_split, judged, np.ones(len(clear_split.unlabelled), bool)) == ()
 
 
 def test_everything_kept(pool, draw):
     judged = judged_by_mean(draw, [0.6, 0.99], threshold=0.0)
-    assert [each.episode for each in doubtful_episodes(split_of(pool, 2), judged)] == ["2"]
+    found = doubtful_episodes(split_of(pool, 2), judged, judged.kept_u)
+    assert [each.episode for each in found] == ["2"]
+
+
+def test_the_share_kept_is_what_the_filter_keeps(pool, draw):
+    judged = judged_by_mean(draw, [0.45, 0.55])
+    kept = np.arange(2 * SIZE) % 5 == 0  # not what the held-out networks would keep
+    found = doubtful_episodes(split_of(pool, 2), judged, kept)
+    assert [each.share_kept for each in found] == [0.2, 0.2]

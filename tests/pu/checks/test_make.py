@@ -7,7 +7,20 @@ import pytest
 from puorl.pu.checks.make import make_report, score_histogram
 
 
-def report(pool, draw, gap, *, behaviour_gap=0.3, seed=0, change=None, **settings):
+def report(
+    pool,
+    draw,
+    gap,
+    *,
+    behaviour_gap=0.3,
+    seed=0,
+    change=None,
+    kept=None,
+    weight=None,
+    num_scattered=0,
+    unit="transition",
+    **settings,
+):
     rng = np.random.default_rng(seed)
     size = settings.get("size")
     split = pool(rng, num_p=1000, num_t=3000, num_o=7000, shift=0.0, size=size, change=change)
@@ -17,9 +30,12 @@ def report(pool, draw, gap, *, behaviour_gap=0.3, seed=0, change=None, **setting
         split,
         judged,
         behaviour,
+        kept=judged.kept_u if kept is None else kept,
+        weight=weight,
+        num_scattered=num_scattered,
         alpha_history=np.array([0.5, 0.3]),
         settings={"preset": "default"},
-        unit="transition",
+        unit=unit,
         rng=rng,
     )
 
@@ -71,10 +87,70 @@ def test_alpha_without_interval_gets_one(pool, draw):
     judged = draw(rng, 5).judged
     bare = replace(judged, alpha=replace(judged.alpha, interval=None))
     made = make_report(
-        split, bare, judged, alpha_history=(), settings={}, unit="transition", rng=rng
+        split,
+        bare,
+        judged,
+        kept=judged.kept_u,
+        alpha_history=(),
+        settings={},
+        unit="transition",
+        rng=rng,
     )
     low, high = made.alphas[0].interval
     assert low < 0.3 < high
+
+
+def test_numbers_kept_are_the_filters_and_their_quality_the_held_out_networks(pool, draw):
+    kept = np.arange(10_000) < 2000
+    plain, other = report(pool, draw, 5), report(pool, draw, 5, kept=kept)
+    quality = other.quality
+    assert (quality.num_labelled, quality.num_unlabelled, quality.num_kept) == (1000, 10_000, 2000)
+    assert (quality.recall, quality.precision) == (plain.quality.recall, plain.quality.precision)
+    expected = (1000 + quality.precision.value * 2000) / 3000
+    assert quality.purity.value == pytest.approx(expected)
+    assert quality.mean_weight is None
+
+
+def test_all_rows_are_counted_also_those_that_cannot_be_judged(pool, draw):
+    rng = np.random.default_rng(0)
+    split = pool(rng, num_p=1200, num_t=3000, num_o=8000)
+    judged = draw(rng, 5).judged
+    kept = np.arange(11_000) < 3100
+    made = make_report(
+        split,
+        judged,
+        judged,
+        kept=kept,
+        alpha_history=(),
+        settings={},
+        unit="transition",
+        rng=rng,
+    )
+    counts = (made.quality.num_labelled, made.quality.num_unlabelled, made.quality.num_kept)
+    assert counts == (1200, 11_000, 3100)
+
+
+def test_nothing_kept_by_the_filter_has_no_precision(pool, draw):
+    made = report(pool, draw, 5, kept=np.zeros(10_000, bool))
+    assert made.verdict == "doubtful"
+    assert made.warnings[0] == "No unlabelled row is kept."
+    assert np.isnan(made.quality.precision.value)
+    assert made.quality.purity.value == 1
+
+
+def test_weights_are_summed_up(pool, draw):
+    weight = np.linspace(0, 1, 10_000)
+    made = report(pool, draw, 5, kept=weight >= 0.5, weight=weight)
+    assert made.quality.mean_weight == pytest.approx(0.5)
+    assert made.quality.num_kept == 5000
+    assert made.advice.startswith("Train with the weights")
+
+
+def test_scattered_labels_are_said(pool, draw):
+    made = report(pool, draw, 5, num_scattered=1234, unit="column:robot")
+    assert made.verdict == "clear"
+    [said] = made.warnings
+    assert "1,234 unlabelled rows share their robot with labelled ones" in said
 
 
 def test_same_generator_same_report(pool, draw):
@@ -87,7 +163,14 @@ def test_json_ready_even_where_nothing_is_kept(pool, draw):
     judged = draw(rng, 5).judged
     nothing = replace(judged, kept_u=np.zeros(10_000, bool))
     made = make_report(
-        split, nothing, judged, alpha_history=(), settings={}, unit="episode", rng=rng
+        split,
+        nothing,
+        judged,
+        kept=nothing.kept_u,
+        alpha_history=(),
+        settings={},
+        unit="episode",
+        rng=rng,
     )
     content = json.loads(json.dumps(made.to_dict(), allow_nan=False))
     assert content["quality"]["precision"]["value"] is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import DataError
-from puorl.pu.checks.quality import measure_quality
+from puorl.pu.checks.quality import measure_quality, of_filter
 from puorl.pu.mpe.estimate import AlphaEstimate
 
 
@@ -119,3 +119,27 @@ def test_no_judged_rows_is_an_error(draw):
     empty = replace(judged, kept_p=judged.kept_p[:0])
     with pytest.raises(DataError, match="judged rows of both kinds"):
         measure_quality(empty, rng=np.random.default_rng(0))
+
+
+def test_quality_of_what_the_filter_keeps(draw):
+    rng = np.random.default_rng(9)
+    measured = measure_quality(draw(rng, 4).judged, rng=rng)
+    kept = np.arange(12_000) < 4000
+    made = of_filter(measured, num_labelled=1500, kept=kept, weight=None)
+    assert (made.num_labelled, made.num_unlabelled, made.num_kept) == (1500, 12_000, 4000)
+    assert (made.recall, made.precision) == (measured.recall, measured.precision)
+    for end in ("low", "value", "high"):
+        right = getattr(made.precision, end) * 4000
+        assert getattr(made.purity, end) == pytest.approx((1500 + right) / 5500)
+    assert not made.is_soft
+    soft = of_filter(measured, num_labelled=1500, kept=kept, weight=np.where(kept, 0.9, 0.3))
+    assert soft.is_soft
+    assert soft.mean_weight == pytest.approx(0.5)
+
+
+def test_filter_that_keeps_nothing_has_no_precision(draw):
+    rng = np.random.default_rng(10)
+    measured = measure_quality(draw(rng, 4).judged, rng=rng)
+    made = of_filter(measured, num_labelled=1000, kept=np.zeros(10_000, bool), weight=None)
+    assert np.isnan(made.precision.value)
+    assert made.purity.value == 1

@@ -3,7 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from puorl.pu.checks.verdict import Evidence, decide
+from puorl.pu.checks.evidence import Evidence
+from puorl.pu.checks.verdict import decide
 from puorl.pu.mpe.estimate import AlphaEstimate
 from puorl.pu.report import ColumnShortcut, Measured, Quality, Selection, Shortcut
 
@@ -20,10 +21,14 @@ GOOD = Evidence(
         purity=Measured(0.98, 0.96, 0.99),
         precision_is_upper=False,
     ),
+    num_judged=1000,
     num_groups=None,
     shortcut=Shortcut(Measured(0.8, 0.79, 0.81), Measured(0.55, 0.54, 0.56), 0.17, False),
     columns=(),
     selection=Selection(Measured(0.5, 0.48, 0.52), True, "Nothing speaks against it."),
+    unit="transition",
+    has_episodes=True,
+    num_scattered=0,
 )
 COLUMN = ColumnShortcut("obs[1]", "rounding", 1.0, "obs[1]: 100% are rounded.")
 
@@ -68,11 +73,21 @@ def alpha(value, low, high):
         (alpha(0.004, 0.0, 0.01), "Hardly any unlabelled row", "the target is among"),
         (alpha(0.3, 0.1, 0.5), "10% to 50%", "label more rows"),
         (replace(GOOD, columns=(COLUMN,)), "rounded", "Record labelled and unlabelled rows alike"),
-        (quality(num_labelled=40), "Only 40 labelled rows", "Label more"),
+        (replace(GOOD, num_judged=40), "Only 40 labelled rows", "Label more"),
         (replace(GOOD, num_groups=4), "4 episodes", "from other episodes"),
-        (quality(precision=Measured(0.7, 0.6, 0.8)), "About 30% of the kept", "60 % to 80 %"),
+        (quality(precision=Measured(0.7, 0.65, 0.8)), "About 30% of the kept", "65 % to 80 %"),
         (quality(recall=Measured(0.6, 0.5, 0.7)), "About 40% of the target's", "doubtful"),
         (quality(precision_is_upper=True), "bounded from above only", "whole episodes"),
+        (
+            quality(precision=Measured(0.95, 0.7, 1.0)),
+            "roughly only: 70% to 100% of the kept rows",
+            "anything from 70 % to 100 %",
+        ),
+        (
+            quality(precision=Measured(np.nan, np.nan, np.nan)),
+            "is not known",
+            "cannot be said. Decide by whole episodes",
+        ),
         (
             quality(num_kept=0, precision=Measured(np.nan, np.nan, np.nan)),
             "No unlabelled row is kept",
@@ -92,3 +107,76 @@ def test_each_cause_of_doubt_is_named_with_what_to_do(evidence, said, advised):
     assert said in warnings[0]
     assert advised in advice
     assert "nan" not in advice
+
+
+def test_a_wide_precision_is_no_certainty():
+    evidence = replace(
+        alpha(0.3, 0.05, 0.5), quality=replace(GOOD.quality, precision=Measured(0.93, 0.15, 1.0))
+    )
+    verdict, advice, warnings = decide(evidence)
+    assert verdict == "doubtful"
+    assert "cannot be said closely: anything from 15 % to 100 % fits the data" in advice
+    assert "likely yours" not in advice
+    assert any("15% to 100%" in text for text in warnings)
+
+
+def test_an_upper_estimate_is_advised_as_one():
+    advice = decide(quality(precision_is_upper=True))[1]
+    assert advice.startswith("At most 99 % of the kept rows are yours, and it may be far fewer.")
+
+
+DOUBT = replace(GOOD, alphas_agree=False)
+UNSEEN = replace(GOOD, others_visible=False)
+FEW = replace(GOOD, num_judged=40)
+ACTED = replace(GOOD, shortcut=replace(GOOD.shortcut, is_shortcut=True))
+
+
+@pytest.mark.parametrize("evidence", [DOUBT, UNSEEN])
+@pytest.mark.parametrize(
+    ("unit", "has_episodes", "is_advised"),
+    [
+        ("transition", True, True),
+        ("transition", False, False),
+        ("window:50", True, False),
+        ("episode", True, False),
+        ("column:robot", True, False),
+    ],
+)
+def test_whole_episodes_are_advised_where_that_is_new_and_possible(
+    evidence, unit, has_episodes, is_advised
+):
+    advice = decide(replace(evidence, unit=unit, has_episodes=has_episodes))[1]
+    assert ("by whole episodes" in advice) is is_advised
+
+
+@pytest.mark.parametrize("evidence", [DOUBT, UNSEEN, FEW, ACTED])
+def test_without_episodes_none_are_spoken_of(evidence):
+    assert "episode" in decide(evidence)[1]
+    assert "episode" not in decide(replace(evidence, has_episodes=False))[1]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "verdict"),
+    [(GOOD, "clear"), (DOUBT, "doubtful"), (UNSEEN, "cannot_tell"), (ACTED, "behaviour")],
+)
+def test_scattered_labels_are_said_and_change_no_verdict(evidence, verdict):
+    scattered = replace(evidence, unit="window:50", num_scattered=1234)
+    found, _, warnings = decide(scattered)
+    assert found == verdict == decide(evidence)[0]
+    assert "1,234 unlabelled rows share their window" in warnings[-1]
+    assert not any("scattered" in text for text in decide(evidence)[2])
+
+
+def test_soft_weights_are_not_called_kept():
+    soft = replace(GOOD.quality, mean_weight=0.31)
+    clear = decide(replace(GOOD, quality=soft))
+    assert (clear[0], clear[2]) == ("clear", ())
+    assert "weigh 0.5 or more 95 % to 99 % are likely yours" in clear[1]
+    poor = replace(soft, precision=Measured(0.7, 0.65, 0.75), recall=Measured(0.6, 0.5, 0.7))
+    nothing = replace(soft, num_kept=0, precision=Measured(np.nan, np.nan, np.nan))
+    for each in (poor, nothing):
+        _, advice, warnings = decide(replace(GOOD, quality=each))
+        assert not any("kept" in text for text in (advice, *warnings))
+        assert any("0.5" in text for text in warnings)
+    acted = decide(replace(ACTED, quality=soft))[1]
+    assert "episodes of low weight" in acted

@@ -11,10 +11,14 @@ _SURE = 0.4
 """Distance from the decision (at most 0.5) from which on an episode is not doubtful."""
 
 
-def doubtful_episodes(split: PUSplit, judged: Judgement) -> tuple[DoubtfulEpisode, ...]:
+def doubtful_episodes(
+    split: PUSplit, judged: Judgement, kept: np.ndarray
+) -> tuple[DoubtfulEpisode, ...]:
     """Episodes of unlabelled rows whose mean score lies nearest the decision, most doubtful first.
 
-    None where rows carry no episode, or where all episodes are clear.
+    Scores are those of networks that did not learn from the rows; the share kept is what the filter
+    decides (``kept``, over the unlabelled rows). None where rows carry no episode, or where all
+    episodes are clear.
     """
     episode = split.pool.episode
     if episode is None or len(judged.position_u) == 0:
@@ -22,7 +26,9 @@ def doubtful_episodes(split: PUSplit, judged: Judgement) -> tuple[DoubtfulEpisod
     ids, number = np.unique(episode[judged.position_u], return_inverse=True)
     num_rows = np.bincount(number)
     mean = np.bincount(number, judged.score_u) / num_rows
-    share = np.bincount(number, judged.kept_u) / num_rows
+    is_kept = np.zeros(len(split.pool), bool)
+    is_kept[split.unlabelled] = kept
+    share = np.bincount(number, is_kept[judged.position_u]) / num_rows
     distance = np.abs(_centred(mean, _decision(judged)) - 0.5)
     order = np.argsort(distance, kind="stable")[:MOST]
     return tuple(

@@ -10,11 +10,12 @@ from puorl.data.split import PUSplit
 from puorl.pu.checks.clusters import group_numbers
 from puorl.pu.checks.columns import check_columns
 from puorl.pu.checks.doubtful import doubtful_episodes
-from puorl.pu.checks.quality import alpha_interval, measure_quality
+from puorl.pu.checks.evidence import Evidence
+from puorl.pu.checks.quality import alpha_interval, measure_quality, of_filter
 from puorl.pu.checks.second_alpha import estimates_agree, second_alpha
 from puorl.pu.checks.selection import check_selection
 from puorl.pu.checks.shortcut import check_shortcut
-from puorl.pu.checks.verdict import Evidence, decide
+from puorl.pu.checks.verdict import decide
 from puorl.pu.checks.visibility import VISIBLE_AREA, others_visible
 from puorl.pu.judgement import Judgement
 from puorl.pu.report import FilterReport, Histogram
@@ -27,6 +28,9 @@ def make_report(
     judged: Judgement,
     behaviour: Judgement,
     *,
+    kept: np.ndarray,
+    weight: np.ndarray | None = None,
+    num_scattered: int = 0,
     alpha_history: Sequence[float],
     settings: Mapping[str, Any],
     unit: str,
@@ -38,6 +42,9 @@ def make_report(
         split: The rows.
         judged: What the filter says of them; labelled rows held out.
         behaviour: What the same learner says with (s, a) alone.
+        kept: (u,) bool. What the filter decides about the unlabelled rows.
+        weight: (u,) float. Their weights in the mode soft; None in other modes.
+        num_scattered: Unlabelled rows that are known because their unit has a labelled row.
         alpha_history: The estimate of alpha after each epoch.
         settings: Of the filter, JSON-ready.
         unit: What was decided about: transitions, windows, episodes or a column.
@@ -50,7 +57,12 @@ def make_report(
         interval = alpha_interval(judged.alpha, judged, rng=rng)
         alpha = dataclasses.replace(judged.alpha, interval=interval)
         judged = dataclasses.replace(judged, alpha=alpha)
-    quality = measure_quality(judged, rng=rng)
+    quality = of_filter(
+        measure_quality(judged, rng=rng),
+        num_labelled=len(split.labelled),
+        kept=kept,
+        weight=weight,
+    )
     shortcut = check_shortcut(judged, behaviour)
     visible = others_visible(judged, shortcut.separation)
     if not visible or shortcut.separation.value < VISIBLE_AREA:
@@ -61,7 +73,11 @@ def make_report(
         alphas=alphas,
         alphas_agree=estimates_agree(*alphas),
         quality=quality,
+        num_judged=len(judged.score_p),
         num_groups=_num_groups(judged),
+        unit=unit,
+        has_episodes=split.pool.episode is not None,
+        num_scattered=num_scattered,
         shortcut=shortcut,
         columns=check_columns(split, rng=rng),
         selection=check_selection(split, judged, rng=rng),
@@ -79,7 +95,7 @@ def make_report(
         selection=evidence.selection,
         histogram=score_histogram(judged),
         alpha_history=tuple(float(a) for a in alpha_history),
-        doubtful=doubtful_episodes(split, judged),
+        doubtful=doubtful_episodes(split, judged, kept),
         unit=unit,
         settings=dict(settings),
     )

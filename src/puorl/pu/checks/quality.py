@@ -1,5 +1,8 @@
 """Recall, precision and purity of what is kept, from held-out labelled rows and alpha.
 
+How many rows are kept is what the filter itself decides (`of_filter`); how good they are is what
+networks say that did not learn from them (`measure_quality`).
+
 Recall is the share of held-out labelled rows that the rule keeps. The kept share of U is known, so
 ``precision = alpha x recall / kept share``. What is uncertain:
 
@@ -12,6 +15,8 @@ Recall is the share of held-out labelled rows that the rule keeps. The kept shar
 The two are drawn independently. In truth a high recall comes with a low alpha from the same rows,
 so that the intervals of the precision err on the wide side.
 """
+
+import dataclasses
 
 import numpy as np
 
@@ -28,7 +33,7 @@ _NO_LOWER_END = 1e-3
 
 
 def measure_quality(judged: Judgement, *, rng: np.random.Generator) -> Quality:
-    """What is kept, and how good it is likely to be, with 95 % intervals.
+    """What is kept of the judged rows, and how good it is likely to be, with 95 % intervals.
 
     Raises:
         DataError: No labelled or no unlabelled row could be judged.
@@ -60,6 +65,34 @@ def measure_quality(judged: Judgement, *, rng: np.random.Generator) -> Quality:
         precision=precision,
         purity=purity,
         precision_is_upper=low <= _NO_LOWER_END,
+    )
+
+
+def of_filter(
+    quality: Quality, *, num_labelled: int, kept: np.ndarray, weight: np.ndarray | None
+) -> Quality:
+    """The same quality, of the rows that the filter really keeps.
+
+    Args:
+        quality: Of the judged rows, from `measure_quality`.
+        num_labelled: All labelled rows, also those that could not be judged.
+        kept: (u,) bool. What the filter decides about every unlabelled row.
+        weight: (u,) float. Weights of these rows in the mode soft; None in other modes.
+    """
+    num_kept = int(np.count_nonzero(kept))
+    precision, purity = quality.precision, Measured(1.0, 1.0, 1.0)
+    if num_kept == 0:
+        precision = Measured(np.nan, np.nan, np.nan)
+    else:
+        purity = _of_both(precision, num_labelled, num_kept)
+    return dataclasses.replace(
+        quality,
+        num_labelled=num_labelled,
+        num_unlabelled=len(kept),
+        num_kept=num_kept,
+        precision=precision,
+        purity=purity,
+        mean_weight=None if weight is None else float(np.mean(weight)),
     )
 
 

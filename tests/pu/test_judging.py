@@ -1,0 +1,209 @@
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from puorl.data.dataset import Dataset
+from puorl.data.split import PUSplit
+from puorl.pu import classifier, fit, judging
+from puorl.pu.checkpoint import Checkpoint
+from puorl.pu.classifier import NetworkConfig
+from puorl.pu.config import FilterConfig
+from puorl.pu.judging import behaviour_config, judge, judge_behaviour, keep
+from puorl.pu.learning import learn
+from puorl.pu.residuals import ResidualConfig
+
+SMALL = FilterConfig(
+    network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),
+    residuals=ResidualConfig(hidden=(16,), num_steps=1_000, batch_size=32),
+    num_warm_up=30,
+    num_main=10,
+)
+WARM_UP = dataclasses.replace(SMALL, num_main=0)
+"""For refits: one program to compile instead of two."""
+NOWHERE = Checkpoint(None)
+
+
+def with_next_obs(split, next_obs, **changes):
+    rows = dataclasses.replace(split.pool.rows, next_obs=next_obs, **changes)
+    return dataclasses.replace(split, pool=dataclasses.replace(split.pool, rows=rows))
+
+
+@pytest.fixture(scope="module")
+def split(world):
+    both = Dataset.concatenate([world(600, 0.0, seed=1), world(900, 2.0, seed=2)])
+    return PUSplit.from_mask(both, labelled=np.arange(len(both)) < 200)
+
+
+@pytest.fixture(scope="module")
+def learnt(split):
+    made = learn(split, SMALL, unit="transition", seed=0, checkpoint=NOWHERE)
+    return dataclasses.replace(made, config=WARM_UP)
+
+
+@pytest.fixture(scope="module")
+def judged(split, learnt):
+    """A judgement, and what was trained for it."""
+    seen = {}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def spy(x, rows, *args, **kwargs):
+            seen.update(x=x, rows=rows, end=train(x, rows, *args, **kwargs))
+            return seen["end"]
+
+        train = judging.train
+        patch.setattr(judging, "train", spy)
+        judgement = judge(learnt, split, "hard", seed=0, checkpoint=NOWHERE)
+    return judgement, seen
+
+
+def test_every_row_is_judged_at_most_once_and_nearly_all_are(split, judged):
+    judgement, _ = judged
+    for position, wanted in (
+        (judgement.position_p, split.labelled),
+        (judgement.position_u, split.unlabelled),
+    ):
+        assert len(np.unique(position)) == len(position)
+        assert np.isin(position, wanted).all()
+        assert len(wanted) - len(position) < fit.NUM_FOLDS  # lanes are of one size: a rest is left
+    assert judgement.score_p.shape == judgement.kept_p.shape == judgement.position_p.shape
+    assert judgement.score_u.shape == judgement.kept_u.shape == judgement.position_u.shape
+
+
+def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(learnt, judged):
+    judgement, seen = judged
+    rows = classifier.Rows(*(np.asarray(column) for column in seen["rows"]))
+    assert len(rows.held_p) == fit.NUM_FOLDS
+    expected = np.full(len(seen["x"]), np.nan, np.float32)
+    for k in range(fit.NUM_FOLDS):
+        learnt_from = np.concatenate([rows.train_p[k], rows.train_u[k]])
+        held = np.concatenate([rows.held_p[k], rows.held_u[k]])
+        assert not np.isin(held, learnt_from).any()
+        own = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], seen["end"].lanes.average)
+        [logit] = classifier.score_rows(own, seen["x"][held])
+        expected[held] = learnt.probability(logit)
+    np.testing.assert_allclose(judgement.score_p, expected[judgement.position_p], atol=1e-6)
+    np.testing.assert_allclose(judgement.score_u, expected[judgement.position_u], atol=1e-6)
+
+
+def test_decisions_are_those_of_the_scores(judged):
+    judgement, _ = judged
+    np.testing.assert_array_equal(judgement.kept_u, judgement.score_u >= 0.5)
+    np.testing.assert_array_equal(judgement.kept_p, judgement.score_p >= 0.5)
+    low, high = judgement.alpha.interval
+    assert 0 <= low <= judgement.alpha.value <= high <= 1
+    assert judgement.group_p is judgement.group_u is None
+
+
+def test_top_alpha_keeps_labelled_rows_by_the_least_score_kept(split, learnt, judged):
+    plain, _ = judged
+    top = judge(learnt, split, "top_alpha", seed=0, checkpoint=NOWHERE)
+    np.testing.assert_array_equal(top.score_u, plain.score_u)
+    np.testing.assert_array_equal(top.kept_u, keep(top.score_u, "top_alpha", top.alpha.value))
+    assert 0 < top.kept_u.sum() < len(top.kept_u)
+    least = top.score_u[top.kept_u].min()
+    assert least > top.score_u[~top.kept_u].max()
+    np.testing.assert_array_equal(top.kept_p, top.score_p >= least)
+
+
+def test_rows_without_a_known_end_are_left_out(split, learnt):
+    unknown = np.arange(len(split.pool)) % 50 == 0
+    next_obs = np.where(unknown[:, None], np.nan, split.pool.next_obs)
+    holes = with_next_obs(split, next_obs, terminal=unknown)
+    judgement = judge(learnt, holes, "hard", seed=0, checkpoint=NOWHERE)
+    assert not unknown[judgement.position_p].any()
+    assert not unknown[judgement.position_u].any()
+    assert len(judgement.position_u) > (~unknown[split.unlabelled]).sum() - fit.NUM_FOLDS
+
+
+def test_behaviour_is_judged_by_states_and_actions_alone(split, learnt, judged):
+    judgement, _ = judged
+    one = judge_behaviour(learnt, split, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+    other = with_next_obs(split, np.random.default_rng(0).normal(size=(1_500, 3)))
+    two = judge_behaviour(learnt, other, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(two, field.name))
+    # One fold of five, and judged anew: dynamics tell these domains apart, behaviour does not.
+    assert len(one.position_u) == len(split.unlabelled) // fit.NUM_FOLDS
+    for each, low, high in ((judgement, 0.9, 1.0), (one, 0.4, 0.6)):
+        ours = each.position_u < 600
+        higher = each.score_u[ours][:, None] > each.score_u[~ours][None, :]
+        assert low < higher.mean() <= high
+
+
+def test_behaviour_settings_have_nothing_of_the_dynamics():
+    for inputs in ("sas", "sars", "sar", "sa"):
+        features = dataclasses.replace(SMALL.features, inputs=inputs, standardise=False)
+        config = behaviour_config(dataclasses.replace(SMALL, features=features))
+        assert config.features == dataclasses.replace(features, inputs="sa")
+        assert config.residuals is None
+        assert config.network == SMALL.network
+
+
+@pytest.fixture(scope="module")
+def episodes(world):
+    both = Dataset.concatenate(
+        [world(600, 0.0, seed=1, length=20), world(900, 2.0, seed=2, length=20)]
+    )
+    return PUSplit.from_mask(both, labelled=np.arange(1_500) < 200, unit="episode")
+
+
+@pytest.fixture(scope="module")
+def over_folds(episodes):
+    """A fit whose refit on behaviour is the same program."""
+    config = behaviour_config(WARM_UP)
+    return learn(episodes, config, unit="transition", seed=0, checkpoint=NOWHERE)
+
+
+def test_a_split_by_episodes_has_held_every_row_out_already(episodes, over_folds, monkeypatch):
+    fitted = over_folds
+    monkeypatch.setattr(judging, "train", None)  # nothing is learnt again
+    judgement = judge(fitted, episodes, "hard", seed=0, checkpoint=NOWHERE)
+    np.testing.assert_array_equal(judgement.position_p, episodes.labelled)
+    np.testing.assert_array_equal(judgement.position_u, episodes.unlabelled)
+    np.testing.assert_array_equal(judgement.group_u, episodes.pool.episode[episodes.unlabelled])
+    for fold in range(fit.NUM_FOLDS):
+        mine = episodes.unlabelled_part == fold
+        lanes = np.full(mine.sum(), fold)
+        logit = fitted.row_logits(episodes.pool.rows[episodes.unlabelled[mine]], lanes)
+        np.testing.assert_allclose(judgement.score_u[mine], fitted.probability(logit), atol=1e-6)
+
+
+def test_behaviour_of_a_split_by_episodes_too(episodes, over_folds):
+    fitted = dataclasses.replace(over_folds, config=WARM_UP)
+    other = with_next_obs(episodes, np.random.default_rng(0).normal(size=(1_500, 3)))
+    one, two = (
+        judge_behaviour(fitted, each, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+        for each in (episodes, other)
+    )
+    assert len(one.position_u) == len(episodes.unlabelled)
+    np.testing.assert_array_equal(one.score_u, two.score_u)
+    np.testing.assert_array_equal(one.score_p, two.score_p)
+
+
+@given(
+    score=hnp.arrays(np.float32, st.integers(1, 30), elements=st.floats(0, 1, width=32)),
+    alpha=st.floats(0, 1),
+)
+def test_modes_keep_the_highest_scores(score, alpha):
+    for mode in ("hard", "soft"):
+        np.testing.assert_array_equal(keep(score, mode, alpha), score >= 0.5)
+    top = keep(score, "top_alpha", alpha)
+    wanted = int(alpha * len(score))
+    assert top.any() == (wanted > 0)
+    if 0 < top.sum() < len(score):
+        assert score[top].min() > score[~top].max()  # equal scores are not parted
+    if wanted > 0:
+        possible = [(score >= value).sum() for value in score]
+        assert abs(top.sum() - wanted) == min(abs(num - wanted) for num in possible)
+
+
+def test_equal_scores_are_kept_or_left_together():
+    score = np.array([0.2, 0.7, 0.9, 0.7, 0.7], np.float32)
+    assert keep(score, "top_alpha", 0.4).tolist() == [False, False, True, False, False]
+    assert keep(score, "top_alpha", 0.6).tolist() == [False, True, True, True, True]
+    assert keep(score[[1, 3]], "top_alpha", 0.5).tolist() == [True, True]

@@ -1,0 +1,141 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from puorl.data.dataset import Dataset
+from puorl.data.split import PUSplit
+from puorl.pu.checkpoint import Checkpoint
+from puorl.pu.classifier import NetworkConfig
+from puorl.pu.config import FilterConfig
+from puorl.pu.learning import identity, learn, learn_many
+from puorl.pu.residuals import ResidualConfig
+
+SMALL = FilterConfig(
+    network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),
+    residuals=ResidualConfig(hidden=(16,), num_steps=1_000, batch_size=32),
+    num_warm_up=30,
+    num_main=10,
+)
+PLAIN = dataclasses.replace(SMALL, residuals=None)
+
+
+def make(world, seed):
+    both = Dataset.concatenate([world(600, 0.0, seed=seed), world(900, 2.0, seed=seed + 100)])
+    return PUSplit.from_mask(both, labelled=np.arange(len(both)) < 200, seed=seed)
+
+
+def fit(split, config=SMALL, seed=0):
+    return learn(split, config, unit="transition", seed=seed, checkpoint=Checkpoint(None))
+
+
+def score(learnt, split):
+    return learnt.probability(learnt.logits(split, split.unlabelled))
+
+
+def with_rows(split, **changes):
+    """The same split over other fields."""
+    rows = dataclasses.replace(split.pool.rows, **changes)
+    return dataclasses.replace(split, pool=dataclasses.replace(split.pool, rows=rows))
+
+
+def permuted(split, order):
+    """Row order[i] of the old pool at place i; the lists name the same rows in the same order."""
+    back = np.argsort(order)
+    return dataclasses.replace(
+        split,
+        pool=split.pool[order],
+        labelled=back[split.labelled],
+        unlabelled=back[split.unlabelled],
+    )
+
+
+@pytest.fixture(scope="module")
+def splits(world):
+    return [make(world, seed) for seed in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def fitted(splits):
+    return fit(splits[0])
+
+
+@pytest.fixture(scope="module")
+def plain(splits):
+    return fit(splits[0], PLAIN)
+
+
+def test_splits_side_by_side_are_learnt_as_alone(splits, plain):
+    together = learn_many(splits, PLAIN, seeds=[0, 7])
+    alone = [plain, fit(splits[1], PLAIN, seed=7)]
+    for one, many, split in zip(alone, together, splits, strict=True):
+        # The same steps on the same batches; lanes only sum in another order, which grows a little.
+        np.testing.assert_allclose(score(many, split), score(one, split), atol=0.01)
+        np.testing.assert_allclose(many.alpha_history, one.alpha_history, atol=0.01)
+        assert many.alpha.value == pytest.approx(one.alpha.value, abs=0.01)
+        assert (many.seed, many.unit) == (one.seed, one.unit)
+        assert many.split_fingerprint == one.split_fingerprint == split.fingerprint
+    # Not because all fits are alike: what the lanes differ by is far above the tolerance.
+    crossed = score(together[1], splits[0]) - score(together[0], splits[0])
+    assert np.abs(crossed).max() > 0.1
+
+
+def test_episode_ids_do_not_enter_a_fit_by_rows(splits, fitted):
+    split = splits[0]
+    assert split.pool.num_episodes == 15
+    other_ids = np.random.default_rng(0).permutation(100)[split.pool.episode]
+    for ids in (other_ids, np.zeros(len(split.pool), np.int64), None):
+        changed = with_rows(split, episode=ids)
+        again = fit(changed)
+        np.testing.assert_array_equal(score(again, changed), score(fitted, split))
+        assert again.alpha == fitted.alpha
+
+
+def test_times_and_flags_do_not_enter_either(splits, fitted):
+    split = splits[0]
+    changed = with_rows(split, time=np.arange(1_500.0), timeout=np.zeros(1_500, bool))
+    np.testing.assert_array_equal(score(fit(changed), changed), score(fitted, split))
+
+
+def test_the_order_of_rows_does_not_enter_a_fit(splits, plain):
+    split = splits[0]
+    moved = permuted(split, np.random.default_rng(0).permutation(len(split.pool)))
+    again = fit(moved, PLAIN)
+    # Batches follow the split's lists, which name the same rows; column means may round otherwise.
+    np.testing.assert_allclose(score(again, moved), score(plain, split), atol=1e-3)
+    assert again.alpha.value == pytest.approx(plain.alpha.value, abs=1e-3)
+
+
+def test_the_order_of_rows_moves_models_of_the_dynamics_no_more_than_a_seed(splits, fitted):
+    # They draw batches by place, so another order is another draw, not another result.
+    split = splits[0]
+    moved = permuted(split, np.random.default_rng(0).permutation(len(split.pool)))
+    again = fit(moved)
+    difference = np.abs(score(again, moved) - score(fitted, split)).mean()
+    other_seed = np.abs(score(fit(split, seed=1), split) - score(fitted, split)).mean()
+    assert difference <= other_seed
+    same = (score(again, moved) >= 0.5) == (score(fitted, split) >= 0.5)
+    assert same.mean() > 0.97
+
+
+def test_a_fitted_filter_judges_rows_in_any_order_alike(splits, fitted):
+    split = splits[0]
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(split.pool))
+        np.testing.assert_allclose(
+            score(fitted, permuted(split, order)), score(fitted, split), atol=1e-6
+        )
+
+
+def test_identity_is_of_all_that_decides_a_result(splits):
+    split = splits[0]
+    settings = [
+        ("fit", split, SMALL, "transition", 0),
+        ("report", split, SMALL, "transition", 0),
+        ("fit", splits[1], SMALL, "transition", 0),
+        ("fit", split, PLAIN, "transition", 0),
+        ("fit", split, SMALL, "episode", 0),
+        ("fit", split, SMALL, "transition", 1),
+    ]
+    assert len({identity(*each) for each in settings}) == len(settings)
+    assert identity(*settings[0]) == identity(*settings[0])
