@@ -7,8 +7,8 @@ from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.classifier import NetworkConfig
-from puorl.pu.features import FeatureConfig
 from puorl.pu.config import FilterConfig
+from puorl.pu.features import FeatureConfig
 from puorl.pu.filter import DomainFilter
 from puorl.pu.residuals import ResidualConfig
 

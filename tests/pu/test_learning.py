@@ -70,9 +70,9 @@ def test_splits_side_by_side_are_learnt_as_alone(splits, plain):
     alone = [plain, fit(splits[1], PLAIN, seed=7)]
     for one, many, split in zip(alone, together, splits, strict=True):
         # The same steps on the same batches; lanes only sum in another order, which grows a little.
-        np.testing.assert_allclose(score(many, split), score(one, split), atol=0.01)
-        np.testing.assert_allclose(many.alpha_history, one.alpha_history, atol=0.01)
-        assert many.alpha.value == pytest.approx(one.alpha.value, abs=0.01)
+        np.testing.assert_allclose(score(many, split), score(one, split), atol=1e-3)
+        np.testing.assert_allclose(many.alpha_history, one.alpha_history, atol=1e-3)
+        assert many.alpha.value == pytest.approx(one.alpha.value, abs=1e-3)
         assert (many.seed, many.unit) == (one.seed, one.unit)
         assert many.split_fingerprint == one.split_fingerprint == split.fingerprint
     # Not because all fits are alike: what the lanes differ by is far above the tolerance.
@@ -102,7 +102,7 @@ def test_the_order_of_rows_does_not_enter_a_fit(splits, plain):
     moved = permuted(split, np.random.default_rng(0).permutation(len(split.pool)))
     again = fit(moved, PLAIN)
     # Batches follow the split's lists, which name the same rows; column means may round otherwise.
-    np.testing.assert_allclose(score(again, moved), score(plain, split), atol=1e-3)
+    np.testing.assert_allclose(score(again, moved), score(plain, split), atol=1e-4)
     assert again.alpha.value == pytest.approx(plain.alpha.value, abs=1e-3)
 
 
@@ -113,7 +113,7 @@ def test_the_order_of_rows_moves_models_of_the_dynamics_no_more_than_a_seed(spli
     again = fit(moved)
     difference = np.abs(score(again, moved) - score(fitted, split)).mean()
     other_seed = np.abs(score(fit(split, seed=1), split) - score(fitted, split)).mean()
-    assert difference <= other_seed
+    assert difference < 0.5 * other_seed
     same = (score(again, moved) >= 0.5) == (score(fitted, split) >= 0.5)
     assert same.mean() > 0.97
 
@@ -139,3 +139,13 @@ def test_identity_is_of_all_that_decides_a_result(splits):
     ]
     assert len({identity(*each) for each in settings}) == len(settings)
     assert identity(*settings[0]) == identity(*settings[0])
+
+
+def test_few_labelled_episodes_leave_no_row_unjudged(world):
+    data = Dataset.concatenate([world(1_000, 0.0, seed=1), world(2_000, 2.0, seed=2)])
+    assert data.episode is not None
+    known = np.isin(data.episode, np.unique(data.episode)[:3])
+    split = PUSplit.from_mask(data, labelled=known, unit="episode")
+    learnt = fit(split, PLAIN)
+    assert learnt.params[0].w.shape[0] == 3  # a lane for each fold that has labels
+    assert np.isfinite(learnt.logits(split, split.unlabelled)).all()

@@ -8,7 +8,8 @@ from typing import Protocol
 class Advance(Protocol):
     """Adds to what is done; a note stands beside the bar."""
 
-    def __call__(self, amount: int, note: str = "", /) -> None: ...
+    def __call__(self, amount: int, note: str = "", /) -> None:
+        """Say that ``amount`` more is done."""
 
 
 def quiet(amount: int, note: str = "", /) -> None:

@@ -352,10 +352,12 @@ def _folds(dataset: Dataset, mask: np.ndarray, seed: int) -> np.ndarray:
     parts = np.empty(len(mask), np.int8)
     touched = [e for e in every if mask[e].any()]
     rest = [e for e in every if not mask[e].any()]
+    # Every fold needs labelled and unlabelled episodes: few of either make few folds.
+    num_folds = max(1, min(draw.NUM_FOLDS, len(touched), len(rest)))
     for name, group in (("labelled", touched), ("unlabelled", rest)):
         order = generator(seed, "split", "parts", name).permutation(len(group))
         for place, i in enumerate(order):
-            parts[group[i]] = place % draw.NUM_FOLDS
+            parts[group[i]] = place % num_folds
     return parts
 
 

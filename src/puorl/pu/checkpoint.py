@@ -76,7 +76,7 @@ class Checkpoint:
 def _plain(leaf: Any) -> np.ndarray:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    return np.ascontiguousarray(leaf)
+    return np.asarray(leaf, order="C")
 
 
 def _like(leaf: Any, array: np.ndarray) -> Any:

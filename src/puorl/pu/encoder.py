@@ -49,7 +49,7 @@ class Encoder(NamedTuple):
     def __call__(self, rows: Transitions) -> tuple[np.ndarray, np.ndarray]:
         """What a classifier sees, (n, width) float32, and (n,) bool: rows that are known.
 
-        Unknown rows are zeros.
+        Unknown entries are 0 before residuals are taken.
         """
         x = self.scaled(rows)
         known = np.logical_not(np.isnan(x).any(axis=1))
@@ -91,7 +91,7 @@ class Encoded(NamedTuple):
 
     encoder: Encoder
     x: np.ndarray
-    """(n, width) float32; unknown rows are zeros."""
+    """(n, width) float32; unknown entries are 0 before residuals are taken."""
     known: np.ndarray
     """(n,) bool."""
 

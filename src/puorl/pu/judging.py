@@ -11,7 +11,14 @@ from puorl.pu import fit
 from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.config import FilterConfig
 from puorl.pu.judgement import Judgement
-from puorl.pu.learning import HeldOut, estimate_alpha, held_out_logits, learn, train
+from puorl.pu.learning import (
+    HeldOut,
+    estimate_alpha,
+    held_out_logits,
+    learn,
+    row_threshold,
+    train,
+)
 from puorl.pu.learnt import Learnt
 from puorl.pu.units import Grouping, group, parse_unit
 
@@ -121,7 +128,9 @@ def _judge_again(
     )
     held = held_out_logits(end.lanes.average, x, rows)
     rng = generator(seed, "filter", stage, "interval")
-    again = dataclasses.replace(learnt, alpha=estimate_alpha(held, learnt.config, None, rng))
+    alpha = estimate_alpha(held, learnt.config, None, rng)
+    threshold = row_threshold(learnt.config, alpha)
+    again = dataclasses.replace(learnt, alpha=alpha, threshold=threshold)
     position_p, position_u = np.asarray(rows.held_p).ravel(), np.asarray(rows.held_u).ravel()
     return _judgement(again, position_p, position_u, held, None, mode)
 

@@ -123,9 +123,7 @@ def settle(
         episode = split.pool.episode if split.unit == "episode" else None
         groups = None if episode is None else episode[position_p]
         alpha = estimate_alpha(held, config, groups, rng)
-    if grouping is None and config.learner == "pvu":
-        # These odds are of being labelled; shift them to those of being the target's.
-        threshold = float(decision_logit(alpha.value))
+        threshold = row_threshold(config, alpha)
     return Learnt(
         config=config,
         unit=unit,
@@ -138,6 +136,12 @@ def settle(
         spread=spread,
         split_fingerprint=split.fingerprint,
     )
+
+
+def row_threshold(config: FilterConfig, alpha: AlphaEstimate) -> float:
+    """Logit at which a single row is as likely the target's as not."""
+    # P-versus-U gives odds of being labelled; shift them to those of being the target's.
+    return float(decision_logit(alpha.value)) if config.learner == "pvu" else 0.0
 
 
 class HeldOut(NamedTuple):

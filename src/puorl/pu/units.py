@@ -102,7 +102,7 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping:
     is_labelled[split.labelled] = True
     known = np.bincount(number, is_labelled)[number] > 0
     touched = np.bincount(together, known)[together] > 0
-    count = len(np.unique(together[touched])), len(np.unique(together[~touched]))
+    count = len(np.unique(together[touched])), len(np.unique(together[~known]))
     if min(count) < 2:
         raise DataError(
             f"unit {unit.kind}: expected at least 2 {_several(unit)} with labelled rows and 2 "
