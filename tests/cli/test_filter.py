@@ -86,9 +86,23 @@ def test_a_list_of_rows_does_the_same_as_a_condition(here, file, rows, whole):
     known = np.flatnonzero(rows.columns["checked"] == 1)
     (here / "known.txt").write_text("row\n" + "".join(f"{i}\n" for i in known))
     assert main(words(file, labelled="known.txt")) == 0
-    same = ("keep.csv", "report.json", "model/filter.safetensors")
+    same = ("keep.csv", "kept.npz", "model/filter.safetensors")
     got, expected = hashes(here / "run"), hashes(whole)
     assert [name for name in same if got[name] != expected[name]] == []
+    reports = [json.loads((run / "report.json").read_text()) for run in (here / "run", whole)]
+    names = [report["settings"].pop("labelled") for report in reports]
+    assert names == ["known.txt", "checked == 1"]
+    assert reports[0] == reports[1]
+
+
+def test_the_report_names_its_data_and_version(whole, file):
+    settings = json.loads((whole / "report.json").read_text())["settings"]
+    assert settings["data"] == [file]
+    assert settings["labelled"] == "checked == 1"
+    assert settings["version"] == puorl.__version__
+    page = html.unescape((whole / "report.html").read_text())
+    assert file in page
+    assert "checked == 1" in page
 
 
 def test_soft_mode_keeps_all_rows_with_weights(here, file, rows):
@@ -191,14 +205,18 @@ def test_nothing_is_overwritten_or_even_read_without_force(here, file, whole, ca
     ("more", "said"),
     [
         (["--labelled", "chekked == 1"], "unknown name 'chekked'"),
-        (["--labelled", "checked == 9"], "no row is labelled"),
-        (["--labelled", "checked >= 0"], "every row is labelled"),
+        (["--labelled", "checked == 9"], "condition checked == 9 holds for none of 3,000 rows"),
+        (["--labelled", "robot == 'C'"], "robot == 'C' holds for none of 3,000 rows; "),
+        (["--labelled", "robot == 'C'"], "robot holds 'A7', 'B1'"),
+        (["--labelled", "checked >= 0"], "condition checked >= 0 holds for all 3,000 rows"),
+        (["--label", "checked == 1"], "Perhaps you meant: --labelled EXPR"),
         (["--labelled", "episode == 1 and time < 1"], "unknown name 'time'"),
         (["--labelled", "none.csv"], "none.csv: no such file"),
         (["--unit", "hour"], "transition"),
         (["--unit", "window:0"], "window"),
         (["--unit", "window:many"], "window"),
-        (["--unit", "column:robbot"], "robot"),
+        (["--unit", "column:robbot"], "no such column; did you mean column:robot?"),
+        (["--format", "xml"], "name it with --format, one of"),
         (["--preset", "best"], "'default', 'thorough', 'paper'"),
         (["--seed", "-1"], "seed: expected a whole number, 0 or above"),
         (["--out-format", "csv"], "parquet"),
@@ -223,23 +241,25 @@ def arrays(n, **more):
 @pytest.mark.parametrize(
     ("held", "more", "said"),
     [
-        (arrays(1), [], "every row is labelled"),
-        (arrays(30), [], "at least 10 labelled rows"),
+        (arrays(1), [], "holds for all 1 rows"),
+        (arrays(30), [], "labelled rows, so that some can be held out"),
         (
             arrays(90, obs=np.ones((90, 2)), next_obs=np.ones((90, 2)), action=np.ones((90, 1))),
             [],
             "every column is constant",
         ),
         (arrays(90, obs=np.full((90, 2), np.nan)), [], "NaN or infinite"),
-        (arrays(90), ["--inputs", "sar"], "need rewards"),
+        (arrays(90), ["--inputs", "sar"], "--inputs sar: expected rewards"),
+        (arrays(90), ["--inputs", "sars"], "judge by --inputs sas"),
     ],
 )
 def test_data_that_cannot_be_filtered_ends_with_one_clear_message(here, capsys, held, more, said):
     np.savez("rows.npz", **held)
     assert main(words("rows.npz", *more, labelled="known")) == 2
-    err = capsys.readouterr().err
+    out, err = capsys.readouterr()
     assert said in err
     assert err.count("\n") == 1
+    assert "learning" not in out or not more
     assert [p.name for p in here.iterdir()] == ["rows.npz"]
 
 
@@ -247,8 +267,11 @@ def test_rows_without_episodes_cannot_be_decided_by_episode(here, rows, capsys):
     loose = puorl.make_split(rows, rows, rows=200, labelled_share=0.1, seed=0).pool
     marked = puorl.Dataset(loose.rows, {"known": np.arange(200) < 20}, loose.provenance)
     puorl.save(marked, "loose.npz")
-    assert main(words("loose.npz", "--unit", "episode", labelled="known")) == 2
-    assert "episode ids" in capsys.readouterr().err
+    for unit in ("episode", "window:5"):
+        assert main(words("loose.npz", "--unit", unit, labelled="known")) == 2
+        out, err = capsys.readouterr()
+        assert "expected rows with episode ids, and this data has none" in err
+        assert "learning" not in out
     assert [p.name for p in here.iterdir()] == ["loose.npz"]
 
 
@@ -258,6 +281,27 @@ def test_help_says_what_labelled_takes(capsys):
     for word in ("puorl filter logs.csv", "source_row", "keep.csv", "--out-format", "--next-obs"):
         assert word in text
     assert "--label " not in text
+
+
+@pytest.mark.parametrize("slip", ["--labeled", "--label"])
+def test_a_slip_in_the_name_of_a_needed_option_is_pointed_out(here, file, capsys, slip):
+    assert main(["filter", file, slip, "checked == 1", "--out", "run"]) == 2
+    assert f"did you mean --labelled by {slip}?" in capsys.readouterr().err
+
+
+def test_listed_rows_that_loading_dropped_are_left_out_and_a_note_says_so(here, rows, capsys):
+    checked = rows.columns["checked"]
+    table = np.column_stack([rows.obs, rows.action, rows.episode])
+    names = [f"{field}_{i}" for field, n in (("obs", 3), ("act", 2)) for i in range(n)]
+    header = ",".join([*names, "episode"])
+    np.savetxt("log.csv", table, delimiter=",", header=header, comments="", fmt="%.17g")
+    known = np.flatnonzero(checked == 1)  # whole episodes, of which the last rows have no next
+    (here / "known.txt").write_text("source_row\n" + "".join(f"{i}\n" for i in known))
+    assert main(words("log.csv", labelled="known.txt")) == 0
+    assert f"{NUM_CHECKED} of 500 listed rows were dropped in loading" in capsys.readouterr().out
+    kept = puorl.load("run/kept.hdf5").columns
+    has_next = known % LENGTH != LENGTH - 1
+    assert kept["source_row"][kept["labelled"]].tolist() == known[has_next].tolist()
 
 
 def test_choices_are_those_of_the_parts_behind():

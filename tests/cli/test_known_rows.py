@@ -76,7 +76,7 @@ def test_a_list_that_we_wrote(file, tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("3\n1\n", "expected a first column named row, episode or .* got '3'"),
+        ("3\n1\n", "first line must say what is listed, expected row or episode or run, got '3'"),
         ("row\n40\n", "is it the list of another dataset"),
         ("episode\n7\n", "1 of 1 episodes are not in the dataset"),
         ("", "got an empty file"),

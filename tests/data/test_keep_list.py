@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.keep_list import read_keep_list, write_keep_list
+from puorl.data.keep_list import match_keep_list, read_keep_list, write_keep_list
 from puorl.data.transitions import Transitions
 
 
@@ -22,6 +22,13 @@ def _dataset(episode, /, **columns):
         episode=None if episode is None else np.asarray(episode, np.int64),
     )
     return Dataset(rows, columns)
+
+
+def _with_dropped_rows():
+    """Rows 2 and 5 of the file end their episodes and have no next state."""
+    return Dataset.from_arrays(
+        obs=np.arange(6.0)[:, None], action=np.zeros((6, 1)), episode=np.array([0, 0, 0, 1, 1, 1])
+    )
 
 
 EPISODES = [5, 5, -2, -2, -2, 9]
@@ -104,7 +111,7 @@ def test_unknown_unit_and_unknown_episodes(tmp_path):
         (b"row,score\n1\n", "expected 2 cells as in the header, got 1 in entry 1"),
         (b"episode\n7\n", r"1 of 1 episodes are not in the dataset \(first: 7\)"),
         (b"trip\nb\nc\n", r"1 of 2 episodes are not in the dataset \(first: c\)"),
-        (b"colour\nx\n", "expected a first column named row, episode"),
+        (b"colour\nx\n", "must say what is listed, expected row or episode or trip, got 'colour'"),
         (b"row\n\xff\n", r"expected a keep-list \(CSV text\)"),
         (b'row\n"1\n', r"expected a keep-list \(CSV text\)"),
     ],
@@ -135,15 +142,57 @@ def test_round_trip(tmp_path_factory, episode, chosen, named, prefix):
 
 
 def test_rows_are_those_of_the_file_when_loading_dropped_some(tmp_path):
-    # Rows 2 and 5 of the file end their episodes and have no next state.
-    dataset = Dataset.from_arrays(
-        obs=np.arange(6.0)[:, None], action=np.zeros((6, 1)), episode=np.array([0, 0, 0, 1, 1, 1])
-    )
+    dataset = _with_dropped_rows()
     write_keep_list(tmp_path / "keep.csv", dataset, [1, 2])
     assert (tmp_path / "keep.csv").read_text() == "source_row\n1\n3\n"
     assert read_keep_list(tmp_path / "keep.csv", dataset).tolist() == [1, 2]
-    (tmp_path / "keep.csv").write_text("row\n1\n")
-    with pytest.raises(DataError, match="expected source_row numbers from 0 to 4"):
-        read_keep_list(tmp_path / "keep.csv", dataset)
     joined = Dataset.concatenate([dataset, dataset])
     assert "source_row" not in joined.columns
+
+
+@pytest.mark.parametrize(
+    ("content", "row", "note"),
+    [
+        ("source_row\n1\n3\n", [1, 2], ""),
+        ("source_row\n2\n3\n3\n", [2], "1 of 2 listed rows was dropped in loading"),
+        ("source_row\n0\n1\n2\n5\n", [0, 1], "2 of 4 listed rows were dropped in loading"),
+    ],
+)
+def test_listed_rows_that_loading_dropped_are_left_out(tmp_path, content, row, note):
+    (tmp_path / "list.csv").write_text(content)
+    listed = match_keep_list(tmp_path / "list.csv", _with_dropped_rows())
+    assert listed.row.tolist() == row
+    assert [text.partition(": ")[2] for text in listed.notes] == ([note] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("source_row\n2\n5\n", "loading dropped all 2 listed rows"),
+        ("source_row\n6\n", "source_row numbers from 0 to 5, got 6 to 6; is it the list of"),
+        ("source_row\n-1\n0\n", "source_row numbers from 0 to 5"),
+        ("row\n1\n", "loading dropped 2 rows, so row numbers are ambiguous; head the list with "),
+        ("1\n", "the first line must say what is listed, expected source_row or episode, got '1'"),
+    ],
+)
+def test_lists_that_do_not_fit_a_file_of_which_rows_were_dropped(tmp_path, content, says):
+    (tmp_path / "list.csv").write_text(content)
+    with pytest.raises(DataError, match=says):
+        match_keep_list(tmp_path / "list.csv", _with_dropped_rows())
+
+
+def test_rows_of_joined_files_are_counted_as_they_were_loaded(tmp_path):
+    joined = Dataset.concatenate([_with_dropped_rows(), _with_dropped_rows()])
+    (tmp_path / "list.csv").write_text("row\n5\n4\n")
+    listed = match_keep_list(tmp_path / "list.csv", joined)
+    assert listed.row.tolist() == [4, 5]
+    assert "counted without those that loading dropped" in listed.notes[0]
+    (tmp_path / "list.csv").write_text("source_row\n5\n")
+    with pytest.raises(DataError, match="of no one file: head the list with row"):
+        match_keep_list(tmp_path / "list.csv", joined)
+
+
+def test_source_rows_where_none_was_dropped_are_refused(tmp_path):
+    (tmp_path / "list.csv").write_text("source_row\n5\n")
+    with pytest.raises(DataError, match="loading dropped no row: head the list with row"):
+        read_keep_list(tmp_path / "list.csv", _dataset(EPISODES))

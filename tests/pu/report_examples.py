@@ -121,7 +121,9 @@ def cannot_tell():
         quality=dataclasses.replace(
             plain.quality, num_kept=871_204, precision=Measured(0.95, 0, 1), precision_is_upper=True
         ),
-        shortcut=Shortcut(Measured(0.504, 0.487, 0.521), Measured(0.483, 0.466, 0.5), NAN, False),
+        shortcut=Shortcut(
+            Measured(0.504, 0.487, 0.521), Measured(0.483, 0.466, 0.5), NAN, False, False
+        ),
         histogram=scores(0.95, 0.4),
         doubtful=(),
     )

@@ -104,6 +104,21 @@ def test_episode_split_is_cross_fitted(episode_split):
     assert (fitted.predict(episode_split) == truth(episode_split)).mean() > 0.95
 
 
+def test_known_rows_are_kept_and_alpha_is_of_the_rest(episode_split):
+    # One row in five of each labelled episode keeps its label: the others are known.
+    pool = episode_split.pool
+    mask = np.zeros(len(pool), bool)
+    mask[episode_split.labelled[::5]] = True
+    split = PUSplit.from_mask(pool, labelled=mask)
+    top = DomainFilter(mode="top_alpha", unit="episode", config=SMALL).fit(split, seed=0)
+    kept = top.predict(split)
+    known = np.isin(pool.episode, pool.episode[split.labelled])[split.unlabelled]
+    assert known.any()
+    assert kept[known].all()
+    length = int(np.bincount(pool.episode).max())
+    assert abs(kept[~known].sum() - top.alpha_.value * (~known).sum()) <= length / 2 + 1
+
+
 def test_one_sample_and_two_sample_data(clear_split, world):
     # The same rows, once cut from the pool and once beside it: alpha is of the given U in both.
     is_target = clear_split.reveal("scoring") == 0
@@ -168,7 +183,7 @@ def test_what_cannot_be_fitted(clear_split, world):
     with pytest.raises(NotFittedError, match="call fit"):
         DomainFilter().score(clear_split)
     few = PUSplit.from_mask(world(100, 0.0, seed=0), labelled=np.arange(100) < 5)
-    with pytest.raises(DataError, match="at least 10 labelled rows"):
+    with pytest.raises(DataError, match="at least 20 labelled rows"):
         DomainFilter().fit(few)
     flat = Dataset.from_arrays(
         obs=np.ones((100, 2)), action=np.ones((100, 1)), next_obs=np.ones((100, 2))

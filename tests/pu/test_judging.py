@@ -36,7 +36,10 @@ def with_next_obs(split, next_obs, **changes):
 @pytest.fixture(scope="module")
 def split(world):
     both = Dataset.concatenate([world(600, 0.0, seed=1), world(900, 2.0, seed=2)])
-    return PUSplit.from_mask(both, labelled=np.arange(len(both)) < 200)
+    rows = dataclasses.replace(both.rows, episode=None)
+    return PUSplit.from_mask(
+        dataclasses.replace(both, rows=rows), labelled=np.arange(len(both)) < 200
+    )
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +210,24 @@ def test_equal_scores_are_kept_or_left_together():
     assert keep(score, "top_alpha", 0.4).tolist() == [False, False, True, False, False]
     assert keep(score, "top_alpha", 0.6).tolist() == [False, True, True, True, True]
     assert keep(score[[1, 3]], "top_alpha", 0.5).tolist() == [True, True]
+
+
+def test_episodes_stay_together_where_rows_carry_them(world, learnt):
+    both = Dataset.concatenate([world(600, 0.0, seed=1), world(900, 2.0, seed=2)])
+    assert both.episode is not None
+    split = PUSplit.from_mask(both, labelled=np.isin(both.episode, np.unique(both.episode)[:4]))
+    fold, number = judging._folds(split, seed=0)
+    np.testing.assert_array_equal(number, np.unique(both.episode, return_inverse=True)[1])
+    for episode in np.unique(number):
+        assert len(np.unique(fold[number == episode])) == 1
+    assert set(fold[split.labelled]) == set(fold[split.unlabelled]) == {0, 1, 2, 3}
+
+
+def test_many_labels_need_three_folds(world):
+    both = world(12_000, 0.0, seed=1)
+    rows = dataclasses.replace(both.rows, episode=None)
+    data = dataclasses.replace(both, rows=rows)
+    few = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 2_999)
+    many = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 3_000)
+    assert len(np.unique(judging._folds(few, seed=0)[0])) == 5
+    assert len(np.unique(judging._folds(many, seed=0)[0])) == 3

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from puorl.core.page import as_count, as_percent
 from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.report import Measured, Selection, Shortcut
 from puorl.pu.report_page import as_page
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -158,6 +160,42 @@ def test_agreement_is_said_as_the_report_has_it():
     alone = dataclasses.replace(report, alphas=report.alphas[:1])
     assert "no second one to compare" in as_page(alone)
     assert "Alpha was not estimated." in as_page(dataclasses.replace(report, alphas=()))
+
+
+def test_intervals_that_span_nearly_everything_do_not_agree():
+    report = clear()
+    alphas = (report.alphas[0], AlphaEstimate(0.5, (0.02, 0.98), "dedpul"))
+    html = as_page(dataclasses.replace(report, alphas=alphas))
+    assert "cannot be compared:" in html
+    assert "alpha agree" not in html
+
+
+def test_what_is_not_known_is_called_unsure():
+    report = clear()
+    shortcut = Shortcut(Measured(0.98, 0.5, 1.0), Measured(0.97, 0.4, 1.0), 0.97, False, False)
+    selection = Selection(Measured(0.5, 0.0, 1.0), True, "Cannot be said.", False)
+    unsure = dataclasses.replace(report, shortcut=shortcut, selection=selection)
+    text = Content(as_page(unsure)).text
+    assert "Not clear: behaviour alone gives 97\u00a0% of the separation, but" in text
+    assert "No shortcut" not in text
+    assert "Unsure." in text
+    assert "Yes, as far as can be seen." not in text
+
+
+def test_unknown_precision_is_no_upper_estimate():
+    report = cannot_tell()
+    nothing = Measured(math.nan, math.nan, math.nan)
+    quality = dataclasses.replace(report.quality, num_kept=0, precision=nothing)
+    html = as_page(dataclasses.replace(report, quality=quality))
+    assert "upper estimates" not in html
+    assert "at most" not in tile(html, "Purity")
+
+
+def test_values_of_a_column_are_listed_under_its_name():
+    report = dataclasses.replace(clear(), unit="column:robot_id")
+    assert "Values of robot_id worth a look" in as_page(report)
+    assert "no value is in doubt" in as_page(dataclasses.replace(report, doubtful=()))
+    assert "Episodes worth a look" in as_page(clear())
 
 
 def test_warnings_are_all_there_and_announced_at_the_top():

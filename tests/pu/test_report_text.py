@@ -94,6 +94,48 @@ def test_many_columns_are_shortened():
     assert "obs[5]" not in text
 
 
+def row(report, name):
+    """What is said beside a check, from its mark to the next check."""
+    text = " ".join(shown(replace(report, warnings=())).split())
+    names = ("behaviour", "recording", "selection", "estimates", "labelled █")
+    after = text.split(f" {name} ", 1)[1]
+    return min((after.split(f" {each} ")[0] for each in names if each != name), key=len)
+
+
+def test_what_is_not_known_is_marked_unsure():
+    shortcut = Shortcut(Measured(0.98, 0.5, 1.0), Measured(0.97, 0.4, 1.0), 0.97, False, False)
+    selection = Selection(Measured(0.5, 0.0, 1.0), True, "Cannot be said: too few rows.", False)
+    alphas = (AlphaEstimate(0.3, (0.05, 0.95), "bbe"), AlphaEstimate(0.5, (0.4, 0.6), "dedpul"))
+    wide = replace(REPORT, shortcut=shortcut, selection=selection, alphas=alphas, alphas_agree=True)
+    assert row(wide, "behaviour").startswith("unsure")
+    assert "not clear: behaviour alone gives 97% of the separation" in row(wide, "behaviour")
+    assert row(wide, "selection").startswith("unsure Cannot be said")
+    assert row(wide, "estimates").startswith("unsure")
+    assert "spans nearly everything" in row(wide, "estimates")
+    agreed = replace(REPORT, alphas_agree=True)
+    for name in ("behaviour", "recording", "selection", "estimates"):
+        assert row(agreed, name).startswith("fine")
+    assert row(REPORT, "estimates").startswith("look")
+
+
+def test_nothing_for_a_shortcut_to_explain():
+    alike = Shortcut(Measured(0.51, 0.48, 0.54), Measured(0.5, 0.47, 0.53), 0.1, False, False)
+    assert "hardly anything" in row(replace(REPORT, shortcut=alike), "behaviour")
+
+
+def test_unknown_precision_is_no_upper_estimate():
+    unknown = replace(
+        REPORT.quality, precision=Measured(np.nan, np.nan, np.nan), precision_is_upper=True
+    )
+    assert "upper estimate" not in " ".join(shown(replace(REPORT, quality=unknown)).split())
+
+
+def test_values_of_a_column_are_listed_under_its_name():
+    text = shown(replace(REPORT, unit="column:robot_id"))
+    assert "most doubtful values of robot_id" in text
+    assert "most doubtful episodes" in shown(REPORT)
+
+
 @pytest.mark.parametrize("verdict", ["clear", "behaviour", "doubtful", "cannot_tell"])
 def test_fits_into_80_columns_with_and_without_colour(verdict):
     report = replace(REPORT, verdict=verdict, advice="A long sentence of advice. " * 8)

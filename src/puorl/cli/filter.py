@@ -14,6 +14,7 @@ from rich.text import Text
 
 from puorl import __version__
 from puorl.cli.filter_files import MARKER, write_files
+from puorl.cli.filter_needs import check_needs
 from puorl.cli.known_rows import KnownRows, read_known_rows
 from puorl.cli.main import INTERRUPTED
 from puorl.cli.options import DataOptions, Paths
@@ -38,7 +39,7 @@ _PACKAGES = {"parquet": "pyarrow", "minari": "minari"}
 class FilterDataOptions(DataOptions):
     """Where to find each field, when it is not under a usual name (NAMES: parted by commas)."""
 
-    label: tyro.conf.Suppress[str | None] = None  # --labelled says it here
+    label: tyro.conf.Suppress[tyro.conf.Fixed[str | None]] = None  # --labelled says it here
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ class Filter:
     The known rows (--labelled) are named in one of three ways:
       - a condition over the columns: "robot == 'A7' and checked == 1"
       - a list, .txt or .csv, one a line (a second column 'score' does no harm, so that keep.csv is
-        one). Its first line says what is listed: row (numbers from 0), source_row (numbers in the
-        file, where loading drops rows), episode (ids), or a text column that names each episode.
+        one). Its first line says what is listed: row (numbers from 0), or source_row (numbers in
+        the file, from 0, header not counted) where loading drops rows, episode (ids), or a text
+        column that names each episode.
       - a file of target rows and no others: any other file, or ./folder, that can be loaded
 
     Examples:
@@ -111,6 +113,7 @@ class Filter:
         known = read_known_rows(self.paths, self.data, self.labelled)
         for note in known.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
+        check_needs(known.pool, unit, self.inputs)
         split = self._split(known, unit, console)
         flt, config = self._filter()
         settings = self._settings(split, config)
@@ -122,6 +125,7 @@ class Filter:
         report = flt.report(
             split, seed=self.seed, progress=True, checkpoint=run.checkpoint("report")
         )
+        report = dataclasses.replace(report, settings={**report.settings, **self._origin()})
         written = write_files(
             run.result,
             flt,
@@ -191,6 +195,10 @@ class Filter:
                 "config": fingerprint.of_settings(dataclasses.asdict(config)),
             },
         }
+
+    def _origin(self) -> dict[str, Any]:
+        """What a reader of the report needs to find its data again."""
+        return {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
 
     def _arguments(self) -> dict[str, Any]:
         arguments = dataclasses.asdict(self)

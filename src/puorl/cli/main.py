@@ -10,7 +10,7 @@ from inspect import cleandoc
 from typing import Any
 
 from puorl import __version__
-from puorl.cli.usage import one_line
+from puorl.cli.usage import as_options, one_line
 from puorl.core.errors import PuorlError
 
 # Named, not imported: only the chosen command's packages are loaded.
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()  # a closed pipe must show here, not at interpreter exit
         return code
     except PuorlError as error:
-        return _complain(str(error))
+        return _complain(as_options(str(error)))
     except KeyboardInterrupt:
         sys.stderr.write("puorl: interrupted\n")
         return INTERRUPTED
@@ -82,7 +82,7 @@ def _run(name: str, words: list[str]) -> int:
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
             )
     except SystemExit as leaving:  # --help (0) or wrong usage (2)
-        return 0 if leaving.code == 0 else _complain(one_line(said.getvalue(), program))
+        return 0 if leaving.code == 0 else _complain(one_line(said.getvalue(), program, words))
     chosen.run()
     return 0
 

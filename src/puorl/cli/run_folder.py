@@ -7,6 +7,7 @@ its checkpoints and the half-built result. A kill leaves that there, and the nex
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,9 @@ from puorl.core.files import atomic_path, check_free, read_json, write_json
 _BASIS = "basis.json"
 _LOCK = "lock"
 _MOST_SHOWN = 40
+_HASH = re.compile(r"[0-9a-f]{32}")
+_DETAIL = "config"
+"""Follows from the settings that have names; said only where none of these explains it."""
 
 Basis = Mapping[str, str | int]
 """All that decides the result, by name: a run goes on only where nothing of it has changed."""
@@ -149,9 +153,15 @@ def _discard(work: Path) -> None:
 
 def _differences(earlier: Basis, basis: Basis) -> str:
     names = [name for name in {**earlier, **basis} if earlier.get(name) != basis.get(name)]
-    return "; ".join(
-        f"{name} was {_short(earlier.get(name))}, is {_short(basis.get(name))}" for name in names
-    )
+    if len(names) > 1:
+        names = [name for name in names if name != _DETAIL]
+    return "; ".join(_difference(name, earlier.get(name), basis.get(name)) for name in names)
+
+
+def _difference(name: str, earlier: str | int | None, now: str | int | None) -> str:
+    if isinstance(now, str) and _HASH.fullmatch(now):
+        return f"{name} differ" if name.endswith("s") else f"{name} differs"
+    return f"{name} was {_short(earlier)}, is {_short(now)}"
 
 
 def _short(value: str | int | None) -> str:

@@ -1,6 +1,8 @@
 """Wrong usage in one line: the option parser explains itself in a box of many."""
 
+import difflib
 import re
+from collections.abc import Sequence
 from textwrap import dedent
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -9,14 +11,39 @@ _CORNERS = ("╭", "╰")
 _RULE = re.compile(r"\s*[─-]{4,}")
 _ITEM, _EXPLANATION = 4, 8  # how far the parser indents options, and the texts below them
 _SUGGESTION = "Perhaps you meant"
+_MISSING = "Missing"
+_OPTION = re.compile(r"--[a-z][a-z-]*")
+_SETTINGS = (
+    "obs action reward next_obs terminal timeout episode time label format unit inputs mode seed"
+).split()
+_KEYWORD = re.compile(
+    rf"(?<![\w.`'\"-])(?P<name>{'|'.join(_SETTINGS)})=(?:(?P<quote>['\"])(?P<value>[\w:]+)(?P=quote)"
+    r"|(?=[\s,;)]|$))"
+)
 
 
-def one_line(box: str, program: str) -> str:
+def as_options(message: str) -> str:
+    """Settings named as in Python, named as on the command line.
+
+    >>> as_options("name it with format=, or use inputs='sas' (force=True in Python)")
+    'name it with --format, or use --inputs sas'
+    """
+    message = message.replace(" (force=True in Python)", "")
+    return _KEYWORD.sub(_as_option, message)
+
+
+def _as_option(match: re.Match[str]) -> str:
+    option = "--" + match["name"].replace("_", "-")
+    return f"{option} {match['value']}" if match["value"] else option
+
+
+def one_line(box: str, program: str, words: Sequence[str] = ()) -> str:
     """What the parser's box says, without frame, explanations and line breaks.
 
     Args:
         box: What the parser wrote.
         program: The command; its help is named at the end.
+        words: What was given; a slip in a needed option's name is pointed out.
     """
     lines = _COLOUR.sub("", box).splitlines()
     framed = any(line.startswith(_CORNERS) for line in lines)
@@ -31,7 +58,18 @@ def one_line(box: str, program: str) -> str:
     sections = [section for section in sections if section][0 if framed else 1 :]
     sections = [dedent("\n".join(section)).splitlines() for section in sections]
     told = sections[:1] + [s for s in sections[1:] if s[0].startswith(_SUGGESTION)]
-    return "; ".join([*map(_sentence, told), f"see {program} --help"])
+    said = [*map(_sentence, told)]
+    if said and said[0].startswith(_MISSING):
+        said += _slips(said[0], words)
+    return "; ".join([*said, f"see {program} --help"])
+
+
+def _slips(missing: str, words: Sequence[str]) -> list[str]:
+    """The parser complains of what is missing before it looks at what it does not know."""
+    needed = _OPTION.findall(missing)
+    given = [match[0] for word in words if (match := _OPTION.match(word))]
+    found = [(word, difflib.get_close_matches(word, needed, n=1, cutoff=0.75)) for word in given]
+    return [f"did you mean {near[0]} by {word}?" for word, near in found if near]
 
 
 def _sentence(section: list[str]) -> str:

@@ -1,8 +1,13 @@
 """One progress bar for all long jobs: how far, how fast, how long still."""
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
+
+SECONDS_BETWEEN_LINES = 10.0
+"""Where lines stand in for the bar, as in a log file."""
 
 
 class Advance(Protocol):
@@ -22,8 +27,8 @@ def progress_bar(
 ) -> Iterator[Advance]:
     """Show a bar on stderr while the block runs; yields a function that adds to what is done.
 
-    Nothing is shown where stderr is not a terminal, and the bar is gone afterwards: what stays on
-    the screen is the caller's own last line.
+    The bar is gone afterwards: what stays on the screen is the caller's own last line. Where stderr
+    is not a terminal there is a plain line now and then instead, and none for a job of seconds.
 
     Args:
         title: What is being done, in a word or two.
@@ -46,7 +51,7 @@ def progress_bar(
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield quiet
+        yield _lines(title, total)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -68,3 +73,34 @@ def progress_bar(
                 shown.update(task, rate=f"{speed:,.0f} {unit}/s")
 
         yield advance
+
+
+def _lines(title: str, total: int) -> Advance:
+    """Writes a line to stderr when some seconds have passed since the last one."""
+    written = time.monotonic()
+    done = 0
+    first: tuple[int, float] | None = None
+
+    def advance(amount: int, note: str = "", /) -> None:
+        nonlocal done, written, first
+        done += amount
+        now = time.monotonic()
+        # What came first says nothing of the pace: compiling, or what an earlier run had done.
+        first = first or (done, now)
+        if now - written < SECONDS_BETWEEN_LINES:
+            return
+        written = now
+        parts = [f"{done / total:.0%}", *([note] if note else [])]
+        if done > first[0]:
+            left = (now - first[1]) * (total - done) / (done - first[0])
+            parts.append(f"about {_clock(left)} left")
+        sys.stderr.write(f"{title}: {', '.join(parts)}\n")
+        sys.stderr.flush()
+
+    return advance
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

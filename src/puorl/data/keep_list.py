@@ -1,13 +1,15 @@
 """Keep-lists: a CSV of the rows or episodes to keep, for tools that hold the data themselves.
 
 The header says what is listed: ``row`` (numbers counted from 0 in the dataset), ``source_row``
-(numbers counted from 0 in its file, where loading dropped some of the file's rows), ``episode``
+(numbers counted from 0 in its file, header not counted, where loading dropped some), ``episode``
 (its ids), or the name of a text column that names each episode. A column ``score`` may follow.
 """
 
 import csv
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +20,18 @@ from puorl.data.raw import SOURCE_ROW
 
 _UNITS = ("row", "episode")
 _SCORE = "score"
+_DROPPED = re.compile(r"next_obs: (\d+) last rows before a break have none and were dropped")
+"""The note that loading leaves when it drops rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """What a keep-list names."""
+
+    row: np.ndarray
+    """(k,) int64. Row numbers in the dataset, in rising order, each once."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of it, in a sentence each."""
 
 
 def write_keep_list(
@@ -72,7 +86,7 @@ def write_keep_list(
 
 
 def read_keep_list(path: str | os.PathLike[str], dataset: Dataset) -> np.ndarray:
-    """Find the rows that a keep-list names.
+    """Find the rows that a keep-list names, except those that loading dropped.
 
     Args:
         path: A file that `write_keep_list` wrote, or one like it.
@@ -84,23 +98,86 @@ def read_keep_list(path: str | os.PathLike[str], dataset: Dataset) -> np.ndarray
     Raises:
         DataError: Not a keep-list, or it names rows or episodes that the dataset does not have.
     """
+    return match_keep_list(path, dataset).row
+
+
+def match_keep_list(path: str | os.PathLike[str], dataset: Dataset) -> Listed:
+    """As `read_keep_list`, with notes on what was left out or may be misread."""
     header, listed = _read_first_column(path)
-    expected, numbers = _row_numbers(dataset)
-    if header in ("row", SOURCE_ROW):
-        wanted = _whole_numbers(listed, path)
-        if header != expected or not np.isin(wanted, numbers).all():
-            raise DataError(
-                f"{path}: expected {expected} numbers from {numbers[0]} to {numbers[-1]}, got a "
-                f"list of {header} numbers that does not fit; is it the list of another dataset?"
-            )
-        return np.flatnonzero(np.isin(numbers, wanted))
-    ids = dict(_text_ids(dataset)).get(header)
+    if header == SOURCE_ROW:
+        return _match_source_rows(path, _whole_numbers(listed, path), dataset)
+    if header == "row":
+        return _match_rows(path, _whole_numbers(listed, path), dataset)
+    return Listed(_match_episodes(path, header, listed, dataset))
+
+
+def _match_source_rows(
+    path: str | os.PathLike[str], wanted: np.ndarray, dataset: Dataset
+) -> Listed:
+    if SOURCE_ROW not in dataset.columns:
+        why = (
+            "loading dropped no row" if _num_noted(dataset) == 0 else "the rows are of no one file"
+        )
+        raise DataError(
+            f"{path}: expected a list of row numbers, from 0 to {len(dataset) - 1}, got one of "
+            f"{SOURCE_ROW}; {why}: head the list with row and count over all the data"
+        )
+    numbers = dataset.columns[SOURCE_ROW]
+    num_in_file = _num_dropped(dataset) + len(dataset)
+    wanted = np.unique(wanted)
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= num_in_file):
+        raise DataError(
+            f"{path}: expected {SOURCE_ROW} numbers from 0 to {num_in_file - 1}, got {wanted[0]} "
+            f"to {wanted[-1]}; is it the list of another dataset?"
+        )
+    row = np.flatnonzero(np.isin(numbers, wanted))
+    num_gone = int((~np.isin(wanted, numbers)).sum())
+    if num_gone and not len(row):
+        raise DataError(
+            f"{path}: loading dropped all {num_gone:,} listed rows, as their next state is not "
+            "recorded; list rows that are followed by another of their episode"
+        )
+    if not num_gone:
+        return Listed(row)
+    verb = "was" if num_gone == 1 else "were"
+    note = f"{num_gone:,} of {len(wanted):,} listed rows {verb} dropped in loading"
+    return Listed(row, (f"{path}: {note}",))
+
+
+def _match_rows(path: str | os.PathLike[str], wanted: np.ndarray, dataset: Dataset) -> Listed:
+    if SOURCE_ROW in dataset.columns:
+        raise DataError(
+            f"{path}: loading dropped {_num_dropped(dataset):,} rows, so row numbers are "
+            f"ambiguous; head the list with {SOURCE_ROW} and give numbers in the file, from 0, "
+            "header not counted"
+        )
+    wanted = np.unique(wanted)
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= len(dataset)):
+        raise DataError(
+            f"{path}: expected row numbers from 0 to {len(dataset) - 1}, got {wanted[0]} to "
+            f"{wanted[-1]}; is it the list of another dataset?"
+        )
+    if _num_noted(dataset) == 0:
+        return Listed(wanted)
+    # Joined files have no row numbers of their own, so this list can mean one thing only.
+    return Listed(wanted, (f"{path}: rows are counted without those that loading dropped",))
+
+
+def _match_episodes(
+    path: str | os.PathLike[str], header: str, listed: Sequence[str], dataset: Dataset
+) -> np.ndarray:
+    texts = dict(_text_ids(dataset))
+    ids = texts.get(header)
     if ids is None and header == "episode" and dataset.episode is not None:
         ids = dataset.episode
     if ids is None:
+        known = [_row_numbers(dataset)[0]]
+        known += (
+            [] if dataset.episode is None else ["episode", *(t for t in texts if t != "episode")]
+        )
         raise DataError(
-            f"{path}: expected a first column named row, episode or like a text column that names "
-            f"each episode, got {header!r}"
+            f"{path}: the first line must say what is listed, expected {' or '.join(known)}, got "
+            f"{header!r}"
         )
     wanted = np.array(listed, dtype=str) if ids.dtype.kind == "U" else _whole_numbers(listed, path)
     unknown = wanted[~np.isin(wanted, ids)]
@@ -136,6 +213,17 @@ def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
     if SOURCE_ROW in dataset.columns:
         return SOURCE_ROW, dataset.columns[SOURCE_ROW]
     return "row", np.arange(len(dataset))
+
+
+def _num_dropped(dataset: Dataset) -> int:
+    """How many rows of the file loading dropped, for a dataset with `SOURCE_ROW`."""
+    beyond = int(dataset.columns[SOURCE_ROW].max()) + 1 - len(dataset)
+    return max(_num_noted(dataset), beyond)
+
+
+def _num_noted(dataset: Dataset) -> int:
+    found = (_DROPPED.search(note) for note in dataset.provenance.notes)
+    return sum(int(match[1]) for match in found if match)
 
 
 def _kept_episodes(

@@ -34,6 +34,13 @@ class Checkpoint:
         self._identity = identity
         self._seconds = seconds
         self._last = time.monotonic()
+        self._prefix = ""
+
+    def named(self, job: str) -> "Checkpoint":
+        """The same for a job within the job, whose stages have names of their own."""
+        made = Checkpoint(self._folder, self._identity, seconds=self._seconds)
+        made._prefix = f"{self._prefix}{job}-"
+        return made
 
     def restore(self, stage: str, fresh: Tree) -> tuple[Tree, int]:
         """The stored state and the number of steps behind it, or the fresh one and 0.
@@ -41,7 +48,7 @@ class Checkpoint:
         Raises:
             DataError: The state belongs to another job, or is not whole.
         """
-        path = None if self._folder is None else self._folder / f"{stage}.safetensors"
+        path = None if self._folder is None else self._folder / f"{self._prefix}{stage}.safetensors"
         if path is None or not path.exists():
             return fresh, 0
         leaves, shape = jax.tree.flatten(fresh)
@@ -68,7 +75,7 @@ class Checkpoint:
             return
         arrays = {str(i): _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
         about = {"identity": self._identity, "done": str(done)}
-        with atomic_path(self._folder / f"{stage}.safetensors", force=True) as part:
+        with atomic_path(self._folder / f"{self._prefix}{stage}.safetensors", force=True) as part:
             save_file(arrays, part, metadata=about)
         self._last = time.monotonic()
 

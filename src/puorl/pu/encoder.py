@@ -60,7 +60,9 @@ class Encoder(NamedTuple):
         """The same for (s, a) alone."""
         features = dataclasses.replace(self.features, inputs="sa")
         size = self.num_behaviour
-        scaling = Scaling(self.scaling.mean[:size], self.scaling.scale[:size])
+        scaling = self.scaling._replace(
+            mean=self.scaling.mean[:size], scale=self.scaling.scale[:size]
+        )
         return Encoder(features, scaling, (), (), size)
 
     def complete(self, x: np.ndarray) -> np.ndarray:
@@ -101,7 +103,7 @@ def num_steps(rows: Transitions, features: FeatureConfig, config: ResidualConfig
     if config is None:
         return 0
     made = residuals.tasks(features, rows.obs.shape[1], rows.action.shape[1])
-    return len(made) * config.steps_for(len(rows))
+    return len(made) * config.steps_for(int(rows.next_known.sum()))
 
 
 def learn(
@@ -157,9 +159,10 @@ def learn(
                 checkpoint.store(f"residuals-{i}", model, done)
             checkpoint.store(f"residuals-{i}", model, shown, now=shown > first)
             learnt.append(model.params)
+        del x  # a copy of all rows on the device
     made = []
     for lane in range(len(pools)):
         own = tuple(jax.tree.map(lambda leaf, k=lane: leaf[k], params) for params in learnt)
         encoder = Encoder(features, scalings[lane], tuple(jobs), own, obs_dim + act_dim)
-        made.append(Encoded(encoder, encoder.complete(scaled[lane]), known[lane]))
+        made.append(Encoded(encoder, encoder.complete(scaled.pop(0)), known[lane]))
     return made

@@ -10,6 +10,10 @@ from puorl.data.transitions import Transitions
 
 Inputs = Literal["sas", "sa", "sar", "sars"]
 
+_LIMIT = 100.0
+"""Deviations beyond which a scaled value says no more."""
+_GLITCH, _TAIL = 1_000.0, 0.001
+
 
 @dataclass(frozen=True)
 class FeatureConfig:
@@ -36,12 +40,13 @@ class Scaling(NamedTuple):
 
     mean: np.ndarray
     scale: np.ndarray
+    limited: bool = True
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Scale in place; ``x`` is (n, f) float32."""
+        """Scale in place; ``x`` is (n, f) float32. A glitch of a sensor is cut to the limit."""
         x -= self.mean
         x /= self.scale
-        return x
+        return np.clip(x, -_LIMIT, _LIMIT, out=x) if self.limited else x
 
 
 def build(rows: Transitions, config: FeatureConfig) -> np.ndarray:
@@ -68,10 +73,24 @@ def fit_scaling(x: np.ndarray, config: FeatureConfig) -> Scaling:
     """Mean and deviation of every column over the rows that are known; constant columns get 1."""
     width = x.shape[1]
     if not config.standardise:
-        return Scaling(np.zeros(width, np.float32), np.ones(width, np.float32))
-    mean = np.nanmean(x, axis=0, dtype=np.float64)
-    deviation = np.nanstd(x, axis=0, dtype=np.float64)
+        return Scaling(np.zeros(width, np.float32), np.ones(width, np.float32), limited=False)
+    mean = np.asarray(np.nanmean(x, axis=0, dtype=np.float64))
+    deviation = np.asarray(np.nanstd(x, axis=0, dtype=np.float64))
+    for column in _glitched(x, deviation):
+        # A few absurd values would make everything else look constant.
+        value = x[:, column]
+        low, high = np.nanquantile(value, [_TAIL, 1 - _TAIL])
+        usual = value[(value >= low) & (value <= high)]
+        mean[column], deviation[column] = usual.mean(dtype=np.float64), usual.std(dtype=np.float64)
     # A column that only rounding moves carries nothing: dividing by it would blow noise up.
-    varies = deviation > 1e-6 * np.maximum(1.0, np.abs(mean))
+    varies = deviation > np.maximum(1e-6 * np.abs(mean), 1e-30)
     scale = np.where(varies, deviation, 1.0)
     return Scaling(np.asarray(mean, np.float32), np.asarray(scale, np.float32))
+
+
+def _glitched(x: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Columns whose deviation comes from a few values: far above that of their middle half."""
+    sample = x[:: max(1, len(x) // 100_000)]
+    low, high = np.nanquantile(sample, [0.25, 0.75], axis=0)
+    middle = (high - low) / 1.349
+    return np.flatnonzero((middle > 0) & (deviation > _GLITCH * middle))

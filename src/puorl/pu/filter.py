@@ -107,8 +107,11 @@ class DomainFilter:
         return learnt.probability(learnt.logits(split, split.unlabelled))
 
     def predict(self, split: PUSplit) -> np.ndarray:
-        """(u,) bool. Which unlabelled rows are kept by the modes ``hard`` and ``top_alpha``."""
-        return keep(self.score(split), self.mode, self.alpha_.value)
+        """(u,) bool. Which unlabelled rows are kept by the modes ``hard`` and ``top_alpha``.
+
+        Rows of a unit that has a labelled row are known and always kept; alpha is of the others.
+        """
+        return self._kept(split, self.score(split))
 
     def filter(self, split: PUSplit) -> TrainingSet:
         """The labelled rows and what is kept of the unlabelled ones."""
@@ -161,7 +164,7 @@ class DomainFilter:
             split,
             judged,
             behaviour,
-            kept=keep(score, self.mode, learnt.alpha.value),
+            kept=self._kept(split, score),
             weight=score if self.mode == "soft" else None,
             num_scattered=scattered,
             alpha_history=learnt.alpha_history.mean(axis=1).tolist(),
@@ -207,6 +210,15 @@ class DomainFilter:
         if not hasattr(self, "learnt_"):
             raise NotFittedError("this filter has not learnt yet; call fit(split) first")
         return self.learnt_
+
+    def _kept(self, split: PUSplit, score: np.ndarray) -> np.ndarray:
+        learnt = self._fitted()
+        unit = parse_unit(learnt.unit)
+        if unit.kind == "transition":
+            return keep(score, self.mode, learnt.alpha.value)
+        kept = group(split, unit, learnt.seed).known[split.unlabelled]
+        kept[~kept] = keep(score[~kept], self.mode, learnt.alpha.value)
+        return kept
 
     def _settings(self, split: PUSplit, seed: int) -> dict[str, Any]:
         learnt = self._fitted()

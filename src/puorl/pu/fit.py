@@ -13,9 +13,9 @@ from puorl.data.split import PUSplit
 from puorl.pu import classifier
 from puorl.pu.checkpoint import Checkpoint
 
-MIN_LABELLED = 10
-"""Fewer labelled rows leave none to hold out."""
-NUM_FOLDS = 5
+MIN_LABELLED = 20
+"""Fewer labelled rows leave fewer than two to hold out, and alpha cannot be estimated."""
+NUM_FOLDS, FEW_FOLDS = 5, 3
 
 Positions = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Pool positions: P and U to train on, P and U held out."""
@@ -49,21 +49,20 @@ def fold_lanes(
     ]
 
 
-def random_folds(num_rows: int, seed: int, name: str) -> np.ndarray:
+def random_folds(num_rows: int, num_folds: int, seed: int, name: str) -> np.ndarray:
     """(n,) int64. Folds of nearly equal size."""
     order = generator(seed, "filter", "cross-fit", name).permutation(num_rows)
     fold = np.empty(num_rows, np.int64)
-    fold[order] = np.arange(num_rows) % NUM_FOLDS
+    fold[order] = np.arange(num_rows) % num_folds
     return fold
 
 
-def check_enough(lanes: Sequence[Positions]) -> None:
+def check_enough(num_labelled: int) -> None:
     """Complain about labels that are too few, before any work.
 
     Raises:
         DataError: Too few labelled rows to hold any out.
     """
-    num_labelled = len(lanes[0][0]) + len(lanes[0][2])
     if num_labelled < MIN_LABELLED:
         raise DataError(
             f"expected at least {MIN_LABELLED} labelled rows, so that some can be held out, got "
@@ -88,7 +87,8 @@ def stack(lanes: Sequence[Positions], known: Sequence[np.ndarray], seed: int) ->
         size = min(len(part) for part in parts)
         if size == 0:
             raise DataError(
-                f"{name}: no row is left to use; label rows in more episodes, or split by rows"
+                f"{name}: no row is left to use; label rows in more episodes, or decide by "
+                "transition on a split by rows"
             )
         stream = generator(seed, "filter", "rows", name)
         same = [part if len(part) == size else stream.permutation(part)[:size] for part in parts]

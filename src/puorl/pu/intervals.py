@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
+from puorl.pu.mpe.binomial import upper_bounds
 from puorl.pu.mpe.estimate import AlphaEstimate, check_scores, clip_alpha
 
 Estimator = Callable[[np.ndarray, np.ndarray], AlphaEstimate]
@@ -45,6 +46,8 @@ _LOW_SHARE = 0.7
 _HIGH_SHARE = 0.3
 _MIN_ROWS = 20
 _NUM_BINS = 400
+_KEPT_SHARE = 0.8
+_FEW_LABELS = 200
 
 
 class _Profile(NamedTuple):
@@ -107,6 +110,9 @@ def bootstrap_interval(
         count_u,
     )
     low, high = _ends(profile, level, num_p=len(score_p))
+    num_independent = len(score_p) if groups_p is None else len(np.unique(groups_p))
+    if num_independent < _FEW_LABELS:
+        high = max(high, _few_labels_bound(score_p, score_u, num_independent, (1 - level) / 2))
     if estimator is not None:
         value = estimator(score_p, score_u).value
         low, high = min(low, value), max(high, value)
@@ -220,6 +226,20 @@ def _lower_end(profile: _Profile, pointwise: float, clear: int, num_p: int) -> f
     # What others still add is less than what they lost on the way up, if their share falls off.
     lost = np.exp(profile.log_ratio[start]) - np.exp(profile.log_ratio[end])
     return float(max(min(bound[top:].min(), bound[end] - lost), 0.0))
+
+
+def _few_labels_bound(
+    score_p: np.ndarray, score_u: np.ndarray, num_independent: int, tail: float
+) -> float:
+    """Upper end at the threshold that keeps four fifths of P, exact for any number of labels.
+
+    The bootstrap cannot know how far below the lowest of a few labelled scores others would lie.
+    """
+    threshold = np.quantile(score_p, 1 - _KEPT_SHARE, method="lower")
+    share = float((score_p >= threshold).mean())
+    missed = np.array([num_independent - int(share * num_independent)])
+    least = 1.0 - float(upper_bounds(missed, num_independent, tail)[0])
+    return float((score_u >= threshold).mean()) / least if least > 0 else 1.0
 
 
 def _first(profile: _Profile, share: float, num_p: int) -> int:

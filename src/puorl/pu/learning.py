@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core import fingerprint
-from puorl.core.prng import generator
+from puorl.core.prng import checked_seed, generator
 from puorl.core.progress import progress_bar
 from puorl.data.split import PUSplit
 from puorl.pu import classifier, encoder, fit
@@ -42,7 +42,7 @@ def learn(
     grouping = None if kind.kind == "transition" else group(split, kind, seed)
     lanes = fit.own_lanes(split) if grouping is None else _unit_lanes(grouping)
     config.recipe()  # complains before the work
-    fit.check_enough(lanes)
+    fit.check_enough(len(split.labelled))
     [encoded] = _encode([split], config, [seed], checkpoint, progress)
     rows = fit.stack(lanes, [encoded.known] * len(lanes), seed)
     keys = fit.lane_keys(seed, len(lanes))
@@ -112,10 +112,17 @@ def settle(
     if grouping is not None:
         units_p = _unit_means(held.p, grouping.number[position_p])
         units_u = _unit_means(held.u, grouping.number[position_u])
-        rough = estimate_alpha(HeldOut(units_p.mean, units_u.mean), config, None, rng)
-        turn = find_turn(units_p.mean, units_u.mean, units_u.num_rows, alpha=rough.value)
-        assert rough.interval is not None
-        interval = (min(rough.interval[0], turn.alpha), max(rough.interval[1], turn.alpha))
+        rough = bbe(units_p.mean, units_u.mean, k=config.bbe_constant)
+        size_u = np.bincount(grouping.number)[units_u.number]
+        turn = find_turn(units_p.mean, units_u.mean, size_u, alpha=rough.value)
+        low, high = bootstrap_interval(
+            None,
+            np.repeat(units_p.mean, units_p.num_rows),
+            np.repeat(units_u.mean, size_u),
+            rng=rng,
+            groups_p=np.repeat(_together(grouping, units_p.number), units_p.num_rows),
+        )
+        interval = (min(low, turn.alpha), max(high, turn.alpha))
         alpha = AlphaEstimate(turn.alpha, interval, rough.method)
         threshold = turn.threshold
         spread = max(float(np.abs(units_p.mean - threshold).mean()) / 3.0, 1e-3)
@@ -183,7 +190,7 @@ def identity(job: str, split: PUSplit, config: FilterConfig, unit: str, seed: in
         "split": split.fingerprint,
         "config": repr(config),
         "unit": unit,
-        "seed": seed,
+        "seed": checked_seed(seed),
         "jax": jax.__version__,
     }
     return fingerprint.of_settings(settings)
@@ -216,13 +223,21 @@ def _unit_lanes(grouping: Grouping) -> list[fit.Positions]:
 
 
 class _Means(NamedTuple):
+    number: np.ndarray
     mean: np.ndarray
     num_rows: np.ndarray
+    """Judged rows; lanes of one size leave a few out."""
 
 
 def _unit_means(logit: np.ndarray, number: np.ndarray) -> _Means:
-    """Mean logit and rows of every unit that has some."""
+    """Mean logit of every unit that has judged rows."""
     num_rows = np.bincount(number)
-    total = np.bincount(number, logit)
-    there = num_rows > 0
-    return _Means(total[there] / num_rows[there], num_rows[there])
+    there = np.flatnonzero(num_rows)
+    return _Means(there, np.bincount(number, logit)[there] / num_rows[there], num_rows[there])
+
+
+def _together(grouping: Grouping, units: np.ndarray) -> np.ndarray:
+    """Which units depend on each other: the episodes of windows."""
+    of_unit = np.empty(int(grouping.number.max()) + 1, np.int64)
+    of_unit[grouping.number] = grouping.together
+    return of_unit[units]

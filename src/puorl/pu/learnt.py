@@ -182,7 +182,8 @@ def read(folder: str | os.PathLike[str]) -> tuple[Learnt, dict[str, Any]]:
             Task(*(tuple(map(tuple, columns)) for columns in task)) for task in content["tasks"]
         )
         models = tuple(_params(f"model{i}", arrays) for i in range(len(tasks)))
-        scaling = Scaling(arrays["mean"], arrays["scale"])
+        limited = config.features.standardise
+        scaling = Scaling(arrays["mean"], arrays["scale"], limited)
         interval = content["alpha"]["interval"]
         learnt = Learnt(
             config=config,

@@ -12,6 +12,11 @@ import numpy as np
 from puorl.pu.mpe.estimate import AlphaEstimate
 
 Verdict = Literal["clear", "behaviour", "doubtful", "cannot_tell"]
+VISIBLE_AREA = 0.62
+"""Separation from which on scores look separated; why this number: `checks.visibility`."""
+_CHANCE = 0.5
+_NEARLY_EVERYTHING = 0.8
+"""Intervals of alpha wider than this meet any other."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,13 @@ class Shortcut:
     share: float
     """How much of the separation above one half behaviour alone gives; 0 to 1."""
     is_shortcut: bool
+    is_sure: bool = True
+    """False where the intervals are too wide to say whether it is a shortcut."""
+
+    @property
+    def hardly_separated(self) -> bool:
+        """Whether all inputs give so little that there is nothing for a shortcut to explain."""
+        return self.separation.low <= _CHANCE and self.separation.value < VISIBLE_AREA
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,10 @@ class Selection:
     separation: Measured
     """Chance that labelled rows can be told from kept unlabelled ones; 0.5 is a random draw."""
     is_random: bool
+    """Nothing speaks against it."""
     sentence: str
+    is_known: bool = True
+    """False where too little is kept for anything to speak against it."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,7 @@ class DoubtfulEpisode:
     """An episode about which the filter is least sure, worth a look by a person."""
 
     episode: str
+    """Its id, a text id where a column has one; the value of the column that is decided by."""
     num_rows: int
     mean_score: float
     share_kept: float
@@ -121,10 +137,21 @@ class FilterReport:
     alpha_history: tuple[float, ...]
     """The estimate after each epoch."""
     doubtful: tuple[DoubtfulEpisode, ...]
-    """Empty where rows carry no episode."""
+    """Empty where rows carry no episode; values of a column where that is decided by."""
     unit: str
     settings: dict[str, Any]
     """Preset, learner, inputs, seed, fingerprint of the split: JSON-ready."""
+
+    @property
+    def unit_column(self) -> str:
+        """The column whose values were decided about; empty for other units."""
+        return self.unit.removeprefix("column:") if self.unit.startswith("column:") else ""
+
+    @property
+    def alphas_comparable(self) -> bool:
+        """False where an interval spans nearly everything, so that agreement says nothing."""
+        ends = [alpha.interval for alpha in self.alphas if alpha.interval is not None]
+        return all(high - low <= _NEARLY_EVERYTHING for low, high in ends)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; not-a-number becomes None."""

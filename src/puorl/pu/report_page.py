@@ -8,7 +8,6 @@ from puorl.core import drawing, page
 from puorl.core.page import Markup, Tile, as_count, as_percent, as_percent_range
 from puorl.pu.report import FilterReport, Measured, Quality, Verdict
 from puorl.pu.report_pictures import (
-    CHANCE,
     alpha_picture,
     history_picture,
     score_picture,
@@ -88,7 +87,7 @@ def _verdict(report: FilterReport) -> Markup:
 
 def _kept(report: FilterReport) -> Markup:
     quality = report.quality
-    upper = quality.precision_is_upper
+    upper = quality.precision_is_upper and math.isfinite(quality.precision.value)
     recalled, of_kept, of_all = _MEANINGS[quality.is_soft]
     tiles = (
         _rows_tile(quality),
@@ -163,6 +162,11 @@ def _agreement(report: FilterReport) -> str:
     )
     if len(report.alphas) == 1:
         return f"There is one estimate of alpha and no second one to compare it with: {said}."
+    if report.alphas_agree and not report.alphas_comparable:
+        return (
+            f"Two ways of estimating alpha cannot be compared: {said}, but an interval spans "
+            "nearly everything."
+        )
     if report.alphas_agree:
         return f"Two ways of estimating alpha agree: {said}."
     return (
@@ -220,8 +224,13 @@ def _shortcut_sentence(report: FilterReport) -> str:
             f"A shortcut: behaviour alone gives {share} of the separation. The filter may be "
             "choosing rows by how the system was driven, not by how it answered."
         )
-    if check.separation.low <= CHANCE:
+    if check.hardly_separated:
         return "There is hardly any separation, so there is nothing for a shortcut to explain."
+    if not check.is_sure:
+        return (
+            f"Not clear: behaviour alone gives {share} of the separation, but the intervals are "
+            "too wide to call it a shortcut."
+        )
     return f"No shortcut: behaviour alone gives {share} of the separation."
 
 
@@ -250,6 +259,8 @@ def _selection(report: FilterReport) -> Markup:
     answer = "Yes, as far as can be seen." if check.is_random else "No, they do not look like one."
     if not math.isfinite(check.separation.value):
         answer = _UNCHECKED
+    elif not check.is_known:
+        answer = "Unsure."
     picture = separation_picture(
         "Labelled rows against kept unlabelled rows", {"labelled against kept": check.separation}
     )
@@ -264,9 +275,13 @@ def _selection(report: FilterReport) -> Markup:
 
 
 def _doubtful(report: FilterReport) -> Markup:
-    heading = "Episodes worth a look"
+    column = page.shorten(report.unit_column, _LONGEST_NAME)
+    groups = f"values of {column}" if column else "episodes"
+    heading = f"{groups[0].upper()}{groups[1:]} worth a look"
     if not report.doubtful:
         words = "None is listed: rows carry no episodes, or no episode is in doubt."
+        if column:
+            words = "None is listed: no value is in doubt."
         return page.section(heading, page.paragraph(words))
     rows = [
         (
@@ -277,9 +292,9 @@ def _doubtful(report: FilterReport) -> Markup:
         )
         for each in report.doubtful
     ]
-    caption = "The episodes about which the filter is least sure, the most doubtful first"
+    caption = f"The {groups} about which the filter is least sure, the most doubtful first"
     kept = "Weight 0.5 or more" if report.quality.is_soft else "Rows kept"
-    header = ("Episode", "Rows", "Mean score", kept)
+    header = (column or "Episode", "Rows", "Mean score", kept)
     return page.section(heading, page.table(caption, header, rows, numeric=(1, 2, 3)))
 
 

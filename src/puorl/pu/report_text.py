@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from puorl.pu.report import FilterReport, Measured, Quality
+from puorl.pu.report import FilterReport, Measured, Quality, Shortcut
 
 WIDTH = 80
 _VERDICTS = {
@@ -18,6 +18,7 @@ _VERDICTS = {
     "doubtful": ("doubtful", "bold yellow"),
     "cannot_tell": ("cannot tell", "bold red"),
 }
+_MARKS = {"fine": "green", "look": "yellow", "unsure": "yellow"}
 _MOST_COLUMNS = 5
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -55,7 +56,8 @@ def _numbers(report: FilterReport) -> Table:
         low, high = alpha.interval or (np.nan, np.nan)
         cells = _cells(Measured(alpha.value, low, high))
         table.add_row(f"alpha ({alpha.method})", *cells, "target rows among the unlabelled")
-    upper = "; an upper estimate" if quality.precision_is_upper else ""
+    is_upper = quality.precision_is_upper and np.isfinite(quality.precision.value)
+    upper = "; an upper estimate" if is_upper else ""
     soft = quality.is_soft
     recalled = "of the target's rows weigh 0.5 or more" if soft else "of the target's rows are kept"
     of_kept = "of rows of weight 0.5 or more" if soft else "of kept rows"
@@ -88,31 +90,54 @@ def _cells(measured: Measured) -> tuple[str, str]:
 def _checks(report: FilterReport) -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=12)
-    table.add_column(width=5)
-    table.add_column(width=WIDTH - 20, overflow="fold")
-    for name, is_fine, text in _answers(report):
-        mark = Text("fine", style="green") if is_fine else Text("look", style="yellow")
-        table.add_row(Text(name, style="bold"), mark, Text(text))
+    table.add_column(width=6)
+    table.add_column(width=WIDTH - 21, overflow="fold")
+    for name, mark, text in _answers(report):
+        table.add_row(Text(name, style="bold"), Text(mark, style=_MARKS[mark]), Text(text))
     return table
 
 
-def _answers(report: FilterReport) -> Iterator[tuple[str, bool, str]]:
-    """Name of each check, whether it is fine, and what it says."""
-    shortcut = report.shortcut
+def _answers(report: FilterReport) -> Iterator[tuple[str, str, str]]:
+    """Name of each check, its mark, and what it says."""
+    shortcut, selection = report.shortcut, report.selection
     yield (
         "behaviour",
-        not shortcut.is_shortcut,
-        f"(s, a) alone separates with {shortcut.separation_behaviour.value:.2f}, all inputs with "
-        f"{shortcut.separation.value:.2f}: {shortcut.share:.0%} of it",
+        _mark(not shortcut.is_shortcut, is_known=shortcut.is_sure),
+        _behaviour(shortcut),
     )
     shown = [column.sentence for column in report.columns[:_MOST_COLUMNS]]
     more = len(report.columns) - len(shown)
     if more > 0:
         shown.append(f"And {more} more.")
-    yield "recording", not report.columns, " ".join(shown) or "no column gives the labels away"
-    yield "selection", report.selection.is_random, report.selection.sentence
+    said = " ".join(shown) or "no column gives the labels away"
+    yield "recording", _mark(not report.columns), said
+    yield "selection", _mark(selection.is_random, is_known=selection.is_known), selection.sentence
     both = " and ".join(f"{alpha.method} {alpha.value:.3f}" for alpha in report.alphas)
-    yield "estimates", report.alphas_agree, f"alpha by {both}"
+    wide = report.alphas_agree and not report.alphas_comparable
+    yield (
+        "estimates",
+        _mark(report.alphas_agree, is_known=not wide),
+        f"alpha by {both}" + ("; an interval spans nearly everything" if wide else ""),
+    )
+
+
+def _mark(is_fine: bool, *, is_known: bool = True) -> str:
+    return ("fine" if is_fine else "look") if is_known else "unsure"
+
+
+def _behaviour(shortcut: Shortcut) -> str:
+    numbers = (
+        f"(s, a) alone separates with {shortcut.separation_behaviour.value:.2f}, all inputs with "
+        f"{shortcut.separation.value:.2f}"
+    )
+    if shortcut.is_sure:
+        return f"{numbers}: {shortcut.share:.0%} of it"
+    if shortcut.hardly_separated:
+        return f"{numbers}: hardly anything that a shortcut could explain"
+    return (
+        f"{numbers}; not clear: behaviour alone gives {shortcut.share:.0%} of the separation, but "
+        "the intervals are too wide to call it a shortcut"
+    )
 
 
 def _histogram(report: FilterReport) -> Table:
@@ -137,15 +162,16 @@ def _bars(share: tuple[float, ...]) -> str:
 
 
 def _doubtful(report: FilterReport) -> Table:
+    column = report.unit_column
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 2, 0, 0),
         pad_edge=False,
-        title="most doubtful episodes",
+        title=Text(f"most doubtful {f'values of {column}' if column else 'episodes'}"),
         title_justify="left",
         title_style="bold",
     )
-    table.add_column("episode", overflow="fold", max_width=30)
+    table.add_column(Text(column or "episode"), overflow="fold", max_width=30)
     for name in ("rows", "mean score", "weight ≥ 0.5" if report.quality.is_soft else "kept"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in report.doubtful:

@@ -113,6 +113,17 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping:
     return Grouping(number, known, together, fold, int((known & ~is_labelled).sum()))
 
 
+def by_episode(split: PUSplit, num_folds: int, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Fold and episode of every pool row; None where too few episodes are labelled or not."""
+    assert split.pool.episode is not None
+    together = _numbered(split.pool.episode)
+    touched = np.bincount(together[split.labelled], minlength=int(together.max()) + 1)[together] > 0
+    count = len(np.unique(together[touched])), len(np.unique(together[~touched]))
+    if min(count) < 2:
+        return None
+    return _folds(together, touched, min(num_folds, *count), seed), together
+
+
 class Turn(NamedTuple):
     """Where decisions about units turn, and what share of the unlabelled rows lies above."""
 

@@ -19,11 +19,22 @@ def report(
     weight=None,
     num_scattered=0,
     unit="transition",
+    columns=None,
+    inputs="sas",
     **settings,
 ):
     rng = np.random.default_rng(seed)
     size = settings.get("size")
-    split = pool(rng, num_p=1000, num_t=3000, num_o=7000, shift=0.0, size=size, change=change)
+    split = pool(
+        rng,
+        num_p=1000,
+        num_t=3000,
+        num_o=7000,
+        shift=0.0,
+        size=size,
+        change=change,
+        columns=columns,
+    )
     judged = draw(rng, gap, num_p=1000, num_u=10_000, **settings).judged
     behaviour = draw(rng, behaviour_gap, num_p=1000, num_u=10_000, **settings).judged
     return make_report(
@@ -34,7 +45,7 @@ def report(
         weight=weight,
         num_scattered=num_scattered,
         alpha_history=np.array([0.5, 0.3]),
-        settings={"preset": "default"},
+        settings={"preset": "default", "inputs": inputs},
         unit=unit,
         rng=rng,
     )
@@ -53,6 +64,8 @@ def test_cannot_tell_calls_the_precision_an_upper_estimate(pool, draw):
     made = report(pool, draw, 0.2)
     assert made.verdict == "cannot_tell"
     assert made.quality.precision_is_upper
+    assert "rewards too" in made.advice
+    assert "rewards too" not in report(pool, draw, 0.2, inputs="sars").advice
 
 
 def test_few_others_that_part_well_leave_the_precision_an_upper_estimate(pool, draw):
@@ -79,6 +92,13 @@ def test_groups_are_counted(pool, draw):
     made = report(pool, draw, 5, size=200)
     assert made.verdict == "doubtful"
     assert "5 episodes" in made.warnings[0]
+    assert made.advice.startswith("Scores look separated (area 0.8")
+
+
+def test_three_labelled_episodes_that_part_well_are_doubtful(pool, draw):
+    made = report(pool, draw, 3, size=334)
+    assert made.verdict == "doubtful"
+    assert "3 labelled episodes are too few" in made.advice
 
 
 def test_alpha_without_interval_gets_one(pool, draw):
@@ -147,7 +167,8 @@ def test_weights_are_summed_up(pool, draw):
 
 
 def test_scattered_labels_are_said(pool, draw):
-    made = report(pool, draw, 5, num_scattered=1234, unit="column:robot")
+    robot = np.arange(11_000) // 50
+    made = report(pool, draw, 5, num_scattered=1234, unit="column:robot", columns={"robot": robot})
     assert made.verdict == "clear"
     [said] = made.warnings
     assert "1,234 unlabelled rows share their robot with labelled ones" in said

@@ -26,6 +26,7 @@ def test_random_draws_pass(pool, draw, size):
         split, judged, rng = judged_pool(pool, draw, seed, size=size)
         found = check_selection(split, judged, rng=rng)
         assert found.is_random
+        assert found.is_known
         held += found.separation.low <= 0.5 <= found.separation.high
     # 11 or 12 of 12; below 9 by chance in one of 400 runs, were the interval exact.
     assert held >= 9
@@ -77,12 +78,29 @@ def test_too_few_kept_rows_say_nothing(pool, draw, kept):
     judged = replace(judged, kept_u=np.arange(5000) < kept)
     found = check_selection(split, judged, rng=rng)
     assert found.is_random
+    assert not found.is_known
+    assert "cannot be said: too few rows are kept" in found.sentence
     assert (found.separation.low, found.separation.high) == (0, 1)
 
 
 def test_one_labelled_episode_says_nothing(pool, draw):
     split, judged, rng = judged_pool(pool, draw, 5, size=1000)
-    assert "Too few" in check_selection(split, judged, rng=rng).sentence
+    found = check_selection(split, judged, rng=rng, groups="values of robot_id")
+    assert not found.is_known
+    assert "too few rows or values of robot_id" in found.sentence
+
+
+def test_an_interval_that_would_hold_any_draw_says_nothing(pool, draw):
+    def choose(arrays, mask):
+        # Episodes differ much more than their rows do, and five of them are labelled.
+        place = np.random.default_rng(0).normal(size=(int(arrays["episode"].max()) + 1, 3))
+        arrays["obs"] += 5 * place[arrays["episode"]]
+
+    split, judged, rng = judged_pool(pool, draw, 7, choose=choose, size=200)
+    found = check_selection(split, judged, rng=rng)
+    assert found.separation.high - found.separation.low > 0.4
+    assert found.is_random
+    assert not found.is_known
 
 
 def test_a_constant_column_is_no_trouble(pool, draw):

@@ -15,12 +15,15 @@ def pair(draw, full_gap, behaviour_gap, **settings):
 def test_behaviour_that_separates_as_well_is_a_shortcut(draw):
     found = pair(draw, 4, 3.5)
     assert found.is_shortcut
+    assert found.is_sure
     assert found.share > 0.9
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.5, 1.0])
 def test_weak_behaviour_is_none(draw, gap):
-    assert not pair(draw, 4, gap).is_shortcut
+    found = pair(draw, 4, gap)
+    assert not found.is_shortcut
+    assert found.is_sure
 
 
 def test_share_does_not_depend_on_alpha(draw):
@@ -30,14 +33,20 @@ def test_share_does_not_depend_on_alpha(draw):
 
 
 def test_nothing_separates_nothing_is_a_shortcut(draw):
-    assert not pair(draw, 0, 0).is_shortcut
+    found = pair(draw, 0, 0)
+    assert not found.is_shortcut
+    assert not found.is_sure
+    assert found.hardly_separated
 
 
 def test_few_rows_are_no_proof(draw):
     """The same scores, from many rows and from three groups."""
     rng = np.random.default_rng(0)
     judged = draw(rng, 1.5, num_p=300, num_u=3000, size=100).judged
-    assert not check_shortcut(judged, judged).is_shortcut
+    found = check_shortcut(judged, judged)
+    assert not found.is_shortcut
+    assert not found.is_sure
+    assert not found.hardly_separated
     alone = replace(judged, group_p=None, group_u=None)
     assert check_shortcut(alone, alone).is_shortcut
 

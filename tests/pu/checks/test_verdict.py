@@ -23,12 +23,19 @@ GOOD = Evidence(
     ),
     num_judged=1000,
     num_groups=None,
+    num_groups_u=None,
     shortcut=Shortcut(Measured(0.8, 0.79, 0.81), Measured(0.55, 0.54, 0.56), 0.17, False),
     columns=(),
     selection=Selection(Measured(0.5, 0.48, 0.52), True, "Nothing speaks against it."),
     unit="transition",
     has_episodes=True,
     num_scattered=0,
+    may_use_reward=False,
+)
+ALIKE = replace(
+    GOOD,
+    others_visible=False,
+    shortcut=Shortcut(Measured(0.52, 0.48, 0.56), Measured(0.5, 0.46, 0.54), 0.0, False, False),
 )
 COLUMN = ColumnShortcut("obs[1]", "rounding", 1.0, "obs[1]: 100% are rounded.")
 
@@ -44,13 +51,78 @@ def test_nothing_wrong_is_clear():
 
 
 def test_no_second_domain():
-    evidence = replace(GOOD, others_visible=False, columns=(COLUMN,))
+    evidence = replace(ALIKE, columns=(COLUMN,))
     verdict, advice, warnings = decide(evidence)
     assert verdict == "cannot_tell"
     assert "No second domain is visible" in advice
     assert "the data cannot say which" in advice
     assert "upper estimate" in advice
     assert any("obs[1]" in text for text in warnings)
+
+
+def test_the_next_step_where_rows_look_alike():
+    advice = decide(ALIKE)[1]
+    assert "To learn more, label more rows, in other episodes too or decide by" in advice
+    assert "inputs sars" not in advice
+    rewarded = replace(ALIKE, may_use_reward=True, num_groups=30, num_groups_u=90, unit="episode")
+    advice = decide(rewarded)[1]
+    assert "label rows in more episodes or let the filter see rewards too" in advice
+    by_value = replace(rewarded, unit="column:robot_id", may_use_reward=False, has_episodes=False)
+    assert "To learn more, label rows of more values of robot_id, and read" in decide(by_value)[1]
+
+
+def test_unknown_precision_is_no_upper_estimate():
+    unknown = replace(
+        GOOD.quality, precision=Measured(np.nan, np.nan, np.nan), precision_is_upper=True
+    )
+    for evidence in (ALIKE, GOOD):
+        _, advice, warnings = decide(replace(evidence, quality=unknown))
+        said = " ".join((advice, *warnings))
+        assert "upper estimate" not in said
+        assert "so is the precision" not in said
+
+
+SEPARATED = replace(
+    GOOD,
+    others_visible=False,
+    shortcut=Shortcut(Measured(0.98, 0.4, 1.0), Measured(0.9, 0.3, 1.0), 0.83, False, False),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "few"),
+    [
+        (
+            {"num_groups": 3, "num_groups_u": 40},
+            "3 labelled episodes are too few to be sure: label rows in more episodes.",
+        ),
+        ({"num_groups": 3, "num_groups_u": 40, "num_judged": 60}, "3 labelled episodes are too"),
+        ({"num_judged": 20}, "20 labelled rows are too few to be sure: label more rows"),
+        (
+            {"num_groups": 40, "num_groups_u": 3},
+            "3 unlabelled episodes are too few to be sure: add unlabelled rows of more episodes.",
+        ),
+        (
+            {"num_groups": 3, "num_groups_u": 9, "unit": "column:robot_id"},
+            "3 labelled values of "
+            "robot_id are too few to be sure: label rows of more values of robot_id.",
+        ),
+    ],
+)
+def test_separated_scores_of_few_rows_are_doubtful_not_alike(changes, few):
+    verdict, advice, warnings = decide(replace(SEPARATED, **changes))
+    assert verdict == "doubtful"
+    assert advice.startswith(f"Scores look separated (area 0.98), but {few}")
+    assert any("0.40 to 1.00" in text for text in warnings)
+    assert any("83% of the separation, but" in text for text in warnings)
+
+
+def test_values_of_a_column_are_not_called_episodes():
+    few = replace(GOOD, unit="column:robot_id", num_groups=4, num_groups_u=20)
+    _, _, warnings = decide(few)
+    assert "come from 4 values of robot_id only" in warnings[0]
+    doubt = replace(DOUBT, unit="column:robot_id", has_episodes=False)
+    assert "look at the doubtful values of robot_id" in decide(doubt)[1]
 
 
 def test_behaviour_outranks_doubt():
@@ -73,8 +145,13 @@ def alpha(value, low, high):
         (alpha(0.004, 0.0, 0.01), "Hardly any unlabelled row", "the target is among"),
         (alpha(0.3, 0.1, 0.5), "10% to 50%", "label more rows"),
         (replace(GOOD, columns=(COLUMN,)), "rounded", "Record labelled and unlabelled rows alike"),
-        (replace(GOOD, num_judged=40), "Only 40 labelled rows", "Label more"),
-        (replace(GOOD, num_groups=4), "4 episodes", "from other episodes"),
+        (replace(GOOD, num_judged=40), "Only 40 labelled rows", "label more"),
+        (replace(GOOD, num_groups=4, num_groups_u=90), "4 episodes", "in more episodes"),
+        (
+            replace(GOOD, shortcut=replace(GOOD.shortcut, share=0.97, is_sure=False)),
+            "97% of the separation, but the intervals are too wide",
+            "whole episodes",
+        ),
         (quality(precision=Measured(0.7, 0.65, 0.8)), "About 30% of the kept", "65 % to 80 %"),
         (quality(recall=Measured(0.6, 0.5, 0.7)), "About 40% of the target's", "doubtful"),
         (quality(precision_is_upper=True), "bounded from above only", "whole episodes"),
@@ -126,12 +203,11 @@ def test_an_upper_estimate_is_advised_as_one():
 
 
 DOUBT = replace(GOOD, alphas_agree=False)
-UNSEEN = replace(GOOD, others_visible=False)
 FEW = replace(GOOD, num_judged=40)
 ACTED = replace(GOOD, shortcut=replace(GOOD.shortcut, is_shortcut=True))
 
 
-@pytest.mark.parametrize("evidence", [DOUBT, UNSEEN])
+@pytest.mark.parametrize("evidence", [DOUBT, ALIKE])
 @pytest.mark.parametrize(
     ("unit", "has_episodes", "is_advised"),
     [
@@ -149,7 +225,7 @@ def test_whole_episodes_are_advised_where_that_is_new_and_possible(
     assert ("by whole episodes" in advice) is is_advised
 
 
-@pytest.mark.parametrize("evidence", [DOUBT, UNSEEN, FEW, ACTED])
+@pytest.mark.parametrize("evidence", [DOUBT, ALIKE, FEW, ACTED])
 def test_without_episodes_none_are_spoken_of(evidence):
     assert "episode" in decide(evidence)[1]
     assert "episode" not in decide(replace(evidence, has_episodes=False))[1]
@@ -157,7 +233,7 @@ def test_without_episodes_none_are_spoken_of(evidence):
 
 @pytest.mark.parametrize(
     ("evidence", "verdict"),
-    [(GOOD, "clear"), (DOUBT, "doubtful"), (UNSEEN, "cannot_tell"), (ACTED, "behaviour")],
+    [(GOOD, "clear"), (DOUBT, "doubtful"), (ALIKE, "cannot_tell"), (ACTED, "behaviour")],
 )
 def test_scattered_labels_are_said_and_change_no_verdict(evidence, verdict):
     scattered = replace(evidence, unit="window:50", num_scattered=1234)

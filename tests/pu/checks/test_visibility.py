@@ -3,17 +3,25 @@ import pytest
 
 from puorl.pu.checks.separation import separation
 from puorl.pu.checks.visibility import certain_lift, others_visible
+from puorl.pu.report import VISIBLE_AREA
 
 
 def share_visible(draw, gap, num_draws=40, **settings):
-    seen = 0
+    return shares(draw, gap, num_draws, **settings)[0]
+
+
+def shares(draw, gap, num_draws, **settings):
+    """Of draws in which others are visible, and of those in which the rows look alike."""
+    seen = alike = 0
     for seed in range(num_draws):
         judged = draw(np.random.default_rng([seed, round(gap * 100)]), gap, **settings).judged
         found = separation(
             judged.score_p, judged.score_u, group_p=judged.group_p, group_u=judged.group_u
         )
-        seen += others_visible(judged, found)
-    return seen / num_draws
+        visible = others_visible(judged, found)
+        seen += visible
+        alike += not visible and found.value < VISIBLE_AREA
+    return seen / num_draws, alike / num_draws
 
 
 # Gaps of sqrt(2) z give areas Phi(z): 0.358 -> 0.6, 1.81 -> 0.9.
@@ -32,6 +40,17 @@ def test_domains_that_part_are_seen(draw, alpha, num_p):
 @pytest.mark.parametrize(("gap", "least", "most"), [(0.25, 0, 0.05), (2.2, 0.95, 1)])
 def test_the_same_with_groups(draw, gap, least, most):
     assert least <= share_visible(draw, gap, num_p=2000, size=50, likeness=0.1) <= most
+
+
+@pytest.mark.parametrize(("gap", "least", "most"), [(0.25, 0.95, 1), (1.81, 0, 0.05)])
+def test_rows_look_alike_where_domains_overlap_and_only_there(draw, gap, least, most):
+    assert least <= shares(draw, gap, 40, num_p=1000)[1] <= most
+
+
+def test_two_labelled_episodes_that_part_well_do_not_look_alike(draw):
+    visible, alike = shares(draw, 2.2, 40, num_p=1000, size=500, likeness=0.1)
+    assert visible < 0.95  # so few leave it open
+    assert alike <= 0.05
 
 
 def test_few_others_that_part_well_are_seen(draw):

@@ -7,17 +7,22 @@ from puorl.pu.checks.evidence import Evidence
 
 def cannot_tell_advice(evidence: Evidence) -> str:
     """No second domain is visible."""
-    by_episode = "by whole episodes or " if evidence.may_use_episodes else ""
+    steps = [_label_more(evidence)]
+    if evidence.may_use_episodes:
+        steps.append("decide by whole episodes")
+    if evidence.may_use_reward:
+        steps.append("let the filter see rewards too (inputs sars)")
+    known = math.isfinite(evidence.quality.precision.value)
+    upper = ", and read the precision as an upper estimate" if known else ""
     return (
         "No second domain is visible with these inputs: nearly all rows are yours, or the others "
-        f"look the same; the data cannot say which. Decide {by_episode}with other inputs, and read "
-        "the precision as an upper estimate."
+        f"look the same; the data cannot say which. To learn more, {_either(steps)}{upper}."
     )
 
 
 def behaviour_advice(evidence: Evidence) -> str:
     """It is behaviour that parts the rows."""
-    rejected = "episodes" if evidence.has_episodes else "rows"
+    rejected = evidence.groups_called
     if evidence.quality.is_soft:
         said, rejected = "has a high weight", f"{rejected} of low weight"
     else:
@@ -42,9 +47,8 @@ def doubtful_advice(evidence: Evidence) -> str:
             "Check that the labelled rows and the unlabelled ones come from the same kind of "
             "recording, and that the target is among the unlabelled at all."
         )
-    if evidence.has_few_labels:
-        elsewhere = ", from other episodes," if evidence.has_episodes else ""
-        return f"Label more of the target's rows{elsewhere} and fit again."
+    if evidence.has_few_labels or not evidence.others_visible:
+        return _few_advice(evidence)
     if not evidence.selection.is_random:
         return (
             "Label rows from everywhere the target was, or expect that target rows unlike the "
@@ -69,6 +73,36 @@ def clear_advice(evidence: Evidence) -> str:
     )
 
 
+def _few_advice(evidence: Evidence) -> str:
+    """There is too little to be sure; what it looks like comes first."""
+    few, more = f"{evidence.num_judged:,} labelled rows", _label_more(evidence)
+    num_p, num_u = evidence.num_groups, evidence.num_groups_u
+    if num_p is not None and num_u is not None and not evidence.has_few_rows:
+        few = f"{num_p:,} labelled {evidence.groups_called}"
+        if not evidence.has_few_labels and num_u < num_p:
+            few = f"{num_u:,} unlabelled {evidence.groups_called}"
+            more = f"add unlabelled rows of more {evidence.groups_called}"
+    if not evidence.looks_separated:
+        return f"{few} are too few to be sure: {more} and fit again."
+    area = f"{evidence.shortcut.separation.value:.2f}"
+    return f"Scores look separated (area {area}), but {few} are too few to be sure: {more}."
+
+
+def _label_more(evidence: Evidence) -> str:
+    groups = evidence.groups_called
+    if groups == "rows":
+        return "label more rows"
+    of = "of" if groups.startswith("values") else "in"
+    if evidence.num_groups is None:
+        return f"label more rows, {of} other {groups} too"
+    return f"label rows {of} more {groups}"
+
+
+def _either(steps: list[str]) -> str:
+    *first, last = steps
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def _share_of_target(evidence: Evidence) -> str:
     """How many of the kept rows are the target's, no surer than is known."""
     precision = evidence.quality.precision
@@ -88,7 +122,8 @@ def _share_of_target(evidence: Evidence) -> str:
 
 def _to_learn_more(evidence: Evidence) -> str:
     by_episode = "Decide by whole episodes, or label" if evidence.may_use_episodes else "Label"
-    looked_at = ", and look at the doubtful episodes" if evidence.has_episodes else ""
+    groups = evidence.groups_called
+    looked_at = "" if groups == "rows" else f", and look at the doubtful {groups}"
     before = " before you rely on them" if evidence.precision_is_rough else ""
     return f"{by_episode} more rows{looked_at}{before}."
 

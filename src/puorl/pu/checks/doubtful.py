@@ -1,10 +1,12 @@
-"""The episodes about which the filter is least sure."""
+"""The episodes, or values of a column, about which the filter is least sure."""
 
 import numpy as np
 
+from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.judgement import Judgement
 from puorl.pu.report import DoubtfulEpisode
+from puorl.pu.units import Unit
 
 MOST = 12
 _SURE = 0.4
@@ -12,18 +14,22 @@ _SURE = 0.4
 
 
 def doubtful_episodes(
-    split: PUSplit, judged: Judgement, kept: np.ndarray
+    split: PUSplit, judged: Judgement, kept: np.ndarray, *, unit: Unit
 ) -> tuple[DoubtfulEpisode, ...]:
     """Episodes of unlabelled rows whose mean score lies nearest the decision, most doubtful first.
 
     Scores are those of networks that did not learn from the rows; the share kept is what the filter
     decides (``kept``, over the unlabelled rows). None where rows carry no episode, or where all
-    episodes are clear.
+    episodes are clear. Where the values of a column are decided about, they are listed instead.
     """
-    episode = split.pool.episode
-    if episode is None or len(judged.position_u) == 0:
+    numbered = split.pool.columns[unit.column] if unit.kind == "column" else split.pool.episode
+    if numbered is None or len(judged.position_u) == 0:
         return ()
-    ids, number = np.unique(episode[judged.position_u], return_inverse=True)
+    ids, first, number = np.unique(numbered, return_index=True, return_inverse=True)
+    if unit.kind != "column":
+        ids = _names(split.pool, ids, first, number)
+    present, number = np.unique(number[judged.position_u], return_inverse=True)
+    ids = ids[present]
     num_rows = np.bincount(number)
     mean = np.bincount(number, judged.score_u) / num_rows
     is_kept = np.zeros(len(split.pool), bool)
@@ -36,6 +42,17 @@ def doubtful_episodes(
         for i in order
         if distance[i] < _SURE
     )
+
+
+def _names(pool: Dataset, ids: np.ndarray, first: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Text ids of the episodes, where a column names each of them; else their numbers."""
+    for column in pool.columns.values():
+        if column.dtype.kind != "U":
+            continue
+        name = column[first]
+        if len(np.unique(name)) == len(name) and np.array_equal(name[number], column):
+            return name
+    return ids
 
 
 def _decision(judged: Judgement) -> float:

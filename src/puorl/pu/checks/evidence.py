@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from puorl.pu.mpe.estimate import AlphaEstimate
-from puorl.pu.report import ColumnShortcut, Quality, Selection, Shortcut
+from puorl.pu.report import VISIBLE_AREA, ColumnShortcut, Quality, Selection, Shortcut
+from puorl.pu.units import Unit, parse_unit
 
 FEW_LABELLED = 100
 FEW_GROUPS = 10
@@ -22,7 +23,9 @@ class Evidence:
     num_judged: int
     """Labelled rows that could be judged."""
     num_groups: int | None
-    """Groups (episodes, windows) of labelled rows; None where rows are independent."""
+    """Groups (episodes, values of a column) of labelled rows; None where rows are independent."""
+    num_groups_u: int | None
+    """The same of the unlabelled rows."""
     shortcut: Shortcut
     columns: tuple[ColumnShortcut, ...]
     selection: Selection
@@ -31,6 +34,20 @@ class Evidence:
     has_episodes: bool
     num_scattered: int
     """Unlabelled rows that are known because their unit has a labelled row."""
+    may_use_reward: bool
+    """Whether rows have rewards that the filter did not look at."""
+
+    @property
+    def looks_separated(self) -> bool:
+        """Whether the scores part the rows, be it by chance."""
+        return self.shortcut.separation.value >= VISIBLE_AREA
+
+    @property
+    def groups_called(self) -> str:
+        """What rows come in: episodes, the values of a column, or nothing but rows."""
+        if not self.has_episodes and parse_unit(self.unit).kind != "column":
+            return "rows"
+        return group_words(parse_unit(self.unit))
 
     @property
     def alpha_ends(self) -> tuple[float, float]:
@@ -58,10 +75,23 @@ class Evidence:
     @property
     def has_few_labels(self) -> bool:
         """Whether labelled rows, or their groups, are too few for close numbers."""
-        has_few_groups = self.num_groups is not None and self.num_groups < FEW_GROUPS
-        return self.num_judged < FEW_LABELLED or has_few_groups
+        return self.has_few_rows or self._has_few_groups
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether it is rows that are few, and not what they come in."""
+        return self.num_judged < FEW_LABELLED and not self._has_few_groups
+
+    @property
+    def _has_few_groups(self) -> bool:
+        return self.num_groups is not None and self.num_groups < FEW_GROUPS
 
     @property
     def may_use_episodes(self) -> bool:
         """Whether deciding by whole episodes would be something new, and possible."""
         return self.unit == "transition" and self.has_episodes
+
+
+def group_words(unit: Unit) -> str:
+    """What the groups of rows that depend on each other are called."""
+    return f"values of {unit.column}" if unit.kind == "column" else "episodes"

@@ -10,15 +10,16 @@ from puorl.data.split import PUSplit
 from puorl.pu.checks.clusters import group_numbers
 from puorl.pu.checks.columns import check_columns
 from puorl.pu.checks.doubtful import doubtful_episodes
-from puorl.pu.checks.evidence import Evidence
+from puorl.pu.checks.evidence import Evidence, group_words
 from puorl.pu.checks.quality import alpha_interval, measure_quality, of_filter
 from puorl.pu.checks.second_alpha import estimates_agree, second_alpha
 from puorl.pu.checks.selection import check_selection
 from puorl.pu.checks.shortcut import check_shortcut
 from puorl.pu.checks.verdict import decide
-from puorl.pu.checks.visibility import VISIBLE_AREA, others_visible
+from puorl.pu.checks.visibility import others_visible
 from puorl.pu.judgement import Judgement
-from puorl.pu.report import FilterReport, Histogram
+from puorl.pu.report import VISIBLE_AREA, FilterReport, Histogram
+from puorl.pu.units import parse_unit
 
 _NUM_BINS = 40
 
@@ -64,23 +65,24 @@ def make_report(
         weight=weight,
     )
     shortcut = check_shortcut(judged, behaviour)
-    visible = others_visible(judged, shortcut.separation)
-    if not visible or shortcut.separation.value < VISIBLE_AREA:
+    if shortcut.separation.value < VISIBLE_AREA:
         quality = dataclasses.replace(quality, precision_is_upper=True)
     alphas = (judged.alpha, second_alpha(judged, rng=rng))
     evidence = Evidence(
-        others_visible=visible,
+        others_visible=others_visible(judged, shortcut.separation),
         alphas=alphas,
         alphas_agree=estimates_agree(*alphas),
         quality=quality,
         num_judged=len(judged.score_p),
-        num_groups=_num_groups(judged),
+        num_groups=_num_groups(judged.group_p),
+        num_groups_u=_num_groups(judged.group_u),
         unit=unit,
         has_episodes=split.pool.episode is not None,
         num_scattered=num_scattered,
+        may_use_reward=split.pool.rows.reward is not None and settings.get("inputs") == "sas",
         shortcut=shortcut,
         columns=check_columns(split, rng=rng),
-        selection=check_selection(split, judged, rng=rng),
+        selection=check_selection(split, judged, rng=rng, groups=group_words(parse_unit(unit))),
     )
     verdict, advice, warnings = decide(evidence)
     return FilterReport(
@@ -95,7 +97,7 @@ def make_report(
         selection=evidence.selection,
         histogram=score_histogram(judged),
         alpha_history=tuple(float(a) for a in alpha_history),
-        doubtful=doubtful_episodes(split, judged, kept),
+        doubtful=doubtful_episodes(split, judged, kept, unit=parse_unit(unit)),
         unit=unit,
         settings=dict(settings),
     )
@@ -112,7 +114,5 @@ def score_histogram(judged: Judgement) -> Histogram:
     return Histogram(tuple(edge.tolist()), shares(judged.score_p), shares(judged.score_u))
 
 
-def _num_groups(judged: Judgement) -> int | None:
-    if judged.group_p is None:
-        return None
-    return group_numbers(judged.group_p, len(judged.score_p))[1]
+def _num_groups(group: np.ndarray | None) -> int | None:
+    return None if group is None else group_numbers(group, len(group))[1]

@@ -28,6 +28,8 @@ _LEAST_ROWS = 20
 _NUM_FOLDS = 5
 _NUM_FEATURES = 128
 _RIDGE = 10.0
+_WIDE = 0.4
+"""An interval wider than this would hold any draw."""
 _ALLOWED = 0.03
 """Separation above one half that would not matter to anyone."""
 
@@ -40,26 +42,26 @@ class _Kind(NamedTuple):
     fold: np.ndarray
 
 
-def check_selection(split: PUSplit, judged: Judgement, *, rng: np.random.Generator) -> Selection:
+def check_selection(
+    split: PUSplit, judged: Judgement, *, rng: np.random.Generator, groups: str = "episodes"
+) -> Selection:
     """Try to tell kept labelled rows from kept unlabelled ones.
 
     Args:
         split: Holds the rows.
         judged: Says which are kept.
         rng: Draws rows, folds and features.
+        groups: What groups of rows are called.
     """
     labelled = _kind(split, judged.position_p, judged.kept_p, judged.group_p, rng)
     unlabelled = _kind(split, judged.position_u, judged.kept_u, judged.group_u, rng)
     if labelled is None or unlabelled is None:
-        return Selection(
-            Measured(0.5, 0.0, 1.0),
-            is_random=True,
-            sentence="Too few rows or episodes are kept to say whether the labelled ones are a "
-            "random draw.",
-        )
+        return _unknown(Measured(0.5, 0.0, 1.0), judged, groups)
     found = _told_apart(labelled, unlabelled, rng)
     allowed = 0.5 + max(_ALLOWED, _share_of_wrong_rows(judged) / 2)
     is_random = found.low <= allowed
+    if is_random and found.high - found.low > _WIDE:
+        return _unknown(found, judged, groups)
     return Selection(found, is_random, _sentence(found, is_random))
 
 
@@ -119,6 +121,14 @@ def _ridge(f_p: np.ndarray, f_u: np.ndarray) -> np.ndarray:
 def _share_of_wrong_rows(judged: Judgement) -> float:
     share = float(judged.kept_u.mean())
     return float(np.clip(1 - judged.alpha.value * float(judged.kept_p.mean()) / share, 0, 1))
+
+
+def _unknown(found: Measured, judged: Judgement, groups: str) -> Selection:
+    few = "rows" if judged.group_p is None else f"rows or {groups}"
+    sentence = (
+        f"Whether the labelled rows are a random draw cannot be said: too few {few} are kept."
+    )
+    return Selection(found, is_random=True, sentence=sentence, is_known=False)
 
 
 def _sentence(found: Measured, is_random: bool) -> str:

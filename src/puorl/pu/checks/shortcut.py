@@ -29,13 +29,17 @@ def check_shortcut(full: Judgement, behaviour: Judgement) -> Shortcut:
     whole = separated.value - 0.5
     share = float(np.clip((by_behaviour.value - 0.5) / whole, 0, 1)) if whole > 0 else 0.0
     visible = separated.low > 0.5 and by_behaviour.low > 0.5
+    error = _error(share, separated, by_behaviour) if whole > 0 else np.inf
+    is_shortcut = visible and share >= LARGE_SHARE and share - error > _LEAST_LOW_END
+    # As much doubt as a shortcut may have is allowed here too.
+    is_close = share + error < LARGE_SHARE or error < LARGE_SHARE - _LEAST_LOW_END
+    is_none = separated.low > 0.5 and share < LARGE_SHARE and is_close
     return Shortcut(
         separation=separated,
         separation_behaviour=by_behaviour,
         share=share,
-        is_shortcut=visible
-        and share >= LARGE_SHARE
-        and _low_end(share, separated, by_behaviour) > _LEAST_LOW_END,
+        is_shortcut=is_shortcut,
+        is_sure=bool(is_shortcut or is_none),
     )
 
 
@@ -45,13 +49,13 @@ def _separation(judged: Judgement) -> Measured:
     )
 
 
-def _low_end(share: float, separated: Measured, by_behaviour: Measured) -> float:
-    """Lower end of the share, by propagation of both errors.
+def _error(share: float, separated: Measured, by_behaviour: Measured) -> float:
+    """How far the share's interval reaches, by propagation of both errors.
 
     Both areas come from the same rows and rise together; taking them as independent is cautious.
     """
     error = np.hypot(_half_width(by_behaviour), share * _half_width(separated))
-    return share - float(error) / (separated.value - 0.5)
+    return float(error) / (separated.value - 0.5)
 
 
 def _half_width(measured: Measured) -> float:

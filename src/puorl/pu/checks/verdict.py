@@ -1,7 +1,8 @@
 """From numbers to a verdict, a piece of advice and warnings in plain words.
 
-The verdict is the worst thing that is true: no second domain is visible; it is behaviour that parts
-the rows; something makes the numbers doubtful; nothing does.
+The verdict is the worst thing that is true: labelled and unlabelled rows look alike; it is
+behaviour that parts the rows; something makes the numbers doubtful; nothing does. Scores that look
+separated but come from too few rows to be sure are doubtful: nothing says that rows look alike.
 """
 
 import math
@@ -14,7 +15,8 @@ from puorl.pu.checks.advice import (
     doubtful_advice,
     kept_rows,
 )
-from puorl.pu.checks.evidence import FEW_LABELLED, Evidence
+from puorl.pu.checks.evidence import Evidence
+from puorl.pu.checks.shortcut import LARGE_SHARE
 from puorl.pu.report import Shortcut, Verdict
 from puorl.pu.units import parse_unit
 
@@ -28,7 +30,7 @@ def decide(evidence: Evidence) -> tuple[Verdict, str, tuple[str, ...]]:
     What should be known but makes no number doubtful stands last, and may stand beside "clear".
     """
     notes = (*_about_labels(evidence),)
-    if not evidence.others_visible:
+    if not evidence.others_visible and not evidence.looks_separated:
         warnings = (*_about_data(evidence), *notes)
         return "cannot_tell", cannot_tell_advice(evidence), warnings
     doubts = (*_about_data(evidence), *_about_numbers(evidence))
@@ -57,14 +59,14 @@ def _about_data(evidence: Evidence) -> Iterator[str]:
         yield f"Recording tells labelled rows from unlabelled ones. {column.sentence}"
     if not evidence.has_few_labels:
         return
-    if evidence.num_judged < FEW_LABELLED:
+    if evidence.has_few_rows:
         yield (
             f"Only {evidence.num_judged:,} labelled rows could be judged; every number here is "
             "rough."
         )
     else:
         yield (
-            f"The labelled rows come from {evidence.num_groups:,} episodes or windows only; "
+            f"The labelled rows come from {evidence.num_groups:,} {evidence.groups_called} only; "
             "every number here is rough."
         )
 
@@ -73,6 +75,17 @@ def _about_numbers(evidence: Evidence) -> Iterator[str]:
     """What makes the numbers doubtful although a second domain is visible."""
     quality = evidence.quality
     low, high = evidence.alpha_ends
+    if not evidence.others_visible:
+        area = evidence.shortcut.separation
+        yield (
+            f"The separation is known roughly only: {area.low:.2f} to {area.high:.2f}, and 0.50 is "
+            "none at all."
+        )
+    if evidence.shortcut.share >= LARGE_SHARE and not evidence.shortcut.is_sure:
+        yield (
+            f"(s, a) alone gives {evidence.shortcut.share:.0%} of the separation, but the "
+            "intervals are too wide to call it a shortcut."
+        )
     if quality.num_kept == 0:
         yield f"No unlabelled row {'weighs 0.5 or more' if quality.is_soft else 'is kept'}."
     if evidence.has_no_target:
@@ -86,7 +99,9 @@ def _about_numbers(evidence: Evidence) -> Iterator[str]:
     if evidence.alpha_is_rough:
         yield f"The target's share is known roughly only: {low:.0%} to {high:.0%}."
     if quality.precision_is_upper:
-        yield "The target's share is bounded from above only, and so is the precision."
+        known = math.isfinite(quality.precision.value)
+        also = ", and so is the precision" if known else ""
+        yield f"The target's share is bounded from above only{also}."
     if not evidence.selection.is_random:
         yield evidence.selection.sentence
     if quality.num_kept > 0:
