@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 import puorl
 from puorl.cli.main import main
+from puorl.cli.usage import as_options
 from puorl.core.errors import PuorlError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
@@ -312,7 +313,8 @@ def test_inspect_ends_in_one_line_or_a_table(templates, tmp_path, name, damage):
         assert "fingerprint" in out.getvalue()
     else:
         assert (code, out.getvalue()) == (2, "")
-        assert err.getvalue() == f"puorl: error: {' '.join(refused.split())}\n"
+        told = as_options(" ".join(refused.split()))
+        assert err.getvalue() == f"puorl: error: {told}\n"
 
 
 @pytest.fixture(scope="module")

@@ -216,7 +216,7 @@ def test_episodes_stay_together_where_rows_carry_them(world, learnt):
     both = Dataset.concatenate([world(600, 0.0, seed=1), world(900, 2.0, seed=2)])
     assert both.episode is not None
     split = PUSplit.from_mask(both, labelled=np.isin(both.episode, np.unique(both.episode)[:4]))
-    fold, number = judging._folds(split, seed=0)
+    fold, number = judging._folds(split, split.labelled, split.unlabelled, seed=0)
     np.testing.assert_array_equal(number, np.unique(both.episode, return_inverse=True)[1])
     for episode in np.unique(number):
         assert len(np.unique(fold[number == episode])) == 1
@@ -229,5 +229,5 @@ def test_many_labels_need_three_folds(world):
     data = dataclasses.replace(both, rows=rows)
     few = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 2_999)
     many = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 3_000)
-    assert len(np.unique(judging._folds(few, seed=0)[0])) == 5
-    assert len(np.unique(judging._folds(many, seed=0)[0])) == 3
+    assert len(np.unique(judging._folds(few, few.labelled, few.unlabelled, seed=0)[0])) == 5
+    assert len(np.unique(judging._folds(many, many.labelled, many.unlabelled, seed=0)[0])) == 3

@@ -125,7 +125,7 @@ class Filter:
         report = flt.report(
             split, seed=self.seed, progress=True, checkpoint=run.checkpoint("report")
         )
-        report = dataclasses.replace(report, settings={**report.settings, **self._origin()})
+        report = dataclasses.replace(report, settings={**report.settings, **self._made_from()})
         written = write_files(
             run.result,
             flt,
@@ -196,7 +196,7 @@ class Filter:
             },
         }
 
-    def _origin(self) -> dict[str, Any]:
+    def _made_from(self) -> dict[str, Any]:
         """What a reader of the report needs to find its data again."""
         return {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
 

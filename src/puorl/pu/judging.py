@@ -115,7 +115,7 @@ def _judge_again(
 ) -> Judgement:
     x, known = learnt.encoder(split.pool.rows)
     p, u = split.labelled[known[split.labelled]], split.unlabelled[known[split.unlabelled]]
-    fold, number = _folds(split, seed)
+    fold, number = _folds(split, p, u, seed)
     lanes = fit.fold_lanes(p, u, fold[p], fold[u])[:num_lanes]
     rows = fit.stack(lanes, [known] * len(lanes), seed)
     keys = fit.lane_keys(seed + 1, len(lanes))
@@ -141,8 +141,10 @@ def _judge_again(
     return _judgement(again, position_p, position_u, held, number, mode)
 
 
-def _folds(split: PUSplit, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """(n,) fold of each pool row, and (n,) episodes where rows carry them.
+def _folds(
+    split: PUSplit, p: np.ndarray, u: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """(n,) fold of each pool row that is known, and (n,) episodes where rows carry them.
 
     Rows of one episode stay together: a labelled row's neighbours know too much of it.
     """
@@ -151,9 +153,9 @@ def _folds(split: PUSplit, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
         grouping = by_episode(split, num_folds, seed)
         if grouping is not None:
             return grouping
-    fold = np.empty(len(split.pool), np.int64)
-    fold[split.labelled] = fit.random_folds(len(split.labelled), num_folds, seed, "p")
-    fold[split.unlabelled] = fit.random_folds(len(split.unlabelled), num_folds, seed, "u")
+    fold = np.full(len(split.pool), -1)
+    fold[p] = fit.random_folds(len(p), num_folds, seed, "p")
+    fold[u] = fit.random_folds(len(u), num_folds, seed, "u")
     return fold, None
 
 

@@ -42,7 +42,8 @@ def learn(
     grouping = None if kind.kind == "transition" else group(split, kind, seed)
     lanes = fit.own_lanes(split) if grouping is None else _unit_lanes(grouping)
     config.recipe()  # complains before the work
-    fit.check_enough(len(split.labelled))
+    known = len(split.labelled) if grouping is None else int(grouping.known.sum())
+    fit.check_enough(known)
     [encoded] = _encode([split], config, [seed], checkpoint, progress)
     rows = fit.stack(lanes, [encoded.known] * len(lanes), seed)
     keys = fit.lane_keys(seed, len(lanes))
