@@ -44,10 +44,11 @@ def main() -> None:
     rows = parse_count(args.rows, name="rows")
     cells = [cell for cell in classifier_accuracy() if cell.body in args.bodies]
     if args.part:
-        for cell in cells:
-            if part_of(cell) == args.part:
-                guarded(f"{cell.shift} {cell.body} {cell.quality}", lambda c=cell: run(c, args))
-        return
+        own = [cell for cell in cells if part_of(cell) == args.part]
+        names = [f"{cell.shift} {cell.body} {cell.quality}" for cell in own]
+        pairs = zip(names, own, strict=True)
+        done = [guarded(name, lambda c=cell: run(c, args)) for name, cell in pairs]
+        raise SystemExit(0 if all(done) else 1)
     if not args.show:
         sources = [target_of(cell, rows) for cell in cells]
         sources += [source for cell in cells for source, _ in others_of(cell, rows)]

@@ -111,12 +111,13 @@ def device() -> str:
     return jax.devices()[0].device_kind
 
 
-def guarded(cell: str, work: Callable[[], Any]) -> None:
-    """A cell that fails must not take the others with it: say so, go on."""
+def guarded(cell: str, work: Callable[[], Any]) -> bool:
+    """A cell that fails must not take the others with it: say so, go on; whether it worked."""
     begin = time.perf_counter()
     try:
         work()
     except Exception as error:
         print(f"{cell}: FAILED {type(error).__name__}: {error}", flush=True)
-    else:
-        print(f"{cell}: {time.perf_counter() - begin:.0f} s", flush=True)
+        return False
+    print(f"{cell}: {time.perf_counter() - begin:.0f} s", flush=True)
+    return True

@@ -52,11 +52,10 @@ def main() -> None:
     cells = [(s, b, q) for b in args.bodies for s in SHIFTS for q in QUALITIES]
     if args.part:
         body, unit = args.part.split("/")
-        for cell in cells:
-            if cell[1] == body:
-                work = by_transition if unit == "transition" else by_episode
-                guarded(f"{cell} by {unit}", lambda c=cell, w=work: w(c, args))
-        return
+        work = by_transition if unit == "transition" else by_episode
+        own = [cell for cell in cells if cell[1] == body]
+        done = [guarded(f"{cell} by {unit}", lambda c=cell: work(c, args)) for cell in own]
+        raise SystemExit(0 if all(done) else 1)
     if not args.show:
         collect_all([s for c in cells for s in sources_of(c, rows)], args.cache, args.workers)
         parts = [f"{body}/{unit}" for body in args.bodies for unit in ("transition", "episode")]
@@ -88,6 +87,8 @@ def config_of(cell: tuple[str, str, str], rows: int, unit: str, preset: str, see
         "seed": seed,
         "preset": preset,
         "filter": asdict(PRESETS[preset]),
+        # Rows of an earlier rule for whole episodes are in the file; they must not stand in.
+        **({"rule": "valley"} if unit == "episode" else {}),
     }
 
 

@@ -39,13 +39,7 @@ def world():
 @pytest.fixture(scope="session")
 def clear_split():
     """Domains that a row tells apart: the shift is ten times the noise."""
-    return make_split(
-        make_world(8_000, 0.0, seed=1),
-        make_world(14_000, 2.0, seed=2),
-        rows=20_000,
-        seed=0,
-        labelled_share=0.03,
-    )
+    return hidden(2.0, labelled_share=0.03)
 
 
 @pytest.fixture(scope="session")
@@ -62,11 +56,4 @@ def same_split():
 
 @pytest.fixture(scope="session")
 def episode_split():
-    return make_split(
-        make_world(8_000, 0.0, seed=1),
-        make_world(14_000, 2.0, seed=2),
-        rows=20_000,
-        seed=0,
-        labelled_share=0.05,
-        unit="episode",
-    )
+    return hidden(2.0, labelled_share=0.05, unit="episode")

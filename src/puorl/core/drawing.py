@@ -155,7 +155,8 @@ def interval_strip(value: float, low: float, high: float) -> Markup:
     """A share and its interval between 0 and 1, as a thin strip beside words that say the same."""
     parts = ['<rect class="track" x="0" y="4" width="100" height="2"/>']
     if math.isfinite(low) and math.isfinite(high):
-        start, end = (100 * min(max(v, 0.0), 1.0) for v in (low, high))
+        # Rounded before they are subtracted: start and width must not round past the box together.
+        start, end = (round(100 * min(max(v, 0.0), 1.0), 1) for v in (low, high))
         start = min(start, 98.5)  # a very narrow interval must still be seen
         parts.append(
             f'<rect class="f1" fill-opacity=".55" x="{_n(start)}" y="2.5" '
