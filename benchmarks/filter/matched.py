@@ -9,6 +9,7 @@ another. And whether the report's "cannot tell" is right. It wants a GPU and man
 """
 
 import argparse
+import itertools
 from dataclasses import asdict
 from typing import Any
 
@@ -27,8 +28,8 @@ from many import (
 from recorded import RESULTS, Recorded
 
 import puorl
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.counts import parse_count
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.checks.separation import separation
 from puorl.pu.checks.visibility import others_visible
 from puorl.pu.config import PRESETS
@@ -44,21 +45,20 @@ NUM_JUDGED = 2
 
 
 def main() -> None:
-    """Collect, measure what is missing in one process for each body and unit, print the table."""
+    """Collect, measure what is missing in one process for each cell and unit, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     common_options(parser, RESULTS / "filter-matched.jsonl")
     args = parser.parse_args()
     rows = parse_count(args.rows, name="rows")
     cells = [(s, b, q) for b in args.bodies for s in SHIFTS for q in QUALITIES]
     if args.part:
-        body, unit = args.part.split("/")
+        *names, unit = args.part.split("/")
+        cell = names[0], names[1], names[2]
         work = by_transition if unit == "transition" else by_episode
-        own = [cell for cell in cells if cell[1] == body]
-        done = [guarded(f"{cell} by {unit}", lambda c=cell: work(c, args)) for cell in own]
-        raise SystemExit(0 if all(done) else 1)
+        raise SystemExit(0 if guarded(args.part, lambda: work(cell, args)) else 1)
     if not args.show:
         collect_all([s for c in cells for s in sources_of(c, rows)], args.cache, args.workers)
-        parts = [f"{body}/{unit}" for body in args.bodies for unit in ("transition", "episode")]
+        parts = ["/".join([*cell, unit]) for unit in ("transition", "episode") for cell in cells]
         run_parts(__file__, parts, passed_on(args))
     show(Recorded(args.out), cells, rows, args.seeds)
 
@@ -128,36 +128,28 @@ def by_episode(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
     rows = parse_count(args.rows, name="rows")
     recorded = Recorded(args.out)
     target, other = (source.collect(args.cache) for source in sources_of(cell, rows))
-    for seed in range(args.seeds):
-        split = None
-        for preset in BY_EPISODE:
-            config = config_of(cell, rows, "episode", preset, seed)
-            if recorded.find(config) is not None:
-                continue
-            if split is None:
-                split = puorl.make_split(
-                    target,
-                    other,
-                    rows=rows,
-                    labelled_share=LABELLED_SHARE,
-                    unit="episode",
-                    seed=seed,
-                )
-            flt = puorl.DomainFilter(preset, unit="episode").fit(split, seed=seed)
-            truth, score = is_target(split), flt.score(split)
-            assert split.pool.episode is not None
-            _, first = np.unique(split.pool.episode[split.unlabelled], return_index=True)
-            measured = {
-                "rows": grade(score >= 0.5, truth),
-                "episodes": grade(score[first] >= 0.5, truth[first]),
-                "auc": area(score[first], truth[first]),
-                "num_labelled_episodes": len(np.unique(split.pool.episode[split.labelled])),
-                "alpha": flt.alpha_.to_dict(),
-                "true_alpha": float(truth.mean()),
-                "device": device(),
-                "origin": origin(split, target, other),
-            }
-            recorded.add(config, measured)
+    for preset, seed in itertools.product(BY_EPISODE, range(args.seeds)):
+        config = config_of(cell, rows, "episode", preset, seed)
+        if recorded.find(config) is not None:
+            continue
+        split = puorl.make_split(
+            target, other, rows=rows, labelled_share=LABELLED_SHARE, unit="episode", seed=seed
+        )
+        flt = puorl.DomainFilter(preset, unit="episode").fit(split, seed=seed)
+        truth, score = is_target(split), flt.score(split)
+        assert split.pool.episode is not None
+        _, first = np.unique(split.pool.episode[split.unlabelled], return_index=True)
+        measured = {
+            "rows": grade(score >= 0.5, truth),
+            "episodes": grade(score[first] >= 0.5, truth[first]),
+            "auc": area(score[first], truth[first]),
+            "num_labelled_episodes": len(np.unique(split.pool.episode[split.labelled])),
+            "alpha": flt.alpha_.to_dict(),
+            "true_alpha": float(truth.mean()),
+            "device": device(),
+            "origin": origin(split, target, other),
+        }
+        recorded.add(config, measured)
 
 
 def visible(flt: puorl.DomainFilter, split: puorl.PUSplit, seed: int) -> bool:
