@@ -14,7 +14,9 @@ __all__ = [
     "Dataset",
     "DomainFilter",
     "PUSplit",
+    "Policy",
     "PuorlError",
+    "TrainingSet",
     "__version__",
     "collect",
     "evaluate",
@@ -22,6 +24,7 @@ __all__ = [
     "make_env",
     "make_split",
     "save",
+    "train",
 ]
 
 if TYPE_CHECKING:
@@ -30,10 +33,13 @@ if TYPE_CHECKING:
     from puorl.data.load import load
     from puorl.data.save import save
     from puorl.data.split import PUSplit, make_split
+    from puorl.data.training_set import TrainingSet
     from puorl.envs.collect import collect
     from puorl.envs.evaluate import evaluate
     from puorl.envs.gymnasium_envs import make_env
     from puorl.pu.filter import DomainFilter
+    from puorl.rl.policy import Policy
+    from puorl.rl.train import train
 
 _HOME = {
     "ConfigError": "puorl.core.errors",
@@ -41,13 +47,16 @@ _HOME = {
     "Dataset": "puorl.data.dataset",
     "DomainFilter": "puorl.pu.filter",
     "PUSplit": "puorl.data.split",
+    "Policy": "puorl.rl.policy",
     "PuorlError": "puorl.core.errors",
+    "TrainingSet": "puorl.data.training_set",
     "collect": "puorl.envs.collect",
     "evaluate": "puorl.envs.evaluate",
     "load": "puorl.data.load",
     "make_env": "puorl.envs.gymnasium_envs",
     "make_split": "puorl.data.split",
     "save": "puorl.data.save",
+    "train": "puorl.rl.train",
 }
 
 

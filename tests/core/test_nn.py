@@ -7,23 +7,28 @@ from puorl.core import nn
 from puorl.core.errors import ConfigError
 
 
-def forward64(params, x):
+def forward64(params, x, norm_after):
     """The same network, written out in float64."""
     x = np.asarray(x, np.float64)
     for i, layer in enumerate(params):
         x = x @ np.asarray(layer.w, np.float64) + np.asarray(layer.b, np.float64)
         if i == len(params) - 1:
             return x
+        if norm_after:
+            x = np.maximum(x, 0)
         if layer.norm is not None:
             centred = x - x.mean(axis=-1, keepdims=True)
             x = centred / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
             x = x * np.asarray(layer.norm.scale) + np.asarray(layer.norm.offset)
-        x = np.maximum(x, 0)
+        if not norm_after:
+            x = np.maximum(x, 0)
     raise AssertionError("no layers")
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_apply_agrees_with_float64(layer_norm):
+@pytest.mark.parametrize(
+    ("layer_norm", "norm_after"), [(False, False), (True, False), (True, True)]
+)
+def test_apply_agrees_with_float64(layer_norm, norm_after):
     params = nn.init_mlp(jax.random.key(1), (5, 16, 8, 3), layer_norm=layer_norm)
     if layer_norm:
         keys = iter(jax.random.split(jax.random.key(2), 4))
@@ -39,7 +44,11 @@ def test_apply_agrees_with_float64(layer_norm):
             for layer in params
         )
     x = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
-    np.testing.assert_allclose(nn.apply_mlp(params, x), forward64(params, x), atol=1e-5)
+    out = nn.apply_mlp(params, x, norm_after=norm_after)
+    np.testing.assert_allclose(out, forward64(params, x, norm_after), atol=1e-5)
+    alone = jax.tree.map(lambda leaf: leaf[None], params)
+    members = nn.apply_ensemble(alone, x, norm_after=norm_after)
+    np.testing.assert_allclose(members[0], out, atol=1e-5)
 
 
 def test_layer_norm_is_in_hidden_layers_only():

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.progress import quiet
 from puorl.data.dataset import Dataset
 from puorl.pu import encoder
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.features import FeatureConfig
 from puorl.pu.residuals import ResidualConfig
 

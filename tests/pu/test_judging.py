@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from puorl.core.checkpoint import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu import classifier, fit, judging
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
 from puorl.pu.judging import behaviour_config, judge, judge_behaviour, keep

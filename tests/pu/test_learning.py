@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from puorl.core.checkpoint import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
 from puorl.pu.learning import identity, learn, learn_many

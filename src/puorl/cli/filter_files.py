@@ -30,6 +30,11 @@ MARKER = "model/filter.json"
 """By this file a folder that may be replaced is known."""
 WEIGHT = "weight"
 """Column of the kept rows in the mode ``soft``."""
+RETURNS = "returns"
+"""In the settings: smallest and largest return of complete episodes of the whole pool, or null.
+
+Kept rows alone do not tell: of most episodes some rows are gone.
+"""
 
 
 def write_files(
@@ -69,7 +74,8 @@ def write_files(
     (folder / PAGE).write_text(as_page(report), encoding="utf-8")
     write_json(folder / REPORT, report.to_dict())
     outcome = {"file": kept_name, "num_rows": len(kept), "fingerprint": kept.fingerprint}
-    write_json(folder / SETTINGS, {**settings, "kept": outcome})
+    content = {**settings, RETURNS: _finite(training.returns), "kept": outcome}
+    write_json(folder / SETTINGS, content)
     rows = f"{len(kept):,} kept rows, labelled ones included"
     if training.weight is not None:
         rows = f"all {len(kept):,} rows, with the column {WEIGHT}"
@@ -93,6 +99,10 @@ def _kept_rows(training: TrainingSet) -> Dataset:
         provenance = dataclasses.replace(provenance, notes=(*provenance.notes, note))
     weight = training.weight[np.argsort(training.rows)]  # the dataset is in the pool's order
     return Dataset(kept.rows, {**kept.columns, WEIGHT: weight}, provenance)
+
+
+def _finite(returns: tuple[float, float] | None) -> tuple[float, float] | None:
+    return returns if returns is not None and np.isfinite(returns).all() else None
 
 
 def _scores(flt: "DomainFilter", split: PUSplit, training: TrainingSet) -> np.ndarray:

@@ -20,6 +20,8 @@ COMMANDS = {
     "collect": ("puorl.cli.collect:Collect", "record rows in a simulated domain"),
     "split": ("puorl.cli.split:Split", "hide a few target rows among many others"),
     "filter": ("puorl.cli.filter:Filter", "keep the target's rows, learnt from a few known ones"),
+    "train": ("puorl.cli.train:Train", "train policies on rows, offline"),
+    "evaluate": ("puorl.cli.evaluate:Evaluate", "run policies in a simulated domain"),
 }
 """Command to where it is and what it does."""
 

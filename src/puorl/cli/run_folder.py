@@ -95,7 +95,7 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
     if out.name in ("", ".."):
         out = out.resolve()  # a neighbour needs a name
     work = out.with_name(f".{out.name}.part")
-    with _locked(work, out):
+    with locked(work / _LOCK, out):
         run = RunFolder(out, work, force)
         try:
             check_free(out, force=force, marker=marker)  # another run may just have finished
@@ -110,9 +110,19 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
 
 
 @contextlib.contextmanager
-def _locked(work: Path, out: Path) -> Iterator[None]:
-    """Hold the lock file of the working folder; the system lets it go even after a kill."""
-    while (handle := _try_lock(work, out)) is None:
+def locked(path: Path, out: Path) -> Iterator[None]:
+    """Hold a lock file while the block runs; the system lets it go even after a kill.
+
+    The block may remove the file, or its folder: whoever waits for it then makes a new one.
+
+    Args:
+        path: The lock file; it and its folder are made if missing.
+        out: What is locked, for the message.
+
+    Raises:
+        DataError: Another process holds it.
+    """
+    while (handle := _try_lock(path, out)) is None:
         pass
     try:
         yield
@@ -120,10 +130,9 @@ def _locked(work: Path, out: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _try_lock(work: Path, out: Path) -> int | None:
-    """The open lock file, or None where a finishing run has just taken the folder away."""
-    work.mkdir(parents=True, exist_ok=True)
-    path = work / _LOCK
+def _try_lock(path: Path, out: Path) -> int | None:
+    """The open lock file, or None where a finishing run has just taken it away."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     except FileNotFoundError:

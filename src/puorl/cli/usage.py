@@ -16,6 +16,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 _SETTINGS = (
     "obs action reward next_obs terminal timeout episode time label format unit inputs mode seed"
 ).split()
+_IN_PYTHON = re.compile(r" \((?:force|resume)=True in Python\)")
 _KEYWORD = re.compile(
     rf"(?<![\w.`'\"-])(?P<name>{'|'.join(_SETTINGS)})=(?:(?P<quote>['\"])(?P<value>[\w:]+)(?P=quote)"
     r"|(?=[\s,;)]|$))"
@@ -28,7 +29,7 @@ def as_options(message: str) -> str:
     >>> as_options("name it with format=, or use inputs='sas' (force=True in Python)")
     'name it with --format, or use --inputs sas'
     """
-    message = message.replace(" (force=True in Python)", "")
+    message = _IN_PYTHON.sub("", message)
     return _KEYWORD.sub(_as_option, message)
 
 

@@ -87,6 +87,8 @@ def _plain(leaf: Any) -> np.ndarray:
 
 
 def _like(leaf: Any, array: np.ndarray) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return array
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
     return jnp.asarray(array)

@@ -27,3 +27,7 @@ class NotFittedError(PuorlError):
 
 class MissingExtraError(PuorlError):
     """An optional package is not installed; the message holds the install line."""
+
+
+class TrainingError(PuorlError):
+    """Training came to no usable end."""

@@ -82,7 +82,7 @@ def init_mlp(
         sizes: Widths from input to output, e.g. ``(17, 256, 256, 6)``.
         init: Name in ``INITIALISERS`` or a function (key, fan_in, fan_out) -> (w, b).
         last_init: The same for the output layer, where it differs.
-        layer_norm: Whether every hidden layer is normalised before its activation.
+        layer_norm: Whether every hidden layer is normalised.
 
     >>> [layer.w.shape for layer in init_mlp(jax.random.key(0), (3, 8, 2))]
     [(3, 8), (8, 2)]
@@ -101,13 +101,25 @@ def init_mlp(
     return tuple(layers)
 
 
-def apply_mlp(params: Params, x: jax.Array, activation: Activation = jax.nn.relu) -> jax.Array:
-    """Map x (..., fan_in) to (..., fan_out); the last layer is affine."""
+def apply_mlp(
+    params: Params,
+    x: jax.Array,
+    activation: Activation = jax.nn.relu,
+    *,
+    norm_after: bool = False,
+) -> jax.Array:
+    """Map x (..., fan_in) to (..., fan_out); the last layer is affine.
+
+    With ``norm_after`` a layer is normalised after its activation, not before.
+    """
     for layer in params[:-1]:
         x = _affine(layer, x)
+        if norm_after:
+            x = activation(x)
         if layer.norm is not None:
             x = _normalise(layer.norm, x)
-        x = activation(x)
+        if not norm_after:
+            x = activation(x)
     return _affine(params[-1], x)
 
 
@@ -128,11 +140,26 @@ def init_ensemble(
     return jax.vmap(member)(jax.random.split(key, num_members))
 
 
-def apply_ensemble(params: Params, x: jax.Array, activation: Activation = jax.nn.relu) -> jax.Array:
+def apply_ensemble(
+    params: Params,
+    x: jax.Array,
+    activation: Activation = jax.nn.relu,
+    *,
+    norm_after: bool = False,
+) -> jax.Array:
     """Show the same x (batch, fan_in) to every member: (num_members, batch, fan_out)."""
+
+    def one(member: Params, rows: jax.Array) -> jax.Array:
+        return apply_mlp(member, rows, activation, norm_after=norm_after)
+
     # Repeating x first keeps the member axis a batch axis of every product: no transposes later.
     repeated = jnp.broadcast_to(x, (params[0].w.shape[0], *x.shape))
-    return jax.vmap(lambda member, rows: apply_mlp(member, rows, activation))(params, repeated)
+    return jax.vmap(one)(params, repeated)
+
+
+def towards(target: Params, params: Params, tau: float) -> Params:
+    """The target a step of ``tau`` nearer to the parameters: their moving average."""
+    return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
 
 
 def _affine(layer: Layer, x: jax.Array) -> jax.Array:

@@ -1,11 +1,38 @@
 """TrainingSet: what a method hands to a learner, as positions in the pool."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
+
+_COLUMNS = ("weight", "reward", "critic_weight", "score")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Every batch has rows of two groups, and of the second only the best.
+
+    Without groups both are the whole set.
+    """
+
+    num_first: int
+    """The first group is this many rows from the front of the set, the second the rest."""
+    first_share: float = 0.5
+    """Share of a batch that is drawn from the first group."""
+    top: float = 1.0
+    """Share of the rows drawn from the second group that is kept: those with the highest score."""
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are none."""
+        if not 0.0 < self.first_share < 1.0:
+            raise ConfigError(f"first_share: expected between 0 and 1, got {self.first_share}")
+        if not 0.0 < self.top <= 1.0:
+            raise ConfigError(f"top: expected above 0 and up to 1, got {self.top}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +46,18 @@ class TrainingSet:
     """(k,) float32 in [0, 1]. How much a row counts in every loss; None counts all alike."""
     returns: tuple[float, float] | None = None
     """Smallest and largest return of complete episodes before rows were drawn."""
+    reward: np.ndarray | None = None
+    """(k,) float. Rewards in place of the pool's, for a method that edits them."""
+    critic_weight: np.ndarray | None = None
+    """(k,) float32. How much a row counts in the critic's loss, on top of ``weight``."""
+    score: np.ndarray | None = None
+    """(k,) float32. By which the best rows of the second group are chosen."""
+    groups: Groups | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the method that made it found out, JSON-ready, e.g. its estimate of alpha."""
 
     def __post_init__(self) -> None:
-        """Refuse positions that are none, and weights that do not fit."""
+        """Refuse positions that are none, and columns that do not fit."""
         if len(self.rows) == 0:
             raise DataError("training set: expected at least one row, got none")
         if self.rows.min() < 0 or self.rows.max() >= len(self.pool):
@@ -29,11 +65,27 @@ class TrainingSet:
                 f"training set: expected positions from 0 to {len(self.pool) - 1}, got "
                 f"{self.rows.min()} to {self.rows.max()}"
             )
-        if self.weight is not None and self.weight.shape != self.rows.shape:
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            if column is not None and column.shape != self.rows.shape:
+                raise DataError(
+                    f"training set: expected one {name} a row, {self.rows.shape}, got "
+                    f"{column.shape}"
+                )
+            if column is not None and not np.isfinite(column).all():
+                raise DataError(f"training set: expected every {name} finite, got NaN or infinity")
+        if self.groups is not None and not 0 < self.groups.num_first < len(self.rows):
             raise DataError(
-                f"training set: expected one weight a row, {self.rows.shape}, got "
-                f"{self.weight.shape}"
+                f"training set: expected two groups in {len(self.rows)} rows, got a first group "
+                f"of {self.groups.num_first}"
             )
+        if self.groups is not None and self.groups.top < 1.0 and self.score is None:
+            raise DataError("training set: expected a score to choose the best rows by, got none")
+
+    @classmethod
+    def whole(cls, dataset: Dataset, returns: tuple[float, float] | None = None) -> "TrainingSet":
+        """All rows of a dataset."""
+        return cls(dataset, np.arange(len(dataset)), returns=returns)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -42,3 +94,9 @@ class TrainingSet:
     def dataset(self) -> Dataset:
         """The rows themselves in the pool's order, as a dataset that can be saved."""
         return self.pool[np.sort(self.rows)]
+
+    @cached_property
+    def obs_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of this set's own states, each (d,) float64."""
+        obs = self.pool.obs[self.rows]
+        return obs.mean(axis=0, dtype=np.float64), obs.std(axis=0, dtype=np.float64)

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core import nn
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.progress import Advance
 from puorl.data.transitions import Transitions
 from puorl.pu import residuals
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.features import FeatureConfig, Scaling, build, fit_scaling
 from puorl.pu.residuals import ResidualConfig, Task
 

@@ -6,12 +6,12 @@ from typing import Any, get_args
 
 import numpy as np
 
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.prng import generator
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.pu import learnt as learnt_files
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.checks.make import make_report
 from puorl.pu.config import PRESETS, FilterConfig
 from puorl.pu.judging import Mode, judge, judge_behaviour, keep

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.prng import generator
 from puorl.data.split import PUSplit
 from puorl.pu import classifier
-from puorl.pu.checkpoint import Checkpoint
 
 MIN_LABELLED = 20
 """Fewer labelled rows leave fewer than two to hold out, and alpha cannot be estimated."""

@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.prng import generator
 from puorl.data.split import PUSplit
 from puorl.pu import fit
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.config import FilterConfig
 from puorl.pu.judgement import Judgement
 from puorl.pu.learning import (

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core import fingerprint
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.prng import checked_seed, generator
 from puorl.core.progress import progress_bar
 from puorl.data.split import PUSplit
 from puorl.pu import classifier, encoder, fit
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.config import FilterConfig
 from puorl.pu.encoder import Encoded
 from puorl.pu.intervals import bootstrap_interval

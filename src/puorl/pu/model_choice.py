@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.split import PUSplit
-from puorl.pu.checkpoint import Checkpoint
 from puorl.pu.checks.clusters import mean_error
 from puorl.pu.config import FilterConfig
 from puorl.pu.filter import DomainFilter

@@ -211,7 +211,7 @@ def update(
     params, moments = adam.update(
         lane.params, grad, lane.moments, learning_rate=config.learning_rate
     )
-    target = jax.tree.map(lambda t, c: t + config.tau * (c - t), lane.target, params.critic)
+    target = nn.towards(lane.target, params.critic, config.tau)
     return lane._replace(params=params, target=target, moments=moments), metrics
 
 

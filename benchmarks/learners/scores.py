@@ -1,0 +1,221 @@
+"""How good are the policies? Learners on our own data, beside the paper's Oracle column.
+
+    python benchmarks/learners/scores.py [--part hopper/td3_bc] [--steps 1M] [--seeds 5] [--show]
+
+300,000 nominal rows of medium and of medium-expert behaviour, three bodies. Both sets of a body and
+all seeds are lanes of one program. Final: the mean of ``--episodes`` episodes a seed after the last
+update; nothing is picked. Rows that are in the results already are not measured again. It wants a
+GPU and many cores.
+"""
+
+import argparse
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "filter"))
+from many import Source, collect_all, device
+from recorded import RESULTS, Recorded
+
+from puorl.core.counts import parse_count
+from puorl.data.dataset import Dataset
+from puorl.data.returns import episode_returns, return_range
+from puorl.data.training_set import TrainingSet
+from puorl.envs.evaluate import evaluate
+from puorl.envs.scores import normalised_score
+from puorl.rl import learner as learners
+from puorl.rl import trainer
+from puorl.rl.run import policies
+from puorl.rl.trainer import Lane
+
+BODIES = ("hopper", "halfcheetah", "walker2d")
+QUALITIES = ("medium", "medium-expert")
+ROWS = 300_000
+CURVE_EPISODES = 3
+ORACLE = {
+    ("hopper", "medium-expert"): 98.2,
+    ("hopper", "medium"): 48.9,
+    ("halfcheetah", "medium-expert"): 86.9,
+    ("halfcheetah", "medium"): 48.8,
+    ("walker2d", "medium-expert"): 108.5,
+    ("walker2d", "medium"): 84.6,
+}
+"""TD3+BC in the paper's Oracle column."""
+
+
+def main() -> None:
+    """Collect, train what is missing in one process for each part, print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--parts", nargs="+", default=[], help="BODY/LEARNER, side by side")
+    parser.add_argument("--qualities", nargs="+", default=list(QUALITIES), choices=QUALITIES)
+    parser.add_argument("--rows", default=str(ROWS))
+    parser.add_argument("--steps", default="1M")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 0")
+    parser.add_argument("--points", type=int, default=5, help="points of the curve")
+    parser.add_argument("--episodes", type=int, default=10, help="final episodes of a seed")
+    parser.add_argument("--out", type=Path, default=RESULTS / "learners.jsonl")
+    parser.add_argument("--cache", type=Path, default=Path("scratch/data"), help="datasets")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--collect", action="store_true", help="only make the datasets")
+    parser.add_argument("--show", action="store_true", help="print the table, train nothing")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.part:
+        train_part(*args.part.split("/"), args)
+        return
+    if not args.show:
+        rows = parse_count(args.rows)
+        sources = [Source(b, "nominal", q, rows, 0) for b in BODIES for q in QUALITIES]
+        collect_all(sources, args.cache, args.workers)
+        if not args.collect:
+            run_parts(args.parts or [f"{b}/td3_bc" for b in BODIES])
+    show(Recorded(args.out))
+
+
+def run_parts(parts: list[str]) -> None:
+    """Every part in a process of its own with the same options; they share the GPU."""
+    words = [word for word in sys.argv[1:] if word not in parts and word != "--parts"]
+    running = [
+        subprocess.Popen([sys.executable, __file__, *words, "--part", part]) for part in parts
+    ]
+    failed = [part for part, each in zip(parts, running, strict=True) if each.wait() != 0]
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def train_part(body: str, name: str, args: argparse.Namespace) -> None:
+    """All seeds of both sets of one body with one learner."""
+    rows, steps = parse_count(args.rows), parse_count(args.steps)
+    learner = learners.make(name, num_steps=steps, **settings_of(name, body))
+    recorded = Recorded(args.out)
+    configs = {
+        (quality, seed): {
+            "body": body,
+            "quality": quality,
+            "rows": rows,
+            "learner": name,
+            "config": dataclasses.asdict(learner.config),
+            "steps": steps,
+            "seed": seed,
+            "episodes": args.episodes,
+        }
+        for quality in args.qualities
+        for seed in range(args.seeds)
+    }
+    if all(recorded.find(config) for config in configs.values()):
+        return
+    data = {q: Source(body, "nominal", q, rows, 0).collect(args.cache) for q in args.qualities}
+    sets = training_sets(data)
+    lanes = [Lane(args.qualities.index(quality), seed) for quality, seed in configs]
+    began = time.perf_counter()
+    work = trainer.prepare(learner, list(sets.values()), lanes)
+    curves: list[list[Any]] = [[] for _ in lanes]
+    spent, standing = [], trainer.fresh(work)
+    for point in trainer.train(work, steps=steps, point_every=steps // args.points):
+        spent.append(point.seconds)
+        standing = point.standing
+        if point.step < steps:
+            found = scores_of(work, standing, point.step, body, CURVE_EPISODES, seed=1)
+            for curve, (score, _) in zip(curves, found, strict=True):
+                curve.append((point.step, score))
+        print(f"{body} {name}: {point.step:,} in {point.seconds:.0f} s", flush=True)
+    final = scores_of(work, standing, steps, body, args.episodes, seed=0)
+    total = time.perf_counter() - began
+    for i, (key, config) in enumerate(configs.items()):
+        score, returns = final[i]
+        stop = trainer.stopped(work, standing)[i]
+        recorded.add(
+            config,
+            {
+                "returns": returns,
+                "score": score,
+                "curve": curves[i],
+                "stopped": None if stop is None else stop._asdict(),
+                "lanes": len(lanes),
+                "seconds": [round(s, 2) for s in spent],
+                "total_seconds": round(total, 1),
+                "device": device(),
+                "shared_device": bool(os.environ.get("CUDA_MPS_PIPE_DIRECTORY")),
+                "data": data[key[0]].fingerprint,
+                "behaviour_score": behaviour_score(body, data[key[0]]),
+            },
+        )
+
+
+def settings_of(name: str, body: str) -> dict[str, Any]:
+    """A preset made for this body and medium-expert behaviour, where a learner has one."""
+    preset = f"{body}-medium-expert"
+    return {"preset": preset} if preset in learners.presets(name) else {}
+
+
+def training_sets(data: dict[str, Dataset]) -> dict[str, TrainingSet]:
+    """One pool, one training set for each quality; each keeps its own returns."""
+    pool = Dataset.concatenate(list(data.values()))
+    sets, start = {}, 0
+    for quality, part in data.items():
+        rows = np.arange(start, start + len(part))
+        sets[quality] = TrainingSet(pool, rows, returns=return_range([part.rows]))
+        start += len(part)
+    return sets
+
+
+def scores_of(
+    work: trainer.Work, standing: trainer.Standing, step: int, body: str, episodes: int, seed: int
+) -> list[tuple[float | None, list[float] | None]]:
+    """Mean normalised score and returns of every lane; None for one that was given up."""
+    made = policies(work, standing, steps=step)
+    alive = [policy for policy in made if policy is not None]
+    found = iter(evaluate(alive, body, episodes=episodes, seed=seed).returns if alive else ())
+    result: list[tuple[float | None, list[float] | None]] = []
+    for policy in made:
+        if policy is None:
+            result.append((None, None))
+            continue
+        returns = next(found)
+        result.append((float(normalised_score(body, returns).mean()), returns.tolist()))
+    return result
+
+
+def behaviour_score(body: str, data: Dataset) -> float:
+    """Normalised score of the policies that made the data: of its complete episodes."""
+    return float(normalised_score(body, episode_returns(data.rows)).mean())
+
+
+def show(recorded: Recorded) -> None:
+    """A line for each learner and set: mean and 95 % interval over seeds."""
+    cells: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in recorded.rows:
+        c = row["config"]
+        cells.setdefault((c["learner"], c["body"], c["quality"], str(c["steps"])), []).append(row)
+    print("| learner | data | steps | seeds | score | behaviour | paper's Oracle (TD3+BC) |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for (name, body, quality, steps), rows in sorted(cells.items()):
+        scores = np.array([row["measured"]["score"] for row in rows], np.float64)
+        half = interval(scores)
+        oracle = ORACLE[body, quality] if name == "td3_bc" else ""
+        print(
+            f"| {name} | {body} {quality} | {int(steps):,} | {len(rows)} "
+            f"| {scores.mean():.1f} ± {half:.1f} "
+            f"| {rows[0]['measured']['behaviour_score']:.1f} | {oracle} |"
+        )
+
+
+# Quantiles of Student's t at 97.5 % for 1 to 9 degrees of freedom.
+T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+
+
+def interval(scores: np.ndarray) -> float:
+    """Half the width of the 95 % interval of the mean."""
+    if len(scores) < 2:
+        return float("nan")
+    return float(T[len(scores) - 2] * scores.std(ddof=1) / np.sqrt(len(scores)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""`puorl evaluate`: how good policies are in a simulated domain."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from puorl.cli.options import Count
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import read_json
+from puorl.core.prng import checked_seed
+from puorl.envs.bodies import body
+from puorl.envs.domains import DomainSpec, parse_domain
+from puorl.envs.evaluate import Evaluation, evaluate
+from puorl.pu.checks.clusters import critical_value
+from puorl.rl.policy import Policy
+
+_PLAN, _POLICIES = "run.json", "policies"
+_FEW = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Student's t for a 95 % interval from so few seeds, for which no expansion is good enough."""
+
+
+class Member(NamedTuple):
+    """A policy, and with which others it is averaged."""
+
+    name: str
+    group: str
+    policy: Policy
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Run policies in a simulated domain, all of them from the same start states.
+
+    A folder that puorl train wrote stands for all its policies. Their mean comes with a 95 %
+    interval over seeds (Student's t) from two policies on; files that are named one by one are
+    averaged together. Scores are D4RL's: 0 is its random policy, 100 its expert.
+
+    Examples:
+      puorl evaluate run --env hopper
+      puorl evaluate run-iql run-bc --env hopper/body_mass --episodes 100 --seed 1
+      puorl evaluate run/policies/seed-0.safetensors --env hopper/gravity=0.5 --json > seed-0.json
+    """
+
+    paths: tyro.conf.Positional[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR|FILE...", help_behavior_hint="")]
+    ]
+    """Folders of puorl train, or policy files."""
+    env: str
+    """Body, or body/domain: hopper, hopper/body_mass, walker2d/gravity=0.5."""
+    episodes: Count = 100
+    """Episodes of each policy."""
+    seed: int = 0
+    """Seed of the start states and of the domain's noise."""
+    threads: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Cores to use; all by default."""
+    json: bool = False
+    """Print one JSON object, with every return, and nothing else."""
+
+    def run(self) -> None:
+        """Load, simulate, print."""
+        spec = parse_domain(self.env)
+        checked_seed(self.seed)
+        check_episodes("--episodes", self.episodes)
+        members = read_members(self.paths)
+        for member in members:
+            policy = member.policy
+            check_fits(spec, policy.obs_dim, policy.act_dim, f"{member.name}: the policy")
+        console = Console(highlight=False, soft_wrap=True)
+        if not self.json:
+            count = f"{len(members)} policies" if len(members) > 1 else "1 policy"
+            console.print(f"{count} in {spec.text}, {self.episodes:,} episodes each")
+        seen = evaluate(
+            [member.policy for member in members],
+            spec,
+            episodes=self.episodes,
+            seed=self.seed,
+            threads=self.threads,
+        )
+        names, groups = [m.name for m in members], [m.group for m in members]
+        if self.json:
+            content = as_json(seen, names, groups, self.seed)
+            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+        else:
+            show(seen, names, groups, console)
+
+
+def check_episodes(option: str, episodes: int) -> None:
+    """Refuse to run no episode.
+
+    Raises:
+        ConfigError: Fewer than one.
+    """
+    if episodes < 1:
+        raise ConfigError(f"{option}: expected 1 or more episodes, got {episodes}")
+
+
+def check_fits(spec: DomainSpec, obs_dim: int, act_dim: int, subject: str) -> None:
+    """Refuse a domain whose states or actions have other sizes.
+
+    Raises:
+        DataError: They differ.
+    """
+    robot = body(spec.body)
+    if (obs_dim, act_dim) != (robot.obs_dim, robot.act_dim):
+        raise DataError(
+            f"{subject} has {obs_dim} state and {act_dim} action components, but {spec.text} has "
+            f"{robot.obs_dim} and {robot.act_dim}; choose another --env"
+        )
+
+
+def read_members(paths: Sequence[str]) -> list[Member]:
+    """All policies that the paths mean.
+
+    Raises:
+        DataError: No path, a file that is no policy, or a folder without policies.
+    """
+    if not paths:
+        raise DataError("expected a folder of puorl train or a policy file, got none")
+    members: list[Member] = []
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            files = _policy_files(path)
+            members += [Member(str(file), str(path), Policy.load(file)) for file in files]
+        else:
+            members.append(Member(text, "", Policy.load(path)))
+    twice = [name for i, name in enumerate(m.name for m in members) if name in
+             {m.name for m in members[:i]}]  # fmt: skip
+    if twice:
+        raise DataError(f"{twice[0]}: is named twice, so it would count twice; name it once")
+    return members
+
+
+def _policy_files(folder: Path) -> list[Path]:
+    """In the order of the run's seeds; those of lanes that were given up are not there."""
+    if not (folder / _PLAN).is_file():
+        raise DataError(
+            f"{folder}: expected a folder that puorl train wrote, found no {_PLAN} in it; name "
+            "such a folder, or the policy files themselves"
+        )
+    plan = read_json(folder / _PLAN)
+    groups = plan.get("groups", []) if isinstance(plan, Mapping) else []
+    files = [folder / _POLICIES / f"{name}.safetensors" for group in groups for name in group]
+    found = [file for file in files if file.is_file()]
+    if not found:
+        raise DataError(
+            f"{folder}: expected policies, found none: the run has not ended; go on with it by "
+            "puorl train ... --resume"
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------- what is said
+
+
+class Mean(NamedTuple):
+    """Mean over policies, and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_over_seeds(values: np.ndarray) -> Mean:
+    """Mean of (p,) float, two or more, with Student's t interval.
+
+    >>> [round(x, 1) for x in mean_over_seeds(np.array([1.0, 2.0, 3.0]))]
+    [2.0, -0.5, 4.5]
+    """
+    count = len(values)
+    reach = _FEW.get(count) or critical_value(count)
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / count**0.5
+    return Mean(mean, mean - reach * error, mean + reach * error)
+
+
+def show(seen: Evaluation, names: Sequence[str], groups: Sequence[str], console: Console) -> None:
+    """Print a line for each policy, and one for the mean of each group of several.
+
+    Args:
+        seen: Returns of p policies.
+        names: Of the policies.
+        groups: With which others each policy is averaged.
+        console: Where to.
+    """
+    scored = seen.mean_score is not None
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("policy", overflow="fold")
+    for name in ("return", "std", *(["score"] if scored else []), "length"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row, name in enumerate(names):
+        numbers = [f"{seen.mean[row]:,.1f}", f"± {seen.std[row]:,.1f}"]
+        numbers += [f"{seen.mean_score[row]:.1f}"] if seen.mean_score is not None else []
+        table.add_row(Text(name), *numbers, f"{seen.lengths[row].mean():,.0f}")
+    console.print(table)
+    for means in _means(seen, groups):
+        title = f"{means['group']}: " if means["group"] else ""
+        text = f"{title}mean of {means['num_policies']} policies: return {_told(means['return'])}"
+        text += f"; score {_told(means['score'])}" if means["score"] else ""
+        console.print(Text(f"{text} (95 % interval over policies)"))
+
+
+def as_json(
+    seen: Evaluation, names: Sequence[str], groups: Sequence[str], seed: int
+) -> dict[str, Any]:
+    """Everything that was measured, JSON-ready."""
+    scores = None if seen.scores is None else seen.scores.tolist()
+    return {
+        "env": seen.env,
+        "episodes": seen.returns.shape[1],
+        "seed": seed,
+        "policies": [
+            {
+                "policy": name,
+                "group": groups[row],
+                "returns": seen.returns[row].tolist(),
+                "lengths": seen.lengths[row].tolist(),
+                "scores": None if scores is None else scores[row],
+            }
+            for row, name in enumerate(names)
+        ],
+        "means": _means(seen, groups),
+    }
+
+
+def _means(seen: Evaluation, groups: Sequence[str]) -> list[dict[str, Any]]:
+    found = []
+    for group in dict.fromkeys(groups):
+        rows = np.array([other == group for other in groups])
+        if rows.sum() < 2:
+            continue
+        score = None if seen.mean_score is None else mean_over_seeds(seen.mean_score[rows])
+        found.append(
+            {
+                "group": group,
+                "num_policies": int(rows.sum()),
+                "return": mean_over_seeds(seen.mean[rows])._asdict(),
+                "score": None if score is None else score._asdict(),
+            }
+        )
+    return found
+
+
+def _told(mean: dict[str, float]) -> str:
+    return f"{mean['value']:,.1f} [{mean['low']:,.1f}, {mean['high']:,.1f}]"

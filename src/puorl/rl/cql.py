@@ -1,0 +1,270 @@
+"""CQL. Kumar et al. 2020, "Conservative Q-Learning for Offline Reinforcement Learning".
+
+CQL(H), eq. 4: soft actor-critic whose critics also pay for the gap between the log-sum-exp of Q
+over all actions and Q of the data's action. The log-sum-exp is estimated by importance sampling
+(appendix F) from uniform and from the policy's own actions. The entropy's weight is learnt, for a
+target entropy of minus the number of action components.
+
+``default`` has CORL's settings for MuJoCo: actor and critics have three hidden layers of 256 each.
+``jax-corl`` has JAX-CORL's: two hidden layers, other learning rates and weight, raw states.
+
+Deviations from the paper, 1 to 4 as in both:
+1. A third of the sampled actions is the policy's at the next state; Q is that of the present state.
+2. The squared error has no factor 1/2: a weight of 10 here is one of 5 in eq. 4.
+3. The weight is fixed (no Lagrange variant), and the backup has no entropy term.
+4. The policy's log deviation is 1 lower than its network's output (``log_std_offset``). Both learn
+   that number and a factor besides; here it stays: the output layer can learn the same.
+5. Output layers start orthogonal with gain 0.01 under every ``init``. CORL says orthogonal but
+   starts its actor's hidden layers otherwise; here they are as the critics'.
+
+All gradients are taken at the same parameters, as in both.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from puorl.core import adam, nn
+from puorl.core.actor import LOG_STD_RANGE
+from puorl.rl.batch import Batch, critic_mean, policy_mean
+from puorl.rl.learner import Learner, Metrics, Sizes
+
+_NUM_CRITICS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings."""
+
+    conservative_weight: float = 10.0
+    """Weight of the gap against the squared error (the paper's alpha, times two)."""
+    num_sampled: int = 10
+    """Actions of each of the three kinds in an estimate of the log-sum-exp."""
+    hidden: tuple[int, ...] = (256, 256, 256)
+    batch_size: int = 256
+    actor_learning_rate: float = 3e-5
+    """Of the entropy's weight, too."""
+    critic_learning_rate: float = 3e-4
+    gamma: float = 0.99
+    tau: float = 0.005
+    """Step of the target critics towards the learnt ones."""
+    log_std_offset: float = -1.0
+    """What is added to the network's log deviation before it is cut to its range."""
+    init: str = "orthogonal"
+    """How hidden layers start: a name in `puorl.core.nn.INITIALISERS`."""
+    normalise_states: bool = True
+
+
+PRESETS = {
+    "default": Config(),
+    "jax-corl": Config(
+        conservative_weight=5.0,
+        hidden=(256, 256),
+        actor_learning_rate=3e-4,
+        init="lecun",
+        normalise_states=False,
+    ),
+}
+
+
+class Policy(NamedTuple):
+    """What is learnt at the actor's rate."""
+
+    actor: nn.Params
+    """Its output is 2m wide: means, then log deviations."""
+    log_entropy_weight: jax.Array
+
+
+class State(NamedTuple):
+    """What is learnt, of one lane."""
+
+    policy: Policy
+    critic: nn.Params
+    target_critic: nn.Params
+    policy_moments: adam.Moments
+    critic_moments: adam.Moments
+
+
+class Noise(NamedTuple):
+    """All randomness of an update, for n sampled actions of a kind."""
+
+    uniform: jax.Array
+    """(n, b, m) in [-1, 1]: actions as they are."""
+    normal: jax.Array
+    """(2, 1 + n, b, m): behind the policy's actions at the states and at the next states."""
+
+
+class Sampled(NamedTuple):
+    """Actions and their log densities."""
+
+    action: jax.Array
+    """(..., b, m)."""
+    log_density: jax.Array
+    """(..., b)."""
+
+
+def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
+    """A fresh lane; the targets start equal to the critics, the entropy's weight is 1."""
+    actor_key, critic_key = jax.random.split(key)
+    last_init = nn.orthogonal(1e-2)
+    actor = nn.init_mlp(
+        actor_key,
+        (sizes.obs_dim, *config.hidden, 2 * sizes.act_dim),
+        init=config.init,
+        last_init=last_init,
+    )
+    critic = nn.init_ensemble(
+        critic_key,
+        _NUM_CRITICS,
+        (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
+        init=config.init,
+        last_init=last_init,
+    )
+    policy = Policy(actor, jnp.zeros((), jnp.float32))
+    return State(policy, critic, critic, adam.init(policy), adam.init(critic))
+
+
+def noise(key: jax.Array, batch_size: int, act_dim: int, config: Config) -> Noise:
+    """What one update needs."""
+    uniform_key, normal_key = jax.random.split(key)
+    n, rows = config.num_sampled, (batch_size, act_dim)
+    return Noise(
+        jax.random.uniform(uniform_key, (n, *rows), jnp.float32, -1.0, 1.0),
+        jax.random.normal(normal_key, (2, 1 + n, *rows), jnp.float32),
+    )
+
+
+def sample(actor: nn.Params, batch: Batch, noise: jax.Array, config: Config) -> Sampled:
+    """Squashed Gaussian actions (2, 1 + n, b, m) at the states and at the next states."""
+    # One pass for both kinds of states; every sample of a state shares its mean and deviation.
+    out = nn.apply_mlp(actor, jnp.stack([batch.obs, batch.next_obs]))[:, None]
+    mean, log_std = jnp.split(out, 2, axis=-1)
+    log_std = jnp.clip(log_std + config.log_std_offset, *LOG_STD_RANGE)
+    raw = mean + jnp.exp(log_std) * noise
+    # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which stays finite for large |u|.
+    log_slope = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
+    log_density = -0.5 * jnp.square(noise) - log_std - 0.5 * math.log(2.0 * math.pi) - log_slope
+    return Sampled(jnp.tanh(raw), log_density.sum(axis=-1))
+
+
+def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+    """Both critics' values (2, ..., b) of actions (..., b, m) at the states (b, d)."""
+    obs = jnp.broadcast_to(obs, (*action.shape[:-1], obs.shape[-1]))
+    rows = jnp.concatenate([obs, action], axis=-1)
+    # All actions as rows of one product: that is where the time goes.
+    q = nn.apply_ensemble(critic, rows.reshape(-1, rows.shape[-1]))
+    return q.reshape(_NUM_CRITICS, *action.shape[:-1])
+
+
+def policy_loss(
+    policy: Policy, critic: nn.Params, batch: Batch, noise: jax.Array, config: Config
+) -> tuple[jax.Array, tuple[Sampled, Metrics]]:
+    """SAC's losses of the actor and of the entropy's weight; each moves its own parameters only.
+
+    All of the policy's actions come along, for the critics.
+    """
+    sampled = sample(policy.actor, batch, noise, config)
+    action, log_density = sampled.action[0, 0], sampled.log_density[0, 0]
+    q = q_values(critic, batch.obs, action).min(axis=0)
+    entropy_weight = jnp.exp(jax.lax.stop_gradient(policy.log_entropy_weight))
+    actor_loss = policy_mean(entropy_weight * log_density - q, batch)
+    # The target entropy is minus the number of action components.
+    shortfall = jax.lax.stop_gradient(policy_mean(log_density - action.shape[-1], batch))
+    weight_loss = -policy.log_entropy_weight * shortfall
+    metrics = {"actor_loss": actor_loss, "entropy_weight": entropy_weight}
+    metrics |= {"entropy": -policy_mean(log_density, batch)}
+    return actor_loss + weight_loss, (sampled, metrics)
+
+
+def backup(
+    target_critic: nn.Params, batch: Batch, next_action: jax.Array, config: Config
+) -> jax.Array:
+    """What the critics should say, (b,): the double-Q target without entropy."""
+    next_q = q_values(target_critic, batch.next_obs, next_action).min(axis=0)
+    return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
+
+
+def proposals(uniform: jax.Array, sampled: Sampled) -> Sampled:
+    """The 3n actions (3n, b, m) that stand for all actions: n uniform, 2n the policy's."""
+    n, b, m = uniform.shape
+    action = sampled.action[:, 1:].reshape(2 * n, b, m)
+    log_density = sampled.log_density[:, 1:].reshape(2 * n, b)
+    return Sampled(
+        jnp.concatenate([uniform, action]),
+        jnp.concatenate([jnp.full((n, b), -m * math.log(2.0), jnp.float32), log_density]),
+    )
+
+
+def critic_loss(
+    critic: nn.Params, batch: Batch, wanted: jax.Array, proposed: Sampled, config: Config
+) -> tuple[jax.Array, Metrics]:
+    """Eq. 4: squared errors plus the weighted gap, summed over both critics."""
+    action = jnp.concatenate([batch.action[None], proposed.action])
+    q = q_values(critic, batch.obs, action)
+    q_data, q_proposed = q[:, 0], q[:, 1:]
+    # Importance sampling: the integral of exp(Q) is the mean of exp(Q) / density.
+    log_ratio = q_proposed - jnp.broadcast_to(proposed.log_density, q_proposed.shape)
+    log_integral = jax.nn.logsumexp(log_ratio, axis=1) - math.log(q_proposed.shape[1])
+    gap = (log_integral - q_data).sum(axis=0)
+    error = jnp.square(q_data - jnp.broadcast_to(wanted, q_data.shape)).sum(axis=0)
+    loss = critic_mean(error + config.conservative_weight * gap, batch)
+    metrics = {"critic_loss": loss, "q": policy_mean(q_data[0], batch)}
+    return loss, metrics | {"gap": policy_mean(gap, batch) / _NUM_CRITICS}
+
+
+def update(
+    state: State, batch: Batch, noise: Noise, phase: int, config: Config
+) -> tuple[State, Metrics]:
+    """One update of the policy and the critics, then the targets' step; every phase is the same."""
+    del phase
+    (_, (sampled, policy_metrics)), policy_grad = jax.value_and_grad(policy_loss, has_aux=True)(
+        state.policy, state.critic, batch, noise.normal, config
+    )
+    wanted = backup(state.target_critic, batch, sampled.action[1, 0], config)
+    critic_grad, critic_metrics = jax.grad(critic_loss, has_aux=True)(
+        state.critic, batch, wanted, proposals(noise.uniform, sampled), config
+    )
+    policy, policy_moments = adam.update(
+        state.policy, policy_grad, state.policy_moments, learning_rate=config.actor_learning_rate
+    )
+    critic, critic_moments = adam.update(
+        state.critic, critic_grad, state.critic_moments, learning_rate=config.critic_learning_rate
+    )
+    target_critic = nn.towards(state.target_critic, critic, config.tau)
+    state = State(policy, critic, target_critic, policy_moments, critic_moments)
+    return state, policy_metrics | critic_metrics
+
+
+def mean_actor(state: State) -> nn.Params:
+    """The actor without its log deviations: tanh of its output is the action to evaluate."""
+    *hidden, last = state.policy.actor
+    act_dim = last.b.shape[-1] // 2
+    return (*hidden, nn.Layer(last.w[..., :act_dim], last.b[..., :act_dim]))
+
+
+def make(config: Config, *, num_steps: int) -> Learner:
+    """The learner; nothing in it depends on ``num_steps``."""
+    del num_steps
+
+    def init_lane(key: jax.Array, sizes: Sizes) -> State:
+        return init(key, sizes, config)
+
+    def draw_noise(key: jax.Array, batch_size: int, act_dim: int) -> Noise:
+        return noise(key, batch_size, act_dim, config)
+
+    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
+        return update(state, batch, noise, phase, config)
+
+    return Learner(
+        name="cql",
+        config=config,
+        init=init_lane,
+        noise=draw_noise,
+        update=update_lane,
+        actor=mean_actor,
+        actor_kind="tanh",
+        normalise_states=config.normalise_states,
+    )

@@ -1,0 +1,227 @@
+"""IQL. Kostrikov et al. 2022, "Offline Reinforcement Learning with Implicit Q-Learning".
+
+V is an expectile of Q over the data's actions (eq. 5), Q bootstraps from V (eq. 6), and the policy
+is the data's, weighted by how much better than V an action is (eq. 7): no action outside the data
+is ever judged. Rewards are scaled as in the paper, by 1000 over the range of returns.
+
+Deviations from the paper, all as in PUORL's code, which follows JAX-CORL:
+1. V has layer normalisation before each ReLU; the critics and the policy have none.
+2. The mean of the Gaussian policy is not squashed; its actions are clipped instead.
+
+Details that are as in the code of the paper's authors and of PUORL:
+3. The policy is learnt along with the values: each batch makes one update of V, then of the policy
+   (by the target critics and the new V), then of the critics (by the new V), then of the targets.
+4. The policy's log standard deviation is the same in all states and is kept in [-5, 2].
+5. Weights start orthogonal with gain sqrt(2), the output layers' too.
+
+What PUORL's table prints for IQL does not differ from the default, so ``paper-table`` is equal to
+it; ``hopper-me`` has what suits Hopper's medium-expert data better, by JAX-CORL's notes and CORL.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from puorl.core import adam, nn
+from puorl.core.errors import ConfigError
+from puorl.rl.batch import Batch, critic_mean, policy_mean
+from puorl.rl.learner import Learner, Metrics, Sizes
+
+_NUM_CRITICS = 2
+_LOG_STD_RANGE = (-5.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings."""
+
+    expectile: float = 0.7
+    """Which expectile of Q is V (the paper's tau): 0.5 is the mean, towards 1 the best action."""
+    beta: float = 3.0
+    """How sharply the policy prefers better actions: the inverse of a temperature."""
+    max_weight: float = 100.0
+    """Cap of the policy's weight of a row."""
+    hidden: tuple[int, ...] = (256, 256)
+    batch_size: int = 256
+    actor_learning_rate: float = 3e-4
+    """Of the first update; it falls to 0 along a cosine."""
+    value_learning_rate: float = 3e-4
+    critic_learning_rate: float = 3e-4
+    gamma: float = 0.99
+    tau: float = 0.005
+    """Step of the target critics towards the learnt ones."""
+    layer_norm: bool = True
+    """Whether the hidden layers of V are normalised."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.expectile < 1.0:
+            raise ConfigError(
+                f"expectile: expected a number between 0 and 1, got {self.expectile}; try 0.7"
+            )
+
+
+PRESETS = {
+    "default": Config(),
+    "paper-table": Config(),
+    "hopper-me": Config(expectile=0.5, beta=6.0),
+}
+
+
+class Policy(NamedTuple):
+    """A diagonal Gaussian: the network of its mean, and its (m,) log standard deviation."""
+
+    mean: nn.Params
+    log_std: jax.Array
+
+
+class State(NamedTuple):
+    """What is learnt, of one lane."""
+
+    policy: Policy
+    value: nn.Params
+    critic: nn.Params
+    target_critic: nn.Params
+    policy_moments: adam.Moments
+    value_moments: adam.Moments
+    critic_moments: adam.Moments
+
+
+def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
+    """A fresh lane; the target critics start equal to the critics."""
+    policy_key, value_key, critic_key = jax.random.split(key, 3)
+    shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
+    mean = nn.init_mlp(policy_key, shape, init="orthogonal")
+    policy = Policy(mean, jnp.zeros(sizes.act_dim, jnp.float32))
+    value = nn.init_mlp(
+        value_key,
+        (sizes.obs_dim, *config.hidden, 1),
+        init="orthogonal",
+        layer_norm=config.layer_norm,
+    )
+    critic = nn.init_ensemble(
+        critic_key,
+        _NUM_CRITICS,
+        (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
+        init="orthogonal",
+    )
+    moments = adam.init(policy), adam.init(value), adam.init(critic)
+    return State(policy, value, critic, critic, *moments)
+
+
+def noise(key: jax.Array, batch_size: int, act_dim: int) -> tuple[()]:
+    """Nothing: an update is not random."""
+    del key, batch_size, act_dim
+    return ()
+
+
+def values(value: nn.Params, obs: jax.Array) -> jax.Array:
+    """V, (b,)."""
+    return nn.apply_mlp(value, obs)[:, 0]
+
+
+def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+    """Both critics' values, (2, b)."""
+    return nn.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
+
+
+def log_density(policy: Policy, obs: jax.Array, action: jax.Array) -> jax.Array:
+    """How likely the policy is to take these actions, (b,)."""
+    mean = nn.apply_mlp(policy.mean, obs)
+    log_std = jnp.broadcast_to(jnp.clip(policy.log_std, *_LOG_STD_RANGE), mean.shape)
+    scaled = (action - mean) * jnp.exp(-log_std)
+    return -(0.5 * jnp.square(scaled) + log_std + 0.5 * math.log(2.0 * math.pi)).sum(axis=-1)
+
+
+def value_loss(
+    value: nn.Params, batch: Batch, q: jax.Array, config: Config
+) -> tuple[jax.Array, jax.Array]:
+    """Expectile loss of V against q (b,), eq. 5, and the mean of V."""
+    v = values(value, batch.obs)
+    error = q - v
+    side = jnp.where(error > 0, config.expectile, 1.0 - config.expectile)
+    return policy_mean(side * jnp.square(error), batch), policy_mean(v, batch)
+
+
+def policy_loss(policy: Policy, batch: Batch, advantage: jax.Array, config: Config) -> jax.Array:
+    """Minus the log density of the data's actions, weighted by their advantage (b,), eq. 7."""
+    weight = jnp.minimum(jnp.exp(config.beta * advantage), config.max_weight)
+    return -policy_mean(weight * log_density(policy, batch.obs, batch.action), batch)
+
+
+def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean of the sum of both squared errors, eq. 6, and the mean of the first critic's values."""
+    q = q_values(critic, batch.obs, batch.action)
+    error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
+    return critic_mean(error, batch), policy_mean(q[0], batch)
+
+
+def actor_learning_rate(num_updates: jax.Array, num_steps: int, config: Config) -> jax.Array:
+    """Step size after so many updates (() int32): half a cosine, 0 from ``num_steps`` on."""
+    passed = jnp.minimum(num_updates, num_steps).astype(jnp.float32) / num_steps
+    return 0.5 * config.actor_learning_rate * (1.0 + jnp.cos(math.pi * passed))
+
+
+def update(
+    state: State, batch: Batch, noise: tuple[()], phase: int, config: Config, *, num_steps: int
+) -> tuple[State, Metrics]:
+    """One update of V, the policy, the critics and their targets, in this order."""
+    del noise, phase
+    q = q_values(state.target_critic, batch.obs, batch.action).min(axis=0)
+    (loss_v, mean_v), grad = jax.value_and_grad(value_loss, has_aux=True)(
+        state.value, batch, q, config
+    )
+    value, value_moments = adam.update(
+        state.value, grad, state.value_moments, learning_rate=config.value_learning_rate
+    )
+    # The new V of both states in one pass.
+    v, next_v = jnp.split(values(value, jnp.concatenate([batch.obs, batch.next_obs])), 2)
+    advantage = q - v
+    loss_policy, grad = jax.value_and_grad(policy_loss)(state.policy, batch, advantage, config)
+    policy, policy_moments = adam.update(
+        state.policy,
+        grad,
+        state.policy_moments,
+        learning_rate=actor_learning_rate(state.policy_moments.num_updates, num_steps, config),
+    )
+    wanted = batch.reward + config.gamma * (1.0 - batch.terminal) * next_v
+    (loss_q, mean_q), grad = jax.value_and_grad(critic_loss, has_aux=True)(
+        state.critic, batch, wanted
+    )
+    critic, critic_moments = adam.update(
+        state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
+    )
+    target = nn.towards(state.target_critic, critic, config.tau)
+    metrics = {
+        "critic_loss": loss_q,
+        "value_loss": loss_v,
+        "actor_loss": loss_policy,
+        "q": mean_q,
+        "v": mean_v,
+        "advantage": policy_mean(advantage, batch),
+    }
+    moments = policy_moments, value_moments, critic_moments
+    return State(policy, value, critic, target, *moments), metrics
+
+
+def make(config: Config, *, num_steps: int) -> Learner:
+    """The learner; the policy's learning rate is 0 after ``num_steps`` updates."""
+
+    def init_lane(key: jax.Array, sizes: Sizes) -> State:
+        return init(key, sizes, config)
+
+    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
+        return update(state, batch, noise, phase, config, num_steps=num_steps)
+
+    return Learner(
+        name="iql",
+        config=config,
+        init=init_lane,
+        noise=noise,
+        update=update_lane,
+        actor=lambda state: state.policy.mean,
+        actor_kind="clip",
+        scale_rewards=True,
+    )

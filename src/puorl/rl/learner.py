@@ -1,0 +1,108 @@
+"""The contract of an offline learner, and where each one is.
+
+A learner is a handful of pure functions over the state of one lane (one agent). Nothing in an
+algorithm's file draws rows, compiles, loops or logs: `puorl.rl.trainer` does, for many lanes at
+once. All randomness of an update comes in as ``noise``, drawn for many updates in one go.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+from puorl.core.errors import ConfigError
+from puorl.rl.batch import Batch
+
+Metrics = dict[str, jax.Array]
+"""Scalars by name; ``q`` is among them for a learner that has a critic."""
+
+ActorKind = Literal["tanh", "clip", "td7"]
+"""How a policy's network becomes an action: see `puorl.rl.acting`."""
+
+
+class Sizes(NamedTuple):
+    """What a state's shapes follow from."""
+
+    obs_dim: int
+    act_dim: int
+    num_rows: int
+    """Rows of the largest training set among the lanes."""
+
+
+class Learner(NamedTuple):
+    """All that an algorithm's file exports, made by its ``make(config, num_steps=...)``."""
+
+    name: str
+    config: Any
+    """Its frozen settings; ``batch_size`` is one of them."""
+    init: Callable[[jax.Array, Sizes], Any]
+    """(key, sizes) -> the state of a fresh lane."""
+    noise: Callable[[jax.Array, int, int], Any]
+    """(key, batch_size, act_dim) -> all randomness of one update, a tree of arrays."""
+    update: Callable[[Any, Batch, Any, int], tuple[Any, Metrics]]
+    """(state, batch, noise, phase) -> (state, metrics): one update. ``phase`` is a Python number
+    that runs from 0 to cycle - 1 and over again."""
+    actor: Callable[[Any], Any]
+    """(state) -> the parameters of the policy that is learnt."""
+    actor_kind: ActorKind
+    cycle: int = 1
+    """Updates after which the algorithm repeats itself, e.g. 2 where the actor waits a turn."""
+    normalise_states: bool = False
+    scale_rewards: bool = False
+    needs_next_action: bool = False
+    positions: Callable[[Any, jax.Array, jax.Array, int], jax.Array] | None = None
+    """(state, key, number of rows, batch_size) -> (b,) int32: the learner's own sampler, for one
+    that needs it; without it rows are drawn for many updates in one go."""
+
+
+MODULES = {
+    "td3_bc": "puorl.rl.td3_bc",
+    "iql": "puorl.rl.iql",
+    "bc": "puorl.rl.bc",
+    "cql": "puorl.rl.cql",
+    "rebrac": "puorl.rl.rebrac",
+    "td7": "puorl.rl.td7",
+}
+"""Learner to its file."""
+
+
+def presets(name: str) -> Mapping[str, Any]:
+    """Named settings of a learner; ``default`` is always among them.
+
+    Raises:
+        ConfigError: No learner has that name.
+    """
+    return _module(name).PRESETS
+
+
+def make(name: str, *, num_steps: int, preset: str = "default", **settings: Any) -> Learner:
+    """The learner of that name.
+
+    Args:
+        name: One of `MODULES`.
+        num_steps: Updates it will make in all: some schedules end there.
+        preset: Named settings to start from.
+        **settings: Fields of its config that are to differ.
+
+    Raises:
+        ConfigError: Unknown learner, preset or setting.
+    """
+    known = presets(name)
+    if preset not in known:
+        raise ConfigError(f"{name}: expected a preset among {', '.join(known)}, got {preset!r}")
+    config = known[preset]
+    fields = {field.name for field in dataclasses.fields(config)}
+    unknown = sorted(set(settings) - fields)
+    if unknown:
+        raise ConfigError(
+            f"{name}: expected settings among {', '.join(sorted(fields))}; got {', '.join(unknown)}"
+        )
+    return _module(name).make(dataclasses.replace(config, **settings), num_steps=num_steps)
+
+
+def _module(name: str) -> Any:
+    if name not in MODULES:
+        raise ConfigError(f"learner: expected one of {', '.join(MODULES)}, got {name!r}")
+    return import_module(MODULES[name])

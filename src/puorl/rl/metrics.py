@@ -1,0 +1,236 @@
+"""Where the numbers of a training run go: lines of JSON, and optional trackers of others."""
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.extras import require
+
+_FIRST = b'{"step": '
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Takes the numbers of one lane at one point, again and again, until it is closed."""
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Take the values of ``lane`` after ``step`` updates."""
+        ...
+
+    def close(self) -> None:
+        """Finish; nothing is written afterwards."""
+        ...
+
+
+class JsonLines:
+    """One JSON object a line: step, lane and the values; NaN and infinity become null.
+
+    Every line is with the operating system before `write` returns, so a killed run keeps its lines.
+    Steps never go down within a file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, from_step: int | None = None) -> None:
+        """Open the file to append to it; a line that a kill left unfinished is cut away.
+
+        Args:
+            path: The file; it and its folder are made if missing.
+            from_step: Updates behind a restored state: later lines are cut away, so that the file
+                becomes, byte for byte, that of a run without a break. None keeps all lines.
+
+        Raises:
+            DataError: The file holds something else, or cannot be written.
+        """
+        self._path = Path(path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.exists():
+                kept = _length_until(self._path, math.inf if from_step is None else from_step)
+                os.truncate(self._path, kept)
+            self._file = open(self._path, "ab")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Append a line.
+
+        Raises:
+            ConfigError: A value is named ``step`` or ``lane``.
+            DataError: The file cannot be written, e.g. because the disk is full.
+        """
+        taken = sorted({"step", "lane"} & set(values))
+        if taken:
+            raise ConfigError(f"metrics: expected other names than step and lane, got {taken[0]}")
+        numbers = {name: _finite_or_none(value) for name, value in values.items()}
+        line = json.dumps({"step": int(step), "lane": lane, **numbers}, allow_nan=False)
+        try:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _unwritable(self, error: OSError) -> DataError:
+        return DataError(f"{self._path}: expected a file that can be written, got: {error}")
+
+
+class TensorBoard:
+    """Event files for TensorBoard: a scalar ``name/lane`` for every value."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, from_step: int | None = None) -> None:
+        """Open a folder.
+
+        Args:
+            folder: Where the event files go.
+            from_step: Updates behind a restored state: TensorBoard hides later points of earlier
+                event files.
+
+        Raises:
+            MissingExtraError: tensorboardX is not installed.
+        """
+        module = require("tensorboardX", extra="tensorboard", purpose="writing for TensorBoard")
+        purge_step = None if from_step is None else from_step + 1
+        self._writer: Any = module.SummaryWriter(os.fspath(folder), purge_step=purge_step)
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Add a scalar for every value."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"{name}/{lane}", float(value), int(step))
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the event file."""
+        self._writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases: a series ``name/lane`` for every value, over ``step``."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Start a run.
+
+        Args:
+            **settings: For ``wandb.init``: project, name, config, mode="offline", ...; to go on
+                with a run, its id and resume="must".
+
+        Raises:
+            MissingExtraError: wandb is not installed.
+        """
+        module = require("wandb", extra="wandb", purpose="logging to Weights & Biases")
+        self._run: Any = module.init(**settings)
+        # With a step of our own: wandb drops points whose built-in step is not above the last one.
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Log all values in one go."""
+        series = {f"{name}/{lane}": float(value) for name, value in values.items()}
+        self._run.log({"step": int(step), **series})
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class MLflow:
+    """A run of MLflow: a metric ``name/lane`` for every value."""
+
+    def __init__(
+        self,
+        experiment: str = "puorl",
+        *,
+        name: str | None = None,
+        tracking_uri: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Start a run, or go on with one.
+
+        Args:
+            experiment: Its name; the experiment is made if missing.
+            name: Name of the run.
+            tracking_uri: Address of an MLflow server; None is MLflow's own default, a local
+                database, for which the full package mlflow must be installed.
+            run_id: A run to go on with, in place of a new one.
+
+        Raises:
+            ConfigError: MLflow has no place for its runs.
+            MissingExtraError: mlflow is not installed.
+        """
+        module = require("mlflow", extra="mlflow", purpose="logging to MLflow")
+        self._metric: Any = require("mlflow.entities", extra="mlflow", purpose="MLflow").Metric
+        try:
+            self._client: Any = module.MlflowClient(tracking_uri=tracking_uri)
+            self.run_id = run_id or self._new_run(experiment, name)
+        except module.MlflowException as error:
+            raise ConfigError(
+                f"MLflow: expected a place for its runs, got: {error}; give the tracking_uri of a "
+                "server, or install mlflow to have a local one"
+            ) from error
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Log all values in one go."""
+        # MLflow takes few characters in a name, and a lane's may hold others.
+        plain = re.sub(r"[^\w. -]", "_", lane, flags=re.ASCII)
+        now = int(1000 * time.time())
+        metrics = [
+            self._metric(f"{name}/{plain}", float(value), now, int(step))
+            for name, value in values.items()
+        ]
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self._client.set_terminated(self.run_id)
+
+    def _new_run(self, experiment: str, name: str | None) -> str:
+        known = self._client.get_experiment_by_name(experiment)
+        number = (
+            self._client.create_experiment(experiment) if known is None else known.experiment_id
+        )
+        return self._client.create_run(number, run_name=name).info.run_id
+
+
+def _finite_or_none(value: float) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _length_until(path: Path, last_step: float) -> int:
+    """Bytes of the whole lines up to and with ``last_step``."""
+    length = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                _require_begun(path, number, line)
+                break
+            if _step(path, number, line) > last_step:
+                break
+            length += len(line)
+    return length
+
+
+def _step(path: Path, number: int, line: bytes) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _foreign(path, number) from error
+
+
+def _require_begun(path: Path, number: int, line: bytes) -> None:
+    # Only a line that we began is cut away, never the end of somebody's text.
+    if line[: len(_FIRST)] != _FIRST[: len(line)]:
+        raise _foreign(path, number)
+
+
+def _foreign(path: Path, number: int) -> DataError:
+    return DataError(
+        f"{path}: expected a line with a step in line {number}, got something else; name another "
+        "file for the metrics"
+    )

@@ -1,0 +1,213 @@
+"""Policy: what training leaves behind, on disk and ready to act, without JAX."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+from safetensors.numpy import save as to_bytes
+
+from puorl.core import fingerprint
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import atomic_path
+from puorl.rl import acting
+from puorl.rl.acting import NumpyPolicy
+
+_VERSION = 1
+_HEADER = "puorl_policy"
+_NETWORK = "network."
+_AROUND = ("mean", "scale", "low", "high")
+_AGAIN = "the file is damaged, take another copy"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Policy(NumpyPolicy):
+    """A learnt policy with its normaliser, its action range, and where it comes from.
+
+    >>> policy = Policy.of("tanh", [{"w": np.zeros((3, 2)), "b": np.ones(2)}], low=[0, 0])
+    >>> policy.act(np.zeros(3))
+    array([0.8807971, 0.8807971], dtype=float32)
+    """
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """JSON values: learner, config, steps, seed, fingerprint of the data, versions."""
+
+    def __post_init__(self) -> None:
+        """Bring the metadata to what a file would give back, too."""
+        super().__post_init__()
+        if not isinstance(self.metadata, Mapping):
+            raise DataError(f"metadata: expected names and values, got {self.metadata!r}")
+        try:
+            text = json.dumps(self.metadata, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DataError(f"metadata: expected JSON values, got: {error}") from error
+        object.__setattr__(self, "metadata", json.loads(text))
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        params: Any,
+        *,
+        mean: Any = None,
+        scale: Any = None,
+        low: Any = None,
+        high: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> "Policy":
+        """The policy of a learner's parameters, which are copied.
+
+        Args:
+            kind: How the network becomes an action, one of `puorl.rl.acting.KINDS`.
+            params: One lane's tree, as ``learner.actor(state)`` gives it: JAX or NumPy arrays.
+            mean: (d,) float32. Of the observations it was trained on; zeros if None.
+            scale: (d,) float32. Their deviation with its epsilon; ones if None.
+            low: (m,) float32. The action where the network says -1; -1 if None.
+            high: (m,) float32. The action where the network says 1; 1 if None.
+            metadata: JSON values.
+
+        Raises:
+            ConfigError: No such kind.
+            DataError: Arrays that do not fit together or are not finite.
+        """
+        arrays = _named(params)
+        obs_dim, act_dim = acting.dimensions(kind, arrays)
+        return cls(
+            kind,
+            arrays,
+            np.zeros(obs_dim) if mean is None else mean,
+            np.ones(obs_dim) if scale is None else scale,
+            -np.ones(act_dim) if low is None else low,
+            np.ones(act_dim) if high is None else high,
+            dict(metadata or {}),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that decides its actions; the metadata is no part of it."""
+        arrays = fingerprint.of_arrays(self._tensors())
+        return fingerprint.of_settings({"kind": self.kind, "arrays": arrays})
+
+    def to_numpy(self) -> NumpyPolicy:
+        """The acting part alone: call it with observations; it holds arrays and no metadata.
+
+        A policy acts in NumPy as it is; this is what to hand to a program that only acts.
+        """
+        return NumpyPolicy(self.kind, self.arrays, self.mean, self.scale, self.low, self.high)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write a safetensors file, whole or not at all; the same policy gives the same bytes.
+
+        Raises:
+            DataError: Something is at ``path`` and ``force`` is off, or it cannot be written.
+        """
+        about = {
+            "version": _VERSION,
+            "kind": self.kind,
+            "metadata": self.metadata,
+            "checksum": self._checksum(),
+        }
+        # One entry alone: safetensors writes several in any order.
+        header = {_HEADER: json.dumps(about, sort_keys=True, allow_nan=False)}
+        with atomic_path(path, force=force) as part:
+            # Not save_file: it makes files that their owner alone may read.
+            part.write_bytes(to_bytes(self._tensors(), header))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Policy":
+        """Read a policy that ``save`` wrote.
+
+        Raises:
+            DataError: The file is missing, damaged, of another kind, or of a newer puorl.
+        """
+        path = Path(path)
+        about, tensors = _read(path)
+        try:
+            around = {name: tensors.pop(name) for name in _AROUND}
+            policy = cls(
+                kind=about["kind"],
+                arrays={name.removeprefix(_NETWORK): array for name, array in tensors.items()},
+                metadata=about["metadata"],
+                **around,
+            )
+            same = policy._checksum() == about["checksum"]
+        except KeyError as error:
+            raise DataError(f"{path}: expected a part {error}, got none; {_AGAIN}") from error
+        except (ConfigError, DataError) as error:
+            raise DataError(f"{path}: expected a whole policy, got: {error}; {_AGAIN}") from error
+        if not same:
+            raise DataError(f"{path}: expected the bytes that were saved, got others; {_AGAIN}")
+        return policy
+
+    def __repr__(self) -> str:
+        known = [f"{k}={self.metadata[k]}" for k in ("steps", "seed") if k in self.metadata]
+        parts = [
+            str(self.metadata.get("learner", self.kind)),
+            f"obs {self.obs_dim} -> action {self.act_dim}",
+            f"{sum(array.size for array in self.arrays.values()):,} weights",
+            *known,
+            self.fingerprint[:8],
+        ]
+        return f"Policy({', '.join(parts)})"
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        network = {f"{_NETWORK}{name}": array for name, array in self.arrays.items()}
+        return network | {name: getattr(self, name) for name in _AROUND}
+
+    def _checksum(self) -> str:
+        return fingerprint.of_settings({"policy": self.fingerprint, "metadata": self.metadata})
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What stands in the header, and the tensors."""
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        raise DataError(f"{path}: expected a policy file, found {found}; name the file itself")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            about = _header(path, file.metadata())
+            return about, {name: file.get_tensor(name) for name in file.keys()}
+    except (OSError, ValueError, TypeError, KeyError, safetensors.SafetensorError) as error:
+        raise DataError(
+            f"{path}: expected a policy in safetensors, got: {error}; is it whole, and of puorl?"
+        ) from error
+
+
+def _header(path: Path, entries: Mapping[str, str] | None) -> dict[str, Any]:
+    text = (entries or {}).get(_HEADER)
+    if text is None:
+        raise DataError(
+            f"{path}: expected a policy of puorl, got a safetensors file of another kind"
+        )
+    try:
+        about = json.loads(text)
+        version = int(about["version"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise DataError(f"{path}: expected a policy's header, got: {error!r}; {_AGAIN}") from error
+    if version > _VERSION:
+        raise DataError(
+            f"{path}: expected a policy of version {_VERSION}, got version {version}; it was "
+            "saved by a newer puorl, so update puorl to read it"
+        )
+    return about
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """Leaves by their path: fields of named tuples, keys of mappings, numbers of positions."""
+    if tree is None:
+        return {}
+    if isinstance(tree, Mapping):
+        pairs = tree.items()
+    elif isinstance(tree, tuple | list):
+        pairs = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
+    else:
+        return {"": np.asarray(tree)}
+    return {
+        f"{name}.{rest}" if rest else str(name): leaf
+        for name, branch in pairs
+        for rest, leaf in _named(branch).items()
+    }

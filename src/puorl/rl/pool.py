@@ -1,0 +1,262 @@
+"""Rows on the device: one pool for all lanes, and tables that say which rows each lane may draw.
+
+A training set is a line of every table; two lanes with the same set share its line.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.data.training_set import TrainingSet
+from puorl.data.transitions import Transitions
+from puorl.rl.batch import Batch
+
+STATE_EPSILON = 1e-5
+"""Added to the deviation of every state component, once and for all."""
+ACTION_LIMIT = 1.0 - 1e-5
+"""Actions of the data are clipped to this: the inverse of tanh stays finite."""
+_WANTED_SPREAD = 1000.0
+"""IQL's rewards are scaled so that the returns of complete episodes span this much."""
+
+
+class Pool(NamedTuple):
+    """Packed rows, as the device holds them."""
+
+    row: jax.Array
+    """(n, width) float32: obs, action, next_obs, next_action, terminal side by side."""
+
+
+class Sets(NamedTuple):
+    """Tables of s training sets; k is the size of the largest."""
+
+    index: jax.Array
+    """(s, k) int32. Positions in the pool; zeros behind the end of a shorter set."""
+    column: jax.Array
+    """(s, k, 4) float32. Reward (scaled), weight, critic weight, score."""
+    num_rows: jax.Array
+    """(s,) int32."""
+    first_size: jax.Array
+    """(s,) int32. Rows of the first group, which stands at the front."""
+    second_start: jax.Array
+    """(s,) int32. Where the second group begins: 0 where both are the whole set."""
+    first_draws: jax.Array
+    """(s,) int32. Rows of a batch that come from the first group."""
+    num_kept: jax.Array
+    """(s,) int32. Rows of a batch that are kept: all of the first group, the best of the second."""
+    centre: jax.Array
+    """(s, width) float32. Subtracted from a packed row."""
+    factor: jax.Array
+    """(s, width) float32. Multiplied with the difference."""
+
+
+class ActionRange(NamedTuple):
+    """Actions of the data between ``low`` and ``high``, (m,) float64, are -1 to 1 inside."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def inward(self, action: np.ndarray) -> np.ndarray:
+        """Actions (n, m) as learners see them, float32."""
+        middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
+        scaled = (action - middle) / half
+        return np.clip(scaled, -ACTION_LIMIT, ACTION_LIMIT).astype(np.float32)
+
+
+def action_range(action: np.ndarray) -> ActionRange:
+    """[-1, 1] where all actions are in it, else the range of each component in the data."""
+    low, high = (np.asarray(end, np.float64) for end in (action.min(axis=0), action.max(axis=0)))
+    if max(-low.min(), high.max()) <= 1.0 + 1e-6:
+        return ActionRange(np.full_like(low, -1.0), np.full_like(high, 1.0))
+    flat = high - low <= 0.0  # a component that never moves: any width will do
+    return ActionRange(np.where(flat, low - 1.0, low), np.where(flat, high + 1.0, high))
+
+
+def pack(rows: Transitions, actions: ActionRange) -> np.ndarray:
+    """The rows of `Pool`; where the end of a terminal row is unknown, its own state stands in."""
+    next_obs = np.where(np.isnan(rows.next_obs), rows.obs, rows.next_obs)
+    action = actions.inward(rows.action)
+    next_action = np.zeros_like(action)
+    if rows.next_action is not None:
+        known = np.isfinite(rows.next_action).all(axis=1)
+        next_action[known] = actions.inward(rows.next_action[known])
+    parts = (rows.obs, action, next_obs, next_action, rows.terminal[:, None])
+    return np.concatenate([part.astype(np.float32) for part in parts], axis=1)
+
+
+def reward_factor(chosen: TrainingSet) -> float | None:
+    """What IQL multiplies rewards with; None where no complete episodes are known."""
+    if chosen.returns is None or chosen.returns[1] <= chosen.returns[0]:
+        return None
+    return _WANTED_SPREAD / (chosen.returns[1] - chosen.returns[0])
+
+
+def tables(
+    sets: Sequence[TrainingSet],
+    *,
+    batch_size: int,
+    normalise_states: bool,
+    scale_rewards: bool,
+    next_action: bool,
+) -> Sets:
+    """Line up training sets of one pool.
+
+    Args:
+        sets: All of the same pool, which has rewards.
+        batch_size: Rows of a batch.
+        normalise_states: Whether each set's own statistics are taken out of its states.
+        scale_rewards: Whether rewards are multiplied with `reward_factor`.
+        next_action: Whether rows that lack a following action, though the task went on, are left
+            out.
+
+    Raises:
+        ConfigError: A batch is too small for two groups.
+        DataError: Rewards are missing, or a set is left with no row.
+    """
+    lines = [_line(chosen, next_action, scale_rewards) for chosen in sets]
+    longest = max(len(index) for index, _ in lines)
+    index = np.zeros((len(sets), longest), np.int32)
+    column = np.zeros((len(sets), longest, 4), np.float32)
+    for i, (rows, columns) in enumerate(lines):
+        index[i, : len(rows)], column[i, : len(rows)] = rows, columns
+    num_rows = np.array([len(rows) for rows, _ in lines])
+    first_size, second_start = num_rows.copy(), np.zeros_like(num_rows)
+    first_draws = np.full(len(sets), batch_size)
+    num_kept = np.full(len(sets), batch_size)
+    for i, chosen in enumerate(sets):
+        if chosen.groups is not None:
+            first_size[i] = second_start[i] = chosen.groups.num_first
+            first_draws[i] = round(batch_size * chosen.groups.first_share)
+            if not 0 < first_draws[i] < batch_size:
+                raise ConfigError(
+                    f"first_share: expected rows of both groups in a batch of {batch_size}, got "
+                    f"{first_draws[i]} of the first; make the batch larger"
+                )
+            best = round(chosen.groups.top * (batch_size - first_draws[i]))
+            num_kept[i] = first_draws[i] + best
+    centre, factor = zip(*(_scaling(chosen, normalise_states) for chosen in sets), strict=True)
+    counts = (num_rows, first_size, second_start, first_draws, num_kept)
+    return Sets(
+        jnp.asarray(index),
+        jnp.asarray(column),
+        *(jnp.asarray(count, jnp.int32) for count in counts),
+        jnp.asarray(np.stack(centre)),
+        jnp.asarray(np.stack(factor)),
+    )
+
+
+def _line(
+    chosen: TrainingSet, next_action: bool, scale_rewards: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    rows, reward = chosen.rows, chosen.reward
+    if reward is None:
+        if chosen.pool.reward is None:
+            raise DataError("training: expected rows with a reward, got none; name it with reward=")
+        reward = chosen.pool.reward[rows]
+    factor = reward_factor(chosen) if scale_rewards else None
+    columns = [reward * (1.0 if factor is None else factor)]
+    for name, default in (("weight", 1.0), ("critic_weight", 1.0), ("score", 0.0)):
+        column = getattr(chosen, name)
+        columns.append(np.full(len(rows), default) if column is None else column)
+    packed = np.stack([column.astype(np.float32) for column in columns], axis=1)
+    if not next_action:
+        return rows, packed
+    if chosen.groups is not None:
+        raise DataError("training: a learner that needs next actions takes no groups")
+    usable = _followed(chosen.pool.rows)[rows]
+    if not usable.any():
+        raise DataError(
+            "training: expected rows whose next action is known, got none; this learner needs "
+            "whole episodes (or a column of next actions)"
+        )
+    return rows[usable], packed[usable]
+
+
+def _followed(rows: Transitions) -> np.ndarray:
+    """(n,) bool. Whether the action that followed is known, or none was needed."""
+    if rows.next_action is None:
+        return np.zeros(len(rows), bool)
+    return rows.terminal | np.isfinite(rows.next_action).all(axis=1)
+
+
+def _scaling(chosen: TrainingSet, normalise_states: bool) -> tuple[np.ndarray, np.ndarray]:
+    obs_dim, act_dim = chosen.pool.obs.shape[1], chosen.pool.action.shape[1]
+    width = 2 * (obs_dim + act_dim) + 1
+    centre, factor = np.zeros(width, np.float32), np.ones(width, np.float32)
+    if normalise_states:
+        mean, scale = state_scaling(chosen)
+        for start in (0, obs_dim + act_dim):
+            centre[start : start + obs_dim] = mean
+            factor[start : start + obs_dim] = 1.0 / scale
+    return centre, factor
+
+
+def state_scaling(chosen: TrainingSet) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and divisor of the set's states, each (d,) float32."""
+    mean, std = chosen.obs_statistics
+    return mean.astype(np.float32), (std + STATE_EPSILON).astype(np.float32)
+
+
+# ------------------------------------------------------------------------ one lane, one batch
+
+
+def draw(key: jax.Array, sets: Sets, line: jax.Array, batch_size: int) -> jax.Array:
+    """Positions (b,) int32 in the training set: rows of the first group, then of the second."""
+    of_first = jnp.arange(batch_size) < sets.first_draws[line]
+    second_start = sets.second_start[line]
+    size = jnp.where(of_first, sets.first_size[line], sets.num_rows[line] - second_start)
+    drawn = jax.random.randint(key, (batch_size,), 0, size)
+    return drawn + jnp.where(of_first, 0, second_start)
+
+
+def best(score: jax.Array, of_first: jax.Array, num_kept: jax.Array) -> jax.Array:
+    """(b,) float32, 1 for the rows to keep: the first group, then the highest scores.
+
+    Of equal scores the earlier one goes first, so that exactly ``num_kept`` rows are kept.
+    """
+    score = jnp.where(of_first, jnp.inf, score)
+    square = (len(score), len(score))
+    mine, other = jnp.broadcast_to(score[:, None], square), jnp.broadcast_to(score, square)
+    earlier = (other == mine) & jnp.tri(len(score), k=-1, dtype=bool)
+    rank = jnp.sum((other > mine) | earlier, axis=1)
+    return (rank < num_kept).astype(jnp.float32)
+
+
+def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.Array:
+    """The rows at these positions of the training set, packed: (b, width + 4) float32.
+
+    Packed, because rows of many batches are gathered in one go and kept until their turn comes.
+    """
+    row = pool.row[sets.index[line, position]]
+    row = (row - _repeated(sets.centre[line], row)) * _repeated(sets.factor[line], row)
+    reward, weight, critic_weight, score = jnp.unstack(sets.column[line, position], axis=1)
+    of_first = jnp.arange(len(position)) < sets.first_draws[line]
+    keep = best(score, of_first, sets.num_kept[line])
+    side = jnp.stack([reward, keep, weight, critic_weight], axis=1)
+    return jnp.concatenate([row, side], axis=1)
+
+
+def unpack(packed: jax.Array, position: jax.Array, obs_dim: int, act_dim: int) -> Batch:
+    """What `gather` packed, by name."""
+    ends = np.cumsum([obs_dim, act_dim, obs_dim, act_dim, 1])
+    obs, action, next_obs, next_action, terminal, side = jnp.split(packed, ends, axis=1)
+    reward, keep, weight, critic_weight = jnp.unstack(side, axis=1)
+    return Batch(
+        obs=obs,
+        action=action,
+        reward=reward,
+        next_obs=next_obs,
+        terminal=terminal[:, 0],
+        next_action=next_action,
+        keep=keep,
+        weight=weight,
+        critic_weight=critic_weight,
+        position=position,
+    )
+
+
+def _repeated(line: jax.Array, rows: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(line, rows.shape)

@@ -1,0 +1,211 @@
+"""ReBRAC. Tarasov et al. 2023, "Revisiting the Minimalist Approach to Offline RL".
+
+TD3+BC with a penalty on the distance to the data in both objectives of the paper's section 3: in
+the actor's with weight beta1, in the critic's target with weight beta2. The critic's compares the
+target policy's next action with the action that the data took next. Deeper networks, larger batches
+and a critic with layer normalisation go with it.
+
+Settings, and the points on which the paper is silent, are those of CORL's code: both distances are
+summed over the action's components, the actor climbs the lower of both critics, the Q term is
+divided by its own mean size, the normalisation follows the ReLU, biases start at 0.1 and output
+layers near 0.
+
+Deviations:
+1. The target actor moves towards the actor after its update, as in TD3; in CORL towards the one
+   before.
+2. The actor learns in the last update of a cycle; in CORL in the first.
+3. Layer normalisation adds 1e-5 to the variance; in CORL 1e-6.
+4. ``default`` has the median of each penalty over the presets by body and quality, for data that
+   has no row in the paper's table.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from puorl.core import adam, nn
+from puorl.rl.batch import Batch, critic_mean, policy_mean
+from puorl.rl.learner import Learner, Metrics, Sizes
+
+_NUM_CRITICS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings."""
+
+    actor_penalty: float = 0.01
+    """Weight of the distance to the data in the actor's loss (the paper's beta1)."""
+    critic_penalty: float = 0.01
+    """Weight of the distance to the data in the critic's target (the paper's beta2)."""
+    hidden: tuple[int, ...] = (256, 256, 256)
+    batch_size: int = 1024
+    actor_learning_rate: float = 1e-3
+    critic_learning_rate: float = 1e-3
+    gamma: float = 0.99
+    tau: float = 0.005
+    """Step of the target networks towards the learnt ones."""
+    policy_noise: float = 0.2
+    """Deviation of the noise on the target policy's action."""
+    noise_clip: float = 0.5
+    policy_every: int = 2
+    """Critic updates for one update of the actor and of both targets."""
+    layer_norm: bool = True
+    """Whether the critic's hidden layers are normalised."""
+
+
+PRESETS = {
+    "default": Config(),
+    "halfcheetah-random": Config(actor_penalty=0.001, critic_penalty=0.1),
+    "halfcheetah-medium": Config(actor_penalty=0.001, critic_penalty=0.01),
+    "halfcheetah-medium-expert": Config(actor_penalty=0.01, critic_penalty=0.1),
+    "hopper-random": Config(actor_penalty=0.001, critic_penalty=0.01),
+    "hopper-medium": Config(actor_penalty=0.01, critic_penalty=0.01),
+    "hopper-medium-expert": Config(actor_penalty=0.1, critic_penalty=0.01),
+    "walker2d-random": Config(actor_penalty=0.01, critic_penalty=0.0),
+    "walker2d-medium": Config(actor_penalty=0.05, critic_penalty=0.1),
+    "walker2d-medium-expert": Config(actor_penalty=0.01, critic_penalty=0.01),
+}
+
+
+class State(NamedTuple):
+    """What is learnt, of one lane."""
+
+    actor: nn.Params
+    critic: nn.Params
+    target_actor: nn.Params
+    target_critic: nn.Params
+    actor_moments: adam.Moments
+    critic_moments: adam.Moments
+
+
+def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
+    """A fresh lane; the targets start equal to the networks."""
+    actor_key, critic_key = jax.random.split(key)
+    shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
+    actor = nn.init_mlp(actor_key, shape, init=_hidden_init, last_init=_within(1e-3))
+    critic = nn.init_ensemble(
+        critic_key,
+        _NUM_CRITICS,
+        (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
+        init=_hidden_init,
+        last_init=_within(3e-3),
+        layer_norm=config.layer_norm,
+    )
+    return State(actor, critic, actor, critic, adam.init(actor), adam.init(critic))
+
+
+def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
+    """Standard normal noise on the target policy's actions, (b, m)."""
+    return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
+
+
+def act(actor: nn.Params, obs: jax.Array) -> jax.Array:
+    """Actions (b, m) in [-1, 1]."""
+    return jnp.tanh(nn.apply_mlp(actor, obs))
+
+
+def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+    """Both critics' values, (2, b)."""
+    rows = jnp.concatenate([obs, action], axis=-1)
+    return nn.apply_ensemble(critic, rows, norm_after=True)[..., 0]
+
+
+def distance(action: jax.Array, to: jax.Array) -> jax.Array:
+    """Squared distance of actions (b, m) to others, (b,): the penalty of both objectives."""
+    return jnp.square(action - to).sum(axis=-1)
+
+
+def backup(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
+    """What the critics should say, (b,): TD3's target less the penalty on the next action."""
+    smoothing = jnp.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
+    next_action = jnp.clip(act(state.target_actor, batch.next_obs) + smoothing, -1.0, 1.0)
+    next_q = q_values(state.target_critic, batch.next_obs, next_action).min(axis=0)
+    next_q = next_q - config.critic_penalty * distance(next_action, batch.next_action)
+    return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
+
+
+def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean of the sum of both squared errors, and the mean of the first critic's values."""
+    q = q_values(critic, batch.obs, batch.action)
+    error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
+    return critic_mean(error, batch), policy_mean(q[0], batch)
+
+
+def actor_loss(
+    actor: nn.Params, critic: nn.Params, batch: Batch, config: Config
+) -> tuple[jax.Array, jax.Array]:
+    """Minus the scaled Q of the policy's actions plus the penalty, and their distance to data."""
+    action = act(actor, batch.obs)
+    q = q_values(critic, batch.obs, action).min(axis=0)
+    scale = 1.0 / jax.lax.stop_gradient(policy_mean(jnp.abs(q), batch))
+    apart = policy_mean(distance(action, batch.action), batch)
+    return config.actor_penalty * apart - scale * policy_mean(q, batch), apart
+
+
+def update(
+    state: State, batch: Batch, noise: jax.Array, phase: int, config: Config
+) -> tuple[State, Metrics]:
+    """One critic update; in the last phase of a cycle the actor and both targets follow."""
+    wanted = backup(state, batch, noise, config)
+    (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, wanted)
+    critic, moments = adam.update(
+        state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
+    )
+    state = state._replace(critic=critic, critic_moments=moments)
+    metrics = {"critic_loss": loss, "q": q}
+    if phase < config.policy_every - 1:
+        return state, metrics
+    (loss, apart), grad = jax.value_and_grad(actor_loss, has_aux=True)(
+        state.actor, critic, batch, config
+    )
+    actor, moments = adam.update(
+        state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
+    )
+    state = state._replace(
+        actor=actor,
+        actor_moments=moments,
+        target_actor=nn.towards(state.target_actor, actor, config.tau),
+        target_critic=nn.towards(state.target_critic, critic, config.tau),
+    )
+    return state, metrics | {"actor_loss": loss, "distance": apart}
+
+
+def make(config: Config, *, num_steps: int) -> Learner:
+    """The learner; nothing in it depends on ``num_steps``."""
+    del num_steps
+
+    def init_lane(key: jax.Array, sizes: Sizes) -> State:
+        return init(key, sizes, config)
+
+    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
+        return update(state, batch, noise, phase, config)
+
+    return Learner(
+        name="rebrac",
+        config=config,
+        init=init_lane,
+        noise=noise,
+        update=update_lane,
+        actor=lambda state: state.actor,
+        actor_kind="tanh",
+        cycle=config.policy_every,
+        needs_next_action=True,
+    )
+
+
+def _hidden_init(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
+    w, b = nn.torch_uniform(key, fan_in, fan_out)
+    return w, jnp.full_like(b, 0.1)
+
+
+def _within(bound: float) -> nn.Initialiser:
+    """Weights and biases uniform in +-bound."""
+
+    def init(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
+        drawn = jax.random.uniform(key, (fan_in + 1, fan_out), jnp.float32, -bound, bound)
+        return drawn[:-1], drawn[-1]
+
+    return init

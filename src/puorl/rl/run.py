@@ -1,0 +1,403 @@
+"""A run: lanes trained in groups, kept in a folder so that a killed run ends as an unbroken one.
+
+The folder holds
+
+- ``run.json``: the plan, frozen as the run begins: settings, lanes, and which train together
+- ``metrics.jsonl``: a line for each lane and point
+- ``checkpoints/``: the last states of the group in training
+- ``policies/``: one file for each lane that reached its end
+- ``record.json``: what happened: finished groups, lanes given up, resumes, versions
+- ``compiled/``: on a GPU, the compiled program: compiled anew it may round otherwise
+"""
+
+import contextlib
+import dataclasses
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from puorl import __version__
+from puorl.core import fingerprint
+from puorl.core.checkpoint import Checkpoint
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import read_json, write_json
+from puorl.data.training_set import TrainingSet
+from puorl.rl import trainer
+from puorl.rl.learner import Learner
+from puorl.rl.metrics import JsonLines, Sink
+from puorl.rl.policy import Policy
+from puorl.rl.trainer import Lane, Point, Standing, Stopped, Work
+
+PLAN = "run.json"
+RECORD = "record.json"
+METRICS = "metrics.jsonl"
+_VERSION = 1
+_MOST_LANES = {"gpu": 64, "tpu": 64, "cpu": 16}
+
+Measure = Callable[[int, Mapping[str, Policy]], Mapping[str, Mapping[str, float]]]
+"""(step, policies by lane) -> more numbers by lane, e.g. returns in an environment."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a run trains."""
+
+    learner: Learner
+    sets: Mapping[str, TrainingSet]
+    """Training sets of one pool, by name."""
+    seeds: Mapping[str, Sequence[int]]
+    """Seeds of each training set, by its name."""
+    steps: int
+    point_every: int
+    most_lanes: int | None = None
+    """Lanes that train together; what suits the device if None."""
+
+    @property
+    def lanes(self) -> dict[str, Lane]:
+        """Every lane by name; a single training set goes without saying."""
+        names = list(self.sets)
+        return {
+            (f"seed-{seed}" if len(names) == 1 else f"{name}-seed-{seed}"): Lane(line, seed)
+            for line, name in enumerate(names)
+            for seed in self.seeds[name]
+        }
+
+    def plan(self) -> dict[str, Any]:
+        """The plan of a new run, JSON-ready."""
+        lanes = list(self.lanes)
+        most = self.most_lanes or _MOST_LANES.get(jax.default_backend(), _MOST_LANES["cpu"])
+        pool = next(iter(self.sets.values())).pool
+        return {
+            "version": _VERSION,
+            "learner": self.learner.name,
+            "config": _as_json(dataclasses.asdict(self.learner.config)),
+            "steps": self.steps,
+            "point_every": self.point_every,
+            "data": pool.fingerprint,
+            "sets": {name: set_fingerprint(chosen) for name, chosen in self.sets.items()},
+            "groups": [lanes[i : i + most] for i in range(0, len(lanes), most)],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run left: a policy for each lane, or why it was given up."""
+
+    policies: dict[str, Policy]
+    stopped: dict[str, Stopped]
+
+
+def set_fingerprint(chosen: TrainingSet) -> str:
+    """Hash of everything in a training set but the pool's own values."""
+    columns = ("rows", "weight", "reward", "critic_weight", "score")
+    arrays = {n: getattr(chosen, n) for n in columns if getattr(chosen, n) is not None}
+    groups = None if chosen.groups is None else dataclasses.asdict(chosen.groups)
+    settings = {"arrays": fingerprint.of_arrays(arrays), "groups": groups}
+    return fingerprint.of_settings(settings | {"returns": chosen.returns})
+
+
+def run(
+    folder: str | os.PathLike[str],
+    job: Job,
+    *,
+    resume: bool = False,
+    keep: int = 2,
+    sinks: Sequence[Sink] = (),
+    measure: Measure | None = None,
+    on_point: Callable[[Point, int], None] | None = None,
+) -> Outcome:
+    """Train a job in a folder of its own, or go on with one that was killed.
+
+    Args:
+        folder: Where everything is kept.
+        job: What to train.
+        resume: Go on with the run in the folder; a folder without one begins.
+        keep: Checkpoints to keep of the group in training.
+        sinks: Where metrics go besides ``metrics.jsonl``.
+        measure: Adds numbers to the metrics of a point.
+        on_point: Is told every point and the number of lanes in it.
+
+    Raises:
+        ConfigError: The folder holds a run of another job.
+        DataError: The folder cannot be used.
+    """
+    folder = Path(folder)
+    trainer.check_steps(job.learner, steps=job.steps, point_every=job.point_every)
+    plan = _begin(folder, job, resume)
+    record = _Record(folder / RECORD)
+    record.begin()
+    for number, names in enumerate(plan["groups"]):
+        if number < len(record.content["finished"]):
+            continue
+        group = _Group(folder, job, number, names, fingerprint.of_settings(plan))
+        with _kept_program(folder / "compiled"):
+            group.train(record, keep, sinks, measure, on_point)
+    return _outcome(folder, plan, record)
+
+
+class _Record:
+    """``record.json``: written anew, whole, whenever something happened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.content: dict[str, Any] = {"finished": [], "stopped": {}, "resumed": []}
+        if path.exists():
+            self.content = read_json(path)
+
+    def begin(self) -> None:
+        """Say what the first update is made with, before it is made."""
+        if not self._path.exists():
+            self.content["versions"] = _versions()
+            write_json(self._path, self.content)
+
+    def add(self, name: str, value: Any) -> None:
+        if isinstance(self.content[name], list):
+            self.content[name].append(value)
+        else:
+            self.content[name] |= value
+        self.content["versions"] = _versions()
+        write_json(self._path, self.content, force=True)
+
+
+class _Group:
+    """Lanes that train together; a resumed run trains the same lanes together again."""
+
+    def __init__(
+        self, folder: Path, job: Job, number: int, names: Sequence[str], identity: str
+    ) -> None:
+        lanes = job.lanes
+        self.names = list(names)
+        self._folder, self._job, self._number = folder, job, number
+        self._lanes = [lanes[name] for name in names]
+        self._states = folder / "checkpoints" / f"group-{number}"
+        self._checkpoint = Checkpoint(self._states, identity)
+
+    def train(
+        self,
+        record: _Record,
+        keep: int,
+        sinks: Sequence[Sink],
+        measure: Measure | None,
+        on_point: Callable[[Point, int], None] | None,
+    ) -> None:
+        work = trainer.prepare(self._job.learner, list(self._job.sets.values()), self._lanes)
+        (standing, size), done = self._restore(work, record)
+        path = self._folder / METRICS
+        _cut(path, int(size))
+        metrics = JsonLines(path)
+        for point in trainer.train(
+            work,
+            steps=self._job.steps,
+            point_every=self._job.point_every,
+            standing=standing,
+            done=done,
+        ):
+            self._write(point, done, work, [metrics, *sinks], measure)
+            self._store(point, path, keep)
+            standing, done = point.standing, point.step
+            if on_point is not None:
+                on_point(point, len(self.names))
+        metrics.close()
+        self._finish(work, standing, record, path)
+
+    def _restore(self, work: Work, record: _Record) -> tuple[tuple[Standing, np.ndarray], int]:
+        begun = record.content["finished"][-1]["metrics_bytes"] if self._number else 0
+        fresh = (trainer.fresh(work), np.asarray(begun, np.int64))
+        stages = sorted(path.stem for path in self._states.glob("step-*.safetensors"))
+        if not stages:
+            return fresh, 0
+        (standing, size), done = self._checkpoint.restore(stages[-1], fresh)
+        bitwise = jax.default_backend() == "cpu" or any((self._folder / "compiled").glob("*"))
+        same = record.content["versions"] == _versions()
+        told = "bitwise" if bitwise and same else "not bitwise"
+        record.add("resumed", {"group": self._number, "step": done, "resumed": told})
+        return (standing, size), done
+
+    def _write(
+        self, point: Point, last: int, work: Work, sinks: Sequence[Sink], measure: Measure | None
+    ) -> None:
+        more: Mapping[str, Mapping[str, float]] = {}
+        if measure is not None:
+            more = measure(point.step, self._policies(work, point.standing, point.step))
+        for i, name in enumerate(self.names):
+            stop = point.stopped[i]
+            if stop is not None and stop.step <= last:
+                continue  # its last line says why it ended
+            values = point.metrics[i] | dict(more.get(name, {}))
+            for sink in sinks:
+                sink.write(point.step, name, values)
+
+    def _store(self, point: Point, path: Path, keep: int) -> None:
+        tree = (point.standing, np.asarray(path.stat().st_size, np.int64))
+        self._checkpoint.store(f"step-{point.step:010d}", tree, point.step, now=True)
+        for old in sorted(self._states.glob("step-*.safetensors"))[:-keep]:
+            old.unlink()
+
+    def _finish(self, work: Work, standing: Standing, record: _Record, path: Path) -> None:
+        for name, policy in self._policies(work, standing, self._job.steps).items():
+            policy.save(self._folder / "policies" / f"{name}.safetensors", force=True)
+        pairs = zip(self.names, trainer.stopped(work, standing), strict=True)
+        lost = {name: stop._asdict() for name, stop in pairs if stop is not None}
+        record.add("stopped", lost)
+        record.add("finished", {"lanes": self.names, "metrics_bytes": path.stat().st_size})
+        shutil.rmtree(self._states, ignore_errors=True)
+
+    def _policies(self, work: Work, standing: Standing, step: int) -> dict[str, Policy]:
+        made = policies(work, standing, steps=step)
+        return {n: policy for n, policy in zip(self.names, made, strict=True) if policy is not None}
+
+
+def policies(work: Work, standing: Standing, *, steps: int) -> list[Policy | None]:
+    """The policy of every lane, on the host; None for one that was given up."""
+    # One lane's function, so that it may name axes as the learner's file does.
+    params = jax.device_get(jax.vmap(work.learner.actor)(standing.state))
+    lost = trainer.stopped(work, standing)
+    about = {
+        "learner": work.learner.name,
+        "config": _as_json(dataclasses.asdict(work.learner.config)),
+        "steps": steps,
+        "versions": _versions(),
+    }
+    made: list[Policy | None] = []
+    for i, lane in enumerate(work.lanes):
+        if lost[i] is not None:
+            made.append(None)
+            continue
+        scaling = work.scaling[lane.line]
+        mean, scale = (None, None) if scaling is None else scaling
+        made.append(
+            Policy.of(
+                work.learner.actor_kind,
+                jax.tree.map(lambda leaf, i=i: leaf[i], params),
+                mean=mean,
+                scale=scale,
+                low=work.actions.low,
+                high=work.actions.high,
+                metadata=about | {"seed": lane.seed},
+            )
+        )
+    return made
+
+
+def check_folder(folder: str | os.PathLike[str], *, resume: bool) -> None:
+    """Say now, before rows are read, that `run` would refuse the folder.
+
+    Raises:
+        DataError: It holds other files, or a run that is not to be resumed.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: expected a folder, found a file; choose another name")
+    if not (folder / PLAN).exists():
+        # A kill may have come while the plan was written.
+        if folder.exists() and not all(map(_is_plan_in_writing, folder.iterdir())):
+            raise DataError(
+                f"{folder}: expected a new or empty folder, or one with {PLAN}; choose another name"
+            )
+    elif not resume:
+        raise DataError(
+            f"{folder}: a run is kept here; go on with it with --resume (resume=True in Python), "
+            "or choose another name"
+        )
+
+
+def standing_of(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Groups of the run in a folder that are finished, and updates behind the one in training."""
+    folder = Path(folder)
+    finished = len(_Record(folder / RECORD).content["finished"])
+    stages = (folder / "checkpoints" / f"group-{finished}").glob("step-*.safetensors")
+    return finished, max((int(path.stem.removeprefix("step-")) for path in stages), default=0)
+
+
+def _begin(folder: Path, job: Job, resume: bool) -> dict[str, Any]:
+    check_folder(folder, resume=resume)
+    stored = folder / PLAN
+    wanted = job.plan()
+    if not wanted["groups"]:
+        raise ConfigError("train: expected at least one seed, got none")
+    if not stored.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_parts(folder)
+        write_json(stored, wanted)
+        return wanted
+    plan = read_json(stored)
+    differing = [name for name in wanted if name != "groups" and plan.get(name) != wanted[name]]
+    if differing or sorted(sum(plan["groups"], [])) != sorted(job.lanes):
+        told = ", ".join(differing) or "seeds"
+        raise ConfigError(
+            f"{folder}: the run kept here differs in: {told}; give the same command, or choose "
+            "another folder"
+        )
+    _remove_parts(folder)
+    return plan
+
+
+def _is_plan_in_writing(path: Path) -> bool:
+    return path.match(f".{PLAN}.*.part")
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove what a kill in the middle of writing left of our files."""
+    for part in list(folder.rglob(".*.part")):
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _outcome(folder: Path, plan: dict[str, Any], record: _Record) -> Outcome:
+    stopped = {name: Stopped(**about) for name, about in record.content["stopped"].items()}
+    names = [name for group in plan["groups"] for name in group if name not in stopped]
+    load = Policy.load
+    return Outcome({n: load(folder / "policies" / f"{n}.safetensors") for n in names}, stopped)
+
+
+@contextlib.contextmanager
+def _kept_program(folder: Path) -> Iterator[None]:
+    """On a GPU, compile into a folder and take from it what was compiled before."""
+    if jax.default_backend() != "gpu":
+        yield
+        return
+    from jax.experimental.compilation_cache import compilation_cache
+
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    earlier = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    try:
+        yield
+    finally:
+        for name, value in earlier.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+
+
+def _cut(path: Path, size: int) -> None:
+    """Drop the lines written after the restored state: they will be written again."""
+    if path.exists() and path.stat().st_size > size:
+        os.truncate(path, size)
+
+
+def _versions() -> dict[str, str]:
+    device = jax.devices()[0]
+    return {
+        "puorl": __version__,
+        "jax": version("jax"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "device": f"{device.platform}: {device.device_kind}",
+    }
+
+
+def _as_json(content: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in content.items()}

@@ -1,0 +1,170 @@
+"""TD3+BC. Fujimoto and Gu 2021, "A Minimalist Approach to Offline Reinforcement Learning".
+
+TD3 (Fujimoto et al. 2018, algorithm 1) whose actor also stays near the data's actions (eq. 5), with
+the Q term scaled by its own size (eq. 6 and the paragraph below it).
+
+Deviations from the paper, all as in JAX-CORL, which the PUORL paper trained with:
+1. The critic has layer normalisation before each ReLU; the actor has none.
+2. Learning rates are 1e-3; the preset ``paper-table`` has the 3e-4 that PUORL's table prints.
+3. Weights start orthogonal with gain sqrt(2), the output layer's too.
+4. States are divided by std + 1e-5 everywhere, evaluation included.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from puorl.core import adam, nn
+from puorl.rl.batch import Batch, critic_mean, policy_mean
+from puorl.rl.learner import Learner, Metrics, Sizes
+
+_NUM_CRITICS = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings."""
+
+    q_weight: float = 2.5
+    """Weight of the Q term; behaviour cloning has weight 1 (the paper's alpha)."""
+    hidden: tuple[int, ...] = (256, 256)
+    batch_size: int = 256
+    actor_learning_rate: float = 1e-3
+    critic_learning_rate: float = 1e-3
+    gamma: float = 0.99
+    tau: float = 0.005
+    """Step of the target networks towards the learnt ones."""
+    policy_noise: float = 0.2
+    """Deviation of the noise on the target policy's action."""
+    noise_clip: float = 0.5
+    policy_every: int = 2
+    """Critic updates for one update of the actor and of both targets."""
+    layer_norm: bool = True
+    """Whether the critic's hidden layers are normalised."""
+
+
+PRESETS = {
+    "default": Config(),
+    "paper-table": Config(actor_learning_rate=3e-4, critic_learning_rate=3e-4),
+}
+
+
+class State(NamedTuple):
+    """What is learnt, of one lane."""
+
+    actor: nn.Params
+    critic: nn.Params
+    target_actor: nn.Params
+    target_critic: nn.Params
+    actor_moments: adam.Moments
+    critic_moments: adam.Moments
+
+
+def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
+    """A fresh lane; the targets start equal to the networks."""
+    actor_key, critic_key = jax.random.split(key)
+    shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
+    actor = nn.init_mlp(actor_key, shape, init="orthogonal")
+    critic = nn.init_ensemble(
+        critic_key,
+        _NUM_CRITICS,
+        (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
+        init="orthogonal",
+        layer_norm=config.layer_norm,
+    )
+    return State(actor, critic, actor, critic, adam.init(actor), adam.init(critic))
+
+
+def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
+    """Standard normal noise on the target policy's actions, (b, m)."""
+    return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
+
+
+def act(actor: nn.Params, obs: jax.Array) -> jax.Array:
+    """Actions (b, m) in [-1, 1]."""
+    return jnp.tanh(nn.apply_mlp(actor, obs))
+
+
+def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+    """Both critics' values, (2, b)."""
+    return nn.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
+
+
+def backup(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
+    """What the critics should say, (b,): TD3's smoothed and clipped double-Q target."""
+    smoothing = jnp.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
+    next_action = jnp.clip(act(state.target_actor, batch.next_obs) + smoothing, -1.0, 1.0)
+    next_q = q_values(state.target_critic, batch.next_obs, next_action).min(axis=0)
+    return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
+
+
+def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean of the sum of both squared errors, and the mean of the first critic's values."""
+    q = q_values(critic, batch.obs, batch.action)
+    error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
+    return critic_mean(error, batch), policy_mean(q[0], batch)
+
+
+def actor_loss(
+    actor: nn.Params, critic: nn.Params, batch: Batch, config: Config
+) -> tuple[jax.Array, jax.Array]:
+    """Minus the scaled Q of the policy's actions plus their distance to the data's."""
+    action = act(actor, batch.obs)
+    first = jax.tree.map(lambda leaf: leaf[0], critic)
+    q = nn.apply_mlp(first, jnp.concatenate([batch.obs, action], axis=-1))[:, 0]
+    scale = config.q_weight / jax.lax.stop_gradient(policy_mean(jnp.abs(q), batch))
+    distance = policy_mean(jnp.square(action - batch.action).mean(axis=-1), batch)
+    return distance - scale * policy_mean(q, batch), distance
+
+
+def update(
+    state: State, batch: Batch, noise: jax.Array, phase: int, config: Config
+) -> tuple[State, Metrics]:
+    """One critic update; in the last phase of a cycle the actor and both targets follow."""
+    wanted = backup(state, batch, noise, config)
+    (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, wanted)
+    critic, moments = adam.update(
+        state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
+    )
+    state = state._replace(critic=critic, critic_moments=moments)
+    metrics = {"critic_loss": loss, "q": q}
+    if phase < config.policy_every - 1:
+        return state, metrics
+    (loss, distance), grad = jax.value_and_grad(actor_loss, has_aux=True)(
+        state.actor, critic, batch, config
+    )
+    actor, moments = adam.update(
+        state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
+    )
+    state = state._replace(
+        actor=actor,
+        actor_moments=moments,
+        target_actor=nn.towards(state.target_actor, actor, config.tau),
+        target_critic=nn.towards(state.target_critic, critic, config.tau),
+    )
+    return state, metrics | {"actor_loss": loss, "distance": distance}
+
+
+def make(config: Config, *, num_steps: int) -> Learner:
+    """The learner; nothing in it depends on ``num_steps``."""
+    del num_steps
+
+    def init_lane(key: jax.Array, sizes: Sizes) -> State:
+        return init(key, sizes, config)
+
+    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
+        return update(state, batch, noise, phase, config)
+
+    return Learner(
+        name="td3_bc",
+        config=config,
+        init=init_lane,
+        noise=noise,
+        update=update_lane,
+        actor=lambda state: state.actor,
+        actor_kind="tanh",
+        cycle=config.policy_every,
+        normalise_states=True,
+    )
