@@ -13,7 +13,9 @@ from filter_runs import LENGTH, NUM_CHECKED, NUM_OTHER, NUM_TARGET, hashes, word
 import puorl
 from puorl.cli.filter import Filter
 from puorl.cli.main import main
+from puorl.cli.training_data import RowOptions, read_training_set
 from puorl.data.keep_list import read_keep_list
+from puorl.data.returns import return_range
 from puorl.data.save import _WRITERS
 from puorl.pu.config import PRESETS
 from puorl.pu.features import Inputs
@@ -55,7 +57,7 @@ def test_kept_rows_list_model_and_report_agree(whole, rows):
     assert report["advice"] in html.unescape((whole / "report.html").read_text())
 
 
-def test_settings_say_how_to_do_it_again(whole, file):
+def test_settings_say_how_to_do_it_again(whole, file, rows):
     settings = json.loads((whole / "settings.json").read_text())
     assert settings["arguments"]["paths"] == [file]
     assert settings["arguments"]["labelled"] == "checked == 1"
@@ -63,9 +65,18 @@ def test_settings_say_how_to_do_it_again(whole, file):
     assert settings["versions"]["puorl"] == puorl.__version__
     model = json.loads((whole / "model" / "filter.json").read_text())
     assert settings["fingerprints"]["split"] == model["split"]
+    assert settings["returns"] == list(return_range([rows.rows]))  # of whole episodes, not of kept
     kept = puorl.load(whole / "kept.npz")
     assert settings["kept"]["fingerprint"] == kept.fingerprint
     assert settings["kept"]["num_rows"] == len(kept)
+
+
+def test_training_takes_what_was_kept_and_the_returns_of_all(whole, rows):
+    for path in (whole, whole / "kept.npz"):
+        chosen = read_training_set([str(path)], RowOptions(), next_action=False)
+        assert chosen.pool.fingerprint == puorl.load(whole / "kept.npz").fingerprint
+        assert chosen.weight is None
+        assert chosen.returns == return_range([rows.rows])
 
 
 def test_the_list_has_scores_and_known_rows_are_sure(whole, rows):
@@ -115,6 +126,8 @@ def test_soft_mode_keeps_all_rows_with_weights(here, file, rows):
     assert weight[~known & ours].mean() > weight[~ours].mean() + 0.3
     listed = np.loadtxt("run/keep.csv", delimiter=",", skiprows=1)
     np.testing.assert_array_equal(listed[:, 1].astype(np.float32), weight)
+    chosen = read_training_set(["run"], RowOptions(), next_action=False)
+    np.testing.assert_array_equal(chosen.weight, weight)
     quality = json.loads((here / "run" / "report.json").read_text())["quality"]
     assert quality["mean_weight"] == pytest.approx(weight[~known].mean(), rel=1e-5)
     assert quality["num_kept"] == (weight[~known] >= 0.5).sum()

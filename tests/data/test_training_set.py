@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.training_set import TrainingSet
+from puorl.data.training_set import Groups, TrainingSet
 
 POOL = Dataset.from_arrays(
     obs=np.arange(5.0)[:, None], next_obs=np.zeros((5, 1)), action=np.zeros((5, 1))
@@ -28,3 +28,60 @@ def test_rows_come_in_the_order_of_the_pool():
 def test_what_is_no_training_set(rows, weight, message):
     with pytest.raises(DataError, match=message):
         TrainingSet(POOL, np.array(rows, np.int64), weight)
+
+
+COLUMNS = ("weight", "reward", "critic_weight", "score")
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_has_a_finite_value_for_each_row(name):
+    rows = np.array([4, 1])
+    assert getattr(TrainingSet(POOL, rows, **{name: np.ones(2)}), name).tolist() == [1, 1]
+    with pytest.raises(DataError, match=f"one {name} a row"):
+        TrainingSet(POOL, rows, **{name: np.ones((2, 1))})
+    for bad in (np.nan, np.inf):
+        with pytest.raises(DataError, match=f"every {name} finite"):
+            TrainingSet(POOL, rows, **{name: np.array([1.0, bad])})
+
+
+def test_the_whole_of_a_dataset_keeps_its_order_and_its_returns():
+    chosen = TrainingSet.whole(POOL, (1.0, 3.0))
+    assert chosen.rows.tolist() == [0, 1, 2, 3, 4]
+    assert chosen.returns == (1.0, 3.0)
+    assert all(getattr(chosen, name) is None for name in (*COLUMNS, "groups"))
+
+
+def test_statistics_are_those_of_the_sets_own_states_in_float64():
+    obs = np.array([[1e4, 2.0], [1e4 + 1, 2.0], [5.0, 9.0]], np.float32)
+    pool = Dataset.from_arrays(obs=obs, next_obs=obs, action=np.zeros((3, 1)))
+    mean, std = TrainingSet(pool, np.array([1, 0])).obs_statistics
+    assert (mean.dtype, std.dtype) == (np.float64, np.float64)
+    assert mean.tolist() == [1e4 + 0.5, 2.0]
+    assert std.tolist() == [0.5, 0.0]
+
+
+def test_groups_part_the_rows_in_two():
+    chosen = TrainingSet(POOL, np.arange(5), score=np.arange(5.0), groups=Groups(2, top=0.75))
+    assert chosen.groups == Groups(num_first=2, first_share=0.5, top=0.75)
+    # Where all of the second group is kept, no score is needed.
+    assert TrainingSet(POOL, np.arange(5), groups=Groups(4)).score is None
+    for num_first in (0, 5, -1):
+        with pytest.raises(DataError, match="expected two groups in 5 rows"):
+            TrainingSet(POOL, np.arange(5), groups=Groups(num_first))
+    with pytest.raises(DataError, match="expected a score"):
+        TrainingSet(POOL, np.arange(5), groups=Groups(2, top=0.75))
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"first_share": 0.0}, "first_share"),
+        ({"first_share": 1.0}, "first_share"),
+        ({"top": 0.0}, "top"),
+        ({"top": 1.01}, "top"),
+        ({"top": float("nan")}, "top"),
+    ],
+)
+def test_shares_that_are_none(settings, name):
+    with pytest.raises(ConfigError, match=f"^{name}: expected"):
+        Groups(2, **settings)

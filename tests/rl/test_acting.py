@@ -43,6 +43,7 @@ NETWORKS = {
     "narrow": ("clip", network((11, 5, 1))),
     "normalised": ("tanh", network((11, 33, 33, 3), norm=True)),
     "td7": ("td7", td7_arrays()),
+    "wide td7": ("td7", td7_arrays(width=256, z=256)),
 }
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from puorl.core import nn
+from puorl.core.errors import ConfigError
 from puorl.rl import cql, learner
 from puorl.rl.batch import Batch
 
@@ -27,11 +29,15 @@ CONFIG = cql.Config(
 )
 
 
-def test_updates_agree_with_float64():
+@pytest.fixture(scope="module")
+def fresh():
+    return jax.jit(lambda key: cql.init(key, SIZES, CONFIG))(jax.random.key(0))
+
+
+def test_updates_agree_with_float64(fresh):
     # A seed without a dead unit: where a gradient is 0, Adam makes a step of rounding errors.
     rng = np.random.default_rng(2)
     learnt = cql.make(CONFIG, num_steps=3)
-    fresh = jax.jit(learnt.init, static_argnums=1)(jax.random.key(0), SIZES)
     names = ("policy", "critic", "target_critic")
     state = fresh._replace(**{name: nets.stirred(getattr(fresh, name), rng) for name in names})
     state = state._replace(policy=wide(state.policy))
@@ -133,10 +139,9 @@ def one_step(actions, reward):
     )
 
 
-def test_the_actor_is_the_mean_of_the_policy():
+def test_the_actor_is_the_mean_of_the_policy(fresh):
     rng = np.random.default_rng(1)
-    state = cql.init(jax.random.key(0), SIZES, CONFIG)
-    state = state._replace(policy=nets.stirred(state.policy, rng))
+    state = fresh._replace(policy=nets.stirred(fresh.policy, rng))
     obs = rng.normal(size=(5, SIZES.obs_dim)).astype(np.float32)
     mean = np.asarray(nn.apply_mlp(state.policy.actor, obs))[:, : SIZES.act_dim]
     np.testing.assert_allclose(nn.apply_mlp(cql.mean_actor(state), obs), mean, rtol=1e-6)
@@ -156,8 +161,12 @@ def test_presets_are_those_of_the_two_sources():
     assert (jax_corl.config.actor_learning_rate, jax_corl.config.conservative_weight) == (3e-4, 5.0)
 
 
-def test_networks_start_orthogonal_with_small_outputs():
-    state = cql.init(jax.random.key(0), SIZES, CONFIG)
-    for w, gain in ((state.policy.actor[0].w, np.sqrt(2)), (state.policy.actor[-1].w, 0.01)):
+def test_networks_start_orthogonal_with_small_outputs(fresh):
+    for w, gain in ((fresh.policy.actor[0].w, np.sqrt(2)), (fresh.policy.actor[-1].w, 0.01)):
         np.testing.assert_allclose(np.linalg.svd(w, compute_uv=False), gain, rtol=1e-4)
-    assert state.policy.log_entropy_weight == 0
+    assert fresh.policy.log_entropy_weight == 0
+
+
+def test_no_sampled_actions_are_refused():
+    with pytest.raises(ConfigError, match="num_sampled: expected at least 1, got 0"):
+        cql.Config(num_sampled=0)

@@ -5,6 +5,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from puorl.rl import learner, rebrac
 from puorl.rl.batch import Batch
@@ -28,10 +29,14 @@ CONFIG = rebrac.Config(
 NEXT_ACTION = -0.6
 
 
-def test_two_cycles_agree_with_float64():
+@pytest.fixture(scope="module")
+def fresh():
+    return jax.jit(lambda key: rebrac.init(key, SIZES, CONFIG))(jax.random.key(0))
+
+
+def test_two_cycles_agree_with_float64(fresh):
     rng = np.random.default_rng(0)
     learnt = rebrac.make(CONFIG, num_steps=4)
-    fresh = jax.jit(learnt.init, static_argnums=1)(jax.random.key(0), SIZES)
     names = ("actor", "critic", "target_actor", "target_critic")
     state = fresh._replace(**{name: nets.stirred(getattr(fresh, name), rng) for name in names})
     expected = nets.to_float64(state)
@@ -154,14 +159,13 @@ def test_it_asks_for_next_actions_and_for_raw_states():
     assert (learnt.actor_kind, learnt.cycle, learnt.config.batch_size) == ("tanh", 2, 1024)
 
 
-def test_networks_start_as_in_corl():
-    state = rebrac.init(jax.random.key(0), SIZES, CONFIG)
-    for network, bound in ((state.actor, 1e-3), (state.critic, 3e-3)):
+def test_networks_start_as_in_corl(fresh):
+    for network, bound in ((fresh.actor, 1e-3), (fresh.critic, 3e-3)):
         for layer in network[:-1]:
             np.testing.assert_array_equal(layer.b, np.float32(0.1))
             fan_in = layer.w.shape[-2]
             assert bound < np.abs(layer.w).max() <= 1 / np.sqrt(fan_in)
         assert 0 < np.abs(network[-1].w).max() <= bound
         assert 0 < np.abs(network[-1].b).max() <= bound
-    assert all(layer.norm is not None for layer in state.critic[:-1])
-    assert all(layer.norm is None for layer in state.actor)
+    assert all(layer.norm is not None for layer in fresh.critic[:-1])
+    assert all(layer.norm is None for layer in fresh.actor)

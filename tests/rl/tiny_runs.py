@@ -1,27 +1,96 @@
-"""Small pools, learners and jobs, and the program that test_run kills."""
+"""Small pools, learners and jobs, and the program that test_run_kills kills."""
 
 import sys
-import time
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from puorl.core import nn
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.rl import learner
+from puorl.rl.batch import critic_mean, policy_mean
 from puorl.rl.run import Job, run
 
 SETTINGS = {
-    "td3_bc": {"hidden": (6, 5), "batch_size": 8},
-    "iql": {"hidden": (6, 5), "batch_size": 8},
-    "bc": {"hidden": (6, 5), "batch_size": 8},
-    "cql": {"hidden": (6, 5), "batch_size": 8, "num_sampled": 2},
-    "rebrac": {"hidden": (6, 5), "batch_size": 8},
-    "td7": {"hidden": (6, 5), "batch_size": 8, "embedding_dim": 4, "copy_every": 4},
+    "td3_bc": {"hidden": (5,), "batch_size": 8},
+    "iql": {"hidden": (5,), "batch_size": 8},
+    "bc": {"hidden": (5,), "batch_size": 8},
+    "cql": {"hidden": (5,), "batch_size": 8, "num_sampled": 2},
+    "rebrac": {"hidden": (5,), "batch_size": 8},
+    "td7": {"hidden": (5,), "batch_size": 8, "embedding_dim": 4, "copy_every": 4},
 }
 
 
+@dataclass(frozen=True)
+class SumConfig:
+    """Settings."""
+
+    batch_size: int = 8
+    growth: float = 0.9
+    """By which what is learnt is multiplied at every update."""
+    breaks_at: int = -1
+    """The update at which the policy alone, which nothing measures, is no number any more."""
+    gamma: float = 0.99
+
+
+class SumState(NamedTuple):
+    """What is added up, of one lane."""
+
+    total: jax.Array
+    policy: nn.Params
+    num_updates: jax.Array
+    position: jax.Array
+
+
+TRACES = []
+"""One entry each time an update is traced."""
+
+
+def sums(**settings):
+    """A learner that adds up rows, rewards and noise, with a cycle of 2."""
+    config = SumConfig(**settings)
+
+    def init(key, sizes):
+        w = jax.random.normal(key, (sizes.obs_dim, sizes.act_dim), jnp.float32)
+        policy = (nn.Layer(w, jnp.zeros(sizes.act_dim, jnp.float32)),)
+        none = jnp.zeros(config.batch_size, jnp.int32)
+        return SumState(jnp.ones((), jnp.float32), policy, jnp.zeros((), jnp.int32), none)
+
+    def noise(key, batch_size, act_dim):
+        return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
+
+    def update(state, batch, noise, phase):
+        TRACES.append(phase)
+        seen = policy_mean(batch.obs.sum(axis=1) + noise.sum(axis=1) + batch.reward, batch)
+        total = config.growth * state.total + 0.01 * seen
+        number = state.num_updates + 1
+        broken = jnp.where(number == config.breaks_at, jnp.nan, 0.0)
+        (layer,) = state.policy
+        policy = (layer._replace(w=layer.w + 0.01 * seen + broken),)
+        metrics = {"q": total, f"loss_{phase}": critic_mean(batch.reward, batch)}
+        return SumState(total, policy, number, batch.position), metrics
+
+    return learner.Learner(
+        name="sums",
+        config=config,
+        init=init,
+        noise=noise,
+        update=update,
+        actor=lambda state: state.policy,
+        actor_kind="clip",
+        cycle=2,
+        normalise_states=True,
+    )
+
+
 def small(name, num_steps=100, **settings):
-    """A learner of few weights."""
+    """A learner of few weights; "sums" is the one above."""
+    if name == "sums":
+        return sums(**settings)
     return learner.make(name, num_steps=num_steps, **(SETTINGS[name] | settings))
 
 
@@ -61,19 +130,20 @@ def grouped(data, num_first, rows=None, *, seed=0, **settings):
     )
 
 
-def job(name, *, steps=12, point_every=4, most_lanes=2, seeds=(0, 1)):
+def job(made, *, steps=12, point_every=4, most_lanes=2, seeds=(0, 1), data=None):
     """Two sets, one of them shorter, in groups of lanes."""
-    data = pool()
+    data = pool() if data is None else data
     sets = {"all": TrainingSet.whole(data), "some": TrainingSet(data, np.arange(0, 90, 2))}
-    chosen = {"all": seeds, "some": seeds[:1]}
-    return Job(small(name, steps), sets, chosen, steps, point_every, most_lanes)
+    chosen = dict.fromkeys(sets, seeds)
+    return Job(made, sets, chosen, steps, point_every, most_lanes)
+
+
+def results(folder):
+    """Bytes of all that must be equal, by name."""
+    files = [*(folder / "policies").rglob("*"), folder / "metrics.jsonl"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.is_file()}
 
 
 if __name__ == "__main__":
-    folder, name, steps, every, pause = sys.argv[1:]
-    run(
-        folder,
-        job(name, steps=int(steps), point_every=int(every)),
-        resume=True,
-        on_point=lambda *_: time.sleep(float(pause)),
-    )
+    folder, name, steps = sys.argv[1:]
+    run(folder, job(small(name, int(steps)), steps=int(steps)), resume=True)

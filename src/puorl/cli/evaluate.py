@@ -134,8 +134,8 @@ def read_members(paths: Sequence[str]) -> list[Member]:
             members += [Member(str(file), str(path), Policy.load(file)) for file in files]
         else:
             members.append(Member(text, "", Policy.load(path)))
-    twice = [name for i, name in enumerate(m.name for m in members) if name in
-             {m.name for m in members[:i]}]  # fmt: skip
+    names = [member.name for member in members]
+    twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise DataError(f"{twice[0]}: is named twice, so it would count twice; name it once")
     return members

@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # importing these loads jax
 Name = Literal["td3_bc", "iql", "bc", "cql", "rebrac", "td7"]
 _Env = Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")]
 _Every = Annotated[Count | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
-_Logger = Annotated[Logger | None, tyro.conf.arg(help_behavior_hint="")]
 _Settings = Annotated[
     tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
     tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
@@ -84,7 +83,7 @@ class Train:
     """Updates between two evaluations there; by default one at the end."""
     eval_episodes: Count = 10
     """Episodes of each policy in an evaluation."""
-    logger: _Logger = None
+    logger: Logger = "none"
     """Log the metrics there, too."""
     json: bool = False
     """Print one JSON object on stdout and nothing else."""
@@ -184,7 +183,7 @@ class Train:
             check_rewards(learner, chosen)
         for warning in caught:
             sys.stderr.write(f"puorl: warning: {warning.message}\n")
-        every = point_every(learner, self.steps, self.eval_every)
+        every = point_every(self.out, learner, self.steps, self.eval_every)
         seeds = range(self.seed, self.seed + self.seeds)
         job = Job(learner, {"data": chosen}, {"data": seeds}, self.steps, every)
         course = Course(self.out, job)
@@ -194,7 +193,7 @@ class Train:
             trial = Trial(spec, self.eval_episodes, self.seed, self.steps, every, self.eval_every)
         with contextlib.ExitStack() as stack:
             sinks = []
-            if self.logger is not None:
+            if self.logger != "none":
                 sink = LateSink(self.logger, self.out, from_step=course.logged_until)
                 sinks.append(stack.enter_context(contextlib.closing(sink)))
             stack.enter_context(course.shown())
@@ -215,11 +214,9 @@ class Train:
         for note in chosen.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
-        count = f"{self.seeds} policies" if self.seeds > 1 else "1 policy"
-        console.print(f"{rows}; {count} by {self.learner}, {self.steps:,} steps each")
-        if course.resumed_step is not None:
-            console.print(f"going on with the run in {self.out}")
-        elif self.resume:
+        count, each = (f"{self.seeds} policies", " each") if self.seeds > 1 else ("1 policy", "")
+        console.print(f"{rows}; {count} by {self.learner}, {self.steps:,} steps{each}")
+        if self.resume and course.resumed_step is None:
             console.print(f"no run in {self.out} yet: beginning one")
 
     def _say(self, result: "_Result") -> None:

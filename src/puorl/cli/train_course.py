@@ -5,8 +5,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
+from puorl.core.errors import DataError
 from puorl.core.files import read_json
 from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.envs.domains import DomainSpec
@@ -24,20 +27,22 @@ class Course:
 
     def __init__(self, out: Path, job: "Job") -> None:
         """Look where the run in the folder stands, if there is one."""
-        from puorl.rl.run import PLAN, standing_of
+        from puorl.rl.run import standing_of
 
-        begun = (out / PLAN).exists()
-        finished, step = standing_of(out) if begun else (0, 0)
-        plan = read_json(out / PLAN) if begun else job.plan()
-        self.resumed_step = step if begun else None
+        plan = _kept_plan(out)
+        finished, step = (0, 0) if plan is None else standing_of(out)
+        self.resumed_step = None if plan is None else step
         """Updates behind the group in training when this process took over; None if it began."""
         self.seconds = 0.0
         """What `shown` took."""
-        self._num_groups = len(plan.get("groups", []))
+        self._num_groups = len((plan or job.plan()).get("groups", []))
         self._total = self._num_groups * job.steps
         self._before = min(finished * job.steps + step, self._total)
-        self._step, self._made, self._training = step, 0, 0.0
+        self._step = step
+        self._made: list[int] = []
+        self._took: list[float] = []
         self._advance: Advance = quiet
+        self._has_bar = Console(stderr=True).is_terminal
 
     @property
     def logged_until(self) -> int | None:
@@ -60,15 +65,19 @@ class Course:
         # The next group begins at 0 again.
         made = point.step - self._step if point.step > self._step else point.step
         self._step = point.step
-        self._made += made
-        self._training += point.seconds
-        company = f", {lanes} lanes" if lanes > 1 else ""
-        self._advance(made, f"{made / point.seconds:,.0f} steps/s per lane{company}")
+        self._made.append(made)
+        self._took.append(point.seconds)
+        note = f"per lane, {lanes} lanes" if lanes > 1 else "per lane"
+        if not self._has_bar:  # which shows the pace by itself
+            note = f"{made / point.seconds:,.0f} steps/s {note}"
+        self._advance(made, note)
 
     @property
     def pace(self) -> float | None:
         """Updates a second of each lane; None where none was made."""
-        return self._made / self._training if self._made else None
+        # The first stretch includes the compiler's work: it counts only if it is all there is.
+        since = 1 if len(self._made) > 1 else 0
+        return sum(self._made[since:]) / sum(self._took[since:]) if self._made else None
 
     def told(self) -> str:
         """How long it took, in a few words."""
@@ -127,11 +136,29 @@ class Trial:
         return evaluate(members, self.spec, episodes=self.episodes, seed=self.seed)
 
 
-def point_every(learner: "Learner", steps: int, eval_every: int | None) -> int:
-    """Updates between two points: as for any run, but such that evaluations fall on points."""
+def point_every(out: Path, learner: "Learner", steps: int, eval_every: int | None) -> int:
+    """Updates between two points: as for any run, but such that evaluations fall on points.
+
+    A resumed run keeps its own, so that it may be evaluated otherwise than before.
+    """
     from puorl.rl import train
 
+    kept = (_kept_plan(out) or {}).get("point_every")
+    if isinstance(kept, int) and kept > 0:
+        return kept
     if eval_every is None or eval_every >= steps:
         return train.point_every(learner, steps)
     parts = -(-eval_every // train.POINT_EVERY)
     return train.point_every(learner, eval_every // parts)
+
+
+def _kept_plan(out: Path) -> dict[str, Any] | None:
+    """The plan of the run that a folder holds, or None."""
+    from puorl.rl.run import PLAN
+
+    if not (out / PLAN).exists():
+        return None
+    plan = read_json(out / PLAN)
+    if not isinstance(plan, dict):
+        raise DataError(f"{out / PLAN}: expected the plan of a run, got something else")
+    return plan

@@ -9,7 +9,7 @@ from puorl.core.extras import require
 from puorl.core.files import read_json, write_json
 from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
 
-Logger = Literal["tensorboard", "wandb", "mlflow"]
+Logger = Literal["none", "tensorboard", "wandb", "mlflow"]
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 TRACKED = "logger.json"
 """In the run's folder: the tracker's id of the run, so that a resumed one goes on there."""
@@ -18,11 +18,11 @@ TRACKED = "logger.json"
 class LateSink:
     """A sink that is opened by its first write: until then the run's folder must stay empty."""
 
-    def __init__(self, name: Logger, folder: Path, *, from_step: int | None) -> None:
+    def __init__(self, name: str, folder: Path, *, from_step: int | None) -> None:
         """Say where to log to.
 
         Args:
-            name: Which tracker.
+            name: Which tracker: a `Logger`, but not ``none``.
             folder: The run's; its name is the run's name there.
             from_step: Updates behind a restored state: what was logged later is logged again.
 

@@ -112,7 +112,13 @@ def apply_mlp(
 
     With ``norm_after`` a layer is normalised after its activation, not before.
     """
-    for layer in params[:-1]:
+    *hidden, last = params
+    for layer in hidden:
+        if activation is jax.nn.relu and not norm_after and _in_one_kernel(layer, x):
+            if layer is hidden[-1] and last.w.shape[1] == 1:
+                return _norm_relu_dot(layer, last, x)
+            x = _norm_relu(layer, x)
+            continue
         x = _affine(layer, x)
         if norm_after:
             x = activation(x)
@@ -120,7 +126,7 @@ def apply_mlp(
             x = _normalise(layer.norm, x)
         if not norm_after:
             x = activation(x)
-    return _affine(params[-1], x)
+    return _affine(last, x)
 
 
 def init_ensemble(
@@ -160,6 +166,34 @@ def apply_ensemble(
 def towards(target: Params, params: Params, tau: float) -> Params:
     """The target a step of ``tau`` nearer to the parameters: their moving average."""
     return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
+
+
+def _in_one_kernel(layer: Layer, x: jax.Array) -> bool:
+    """Whether a GPU is there whose own kernel does all that follows the product."""
+    if layer.norm is None or x.ndim != 2 or jax.default_backend() != "gpu":
+        return False
+    from puorl.core import norm_relu  # loads Pallas, which others need not pay for
+
+    return norm_relu.fits(x.shape[0], layer.w.shape[1])
+
+
+def _norm_relu(layer: Layer, x: jax.Array) -> jax.Array:
+    from puorl.core import norm_relu
+
+    assert layer.norm is not None
+    offsets = norm_relu.Offsets(layer.b, *layer.norm)
+    if x.shape[1] <= norm_relu.WIDEST_INPUT:
+        return norm_relu.product_norm_relu(x, layer.w, offsets)
+    return norm_relu.norm_relu(x @ layer.w, offsets)
+
+
+def _norm_relu_dot(layer: Layer, last: Layer, x: jax.Array) -> jax.Array:
+    from puorl.core import norm_relu
+
+    assert layer.norm is not None
+    offsets = norm_relu.Offsets(layer.b, *layer.norm)
+    y = jnp.expand_dims(norm_relu.norm_relu_dot(x @ layer.w, offsets, last.w[:, 0]), 1)
+    return y + jnp.broadcast_to(last.b, y.shape)
 
 
 def _affine(layer: Layer, x: jax.Array) -> jax.Array:

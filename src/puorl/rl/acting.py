@@ -32,6 +32,10 @@ _SMALLEST_SIZE = np.float32(1e-8)
 # always travel in blocks of this many, the last one padded: no row's action depends on the others.
 _BLOCK = 8
 
+# Multiplications up to which OpenBLAS keeps a product on one thread. Beyond, threads share what is
+# far too little for them, and on a busy machine they wait for each other a hundred times as long.
+_LARGEST_PRODUCT = 1 << 18
+
 
 def forward(kind: str, arrays: Arrays, obs: np.ndarray) -> np.ndarray:
     """What the network says.
@@ -197,7 +201,7 @@ def _mlp(
 ) -> np.ndarray:
     last = _num_layers(arrays, prefix) - 1
     for i in range(last + 1):
-        x = np.matmul(x, arrays[f"{prefix}{i}.w"])
+        x = _product(x, arrays[f"{prefix}{i}.w"])
         x += arrays[f"{prefix}{i}.b"]
         if i == last:
             break
@@ -217,6 +221,15 @@ def _td7(arrays: Arrays, obs: np.ndarray) -> np.ndarray:
 
 def _avg_l1_norm(x: np.ndarray) -> np.ndarray:
     return x / np.maximum(np.abs(x).mean(axis=-1, keepdims=True), _SMALLEST_SIZE)
+
+
+def _product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    columns = max(1, _LARGEST_PRODUCT // (_BLOCK * w.shape[0]))
+    y = np.empty((*x.shape[:-1], w.shape[1]), np.float32)
+    for start in range(0, w.shape[1], columns):
+        part = slice(start, start + columns)
+        np.matmul(x, w[:, part], out=y[..., part])
+    return y
 
 
 def _normalised(x: np.ndarray) -> np.ndarray:

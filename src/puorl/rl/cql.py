@@ -12,8 +12,8 @@ Deviations from the paper, 1 to 4 as in both:
 1. A third of the sampled actions is the policy's at the next state; Q is that of the present state.
 2. The squared error has no factor 1/2: a weight of 10 here is one of 5 in eq. 4.
 3. The weight is fixed (no Lagrange variant), and the backup has no entropy term.
-4. The policy's log deviation is 1 lower than its network's output (``log_std_offset``). Both learn
-   that number and a factor besides; here it stays: the output layer can learn the same.
+4. The policy's log deviation is 1 lower than its network's output (``log_std_offset``). There that
+   number is learnt, and a factor besides; here it stays: the output layer can learn the same.
 5. Output layers start orthogonal with gain 0.01 under every ``init``. CORL says orthogonal but
    starts its actor's hidden layers otherwise; here they are as the critics'.
 
@@ -29,6 +29,7 @@ import jax.numpy as jnp
 
 from puorl.core import adam, nn
 from puorl.core.actor import LOG_STD_RANGE
+from puorl.core.errors import ConfigError
 from puorl.rl.batch import Batch, critic_mean, policy_mean
 from puorl.rl.learner import Learner, Metrics, Sizes
 
@@ -56,6 +57,10 @@ class Config:
     init: str = "orthogonal"
     """How hidden layers start: a name in `puorl.core.nn.INITIALISERS`."""
     normalise_states: bool = True
+
+    def __post_init__(self) -> None:
+        if self.num_sampled < 1:
+            raise ConfigError(f"num_sampled: expected at least 1, got {self.num_sampled}")
 
 
 PRESETS = {

@@ -33,7 +33,7 @@ class Pool(NamedTuple):
 class Sets(NamedTuple):
     """Tables of s training sets; k is the size of the largest."""
 
-    index: jax.Array
+    row: jax.Array
     """(s, k) int32. Positions in the pool; zeros behind the end of a shorter set."""
     column: jax.Array
     """(s, k, 4) float32. Reward (scaled), weight, critic weight, score."""
@@ -138,13 +138,19 @@ def tables(
             best = round(chosen.groups.top * (batch_size - first_draws[i]))
             num_kept[i] = first_draws[i] + best
     centre, factor = zip(*(_scaling(chosen, normalise_states) for chosen in sets), strict=True)
-    counts = (num_rows, first_size, second_start, first_draws, num_kept)
+    counts = {
+        "num_rows": num_rows,
+        "first_size": first_size,
+        "second_start": second_start,
+        "first_draws": first_draws,
+        "num_kept": num_kept,
+    }
     return Sets(
-        jnp.asarray(index),
-        jnp.asarray(column),
-        *(jnp.asarray(count, jnp.int32) for count in counts),
-        jnp.asarray(np.stack(centre)),
-        jnp.asarray(np.stack(factor)),
+        row=jnp.asarray(index),
+        column=jnp.asarray(column),
+        **{name: jnp.asarray(count, jnp.int32) for name, count in counts.items()},
+        centre=jnp.asarray(np.stack(centre)),
+        factor=jnp.asarray(np.stack(factor)),
     )
 
 
@@ -230,7 +236,7 @@ def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.
 
     Packed, because rows of many batches are gathered in one go and kept until their turn comes.
     """
-    row = pool.row[sets.index[line, position]]
+    row = pool.row[sets.row[line, position]]
     row = (row - _repeated(sets.centre[line], row)) * _repeated(sets.factor[line], row)
     reward, weight, critic_weight, score = jnp.unstack(sets.column[line, position], axis=1)
     of_first = jnp.arange(len(position)) < sets.first_draws[line]

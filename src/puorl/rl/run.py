@@ -133,11 +133,13 @@ def run(
     trainer.check_steps(job.learner, steps=job.steps, point_every=job.point_every)
     plan = _begin(folder, job, resume)
     record = _Record(folder / RECORD)
-    record.begin()
+    if "versions" not in record.content:
+        record.write()
     for number, names in enumerate(plan["groups"]):
-        if number < len(record.content["finished"]):
-            continue
         group = _Group(folder, job, number, names, fingerprint.of_settings(plan))
+        if number < len(record.content["finished"]):
+            group.forget()
+            continue
         with _kept_program(folder / "compiled"):
             group.train(record, keep, sinks, measure, on_point)
     return _outcome(folder, plan, record)
@@ -152,17 +154,14 @@ class _Record:
         if path.exists():
             self.content = read_json(path)
 
-    def begin(self) -> None:
-        """Say what the first update is made with, before it is made."""
-        if not self._path.exists():
-            self.content["versions"] = _versions()
-            write_json(self._path, self.content)
-
     def add(self, name: str, value: Any) -> None:
         if isinstance(self.content[name], list):
             self.content[name].append(value)
         else:
             self.content[name] |= value
+        self.write()
+
+    def write(self) -> None:
         self.content["versions"] = _versions()
         write_json(self._path, self.content, force=True)
 
@@ -192,21 +191,23 @@ class _Group:
         (standing, size), done = self._restore(work, record)
         path = self._folder / METRICS
         _cut(path, int(size))
-        metrics = JsonLines(path)
-        for point in trainer.train(
-            work,
-            steps=self._job.steps,
-            point_every=self._job.point_every,
-            standing=standing,
-            done=done,
-        ):
-            self._write(point, done, work, [metrics, *sinks], measure)
-            self._store(point, path, keep)
-            standing, done = point.standing, point.step
-            if on_point is not None:
-                on_point(point, len(self.names))
-        metrics.close()
+        with contextlib.closing(JsonLines(path)) as metrics:
+            for point in trainer.train(
+                work,
+                steps=self._job.steps,
+                point_every=self._job.point_every,
+                standing=standing,
+                done=done,
+            ):
+                self._write(point, done, work, [metrics, *sinks], measure)
+                self._store(point, path, keep)
+                standing, done = point.standing, point.step
+                if on_point is not None:
+                    on_point(point, len(self.names))
         self._finish(work, standing, record, path)
+
+    def forget(self) -> None:
+        shutil.rmtree(self._states, ignore_errors=True)
 
     def _restore(self, work: Work, record: _Record) -> tuple[tuple[Standing, np.ndarray], int]:
         begun = record.content["finished"][-1]["metrics_bytes"] if self._number else 0
@@ -215,9 +216,8 @@ class _Group:
         if not stages:
             return fresh, 0
         (standing, size), done = self._checkpoint.restore(stages[-1], fresh)
-        bitwise = jax.default_backend() == "cpu" or any((self._folder / "compiled").glob("*"))
-        same = record.content["versions"] == _versions()
-        told = "bitwise" if bitwise and same else "not bitwise"
+        same = jax.default_backend() == "cpu" or any((self._folder / "compiled").glob("*"))
+        told = "bitwise" if same and record.content["versions"] == _versions() else "not bitwise"
         record.add("resumed", {"group": self._number, "step": done, "resumed": told})
         return (standing, size), done
 
@@ -248,7 +248,7 @@ class _Group:
         lost = {name: stop._asdict() for name, stop in pairs if stop is not None}
         record.add("stopped", lost)
         record.add("finished", {"lanes": self.names, "metrics_bytes": path.stat().st_size})
-        shutil.rmtree(self._states, ignore_errors=True)
+        self.forget()
 
     def _policies(self, work: Work, standing: Standing, step: int) -> dict[str, Policy]:
         made = policies(work, standing, steps=step)
@@ -297,8 +297,8 @@ def check_folder(folder: str | os.PathLike[str], *, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: expected a folder, found a file; choose another name")
     if not (folder / PLAN).exists():
-        # A kill may have come while the plan was written.
-        if folder.exists() and not all(map(_is_plan_in_writing, folder.iterdir())):
+        found = folder.iterdir() if folder.exists() else ()
+        if not all(path.match(f".{PLAN}.*.part") for path in found):  # a kill may leave that
             raise DataError(
                 f"{folder}: expected a new or empty folder, or one with {PLAN}; choose another name"
             )
@@ -319,8 +319,7 @@ def standing_of(folder: str | os.PathLike[str]) -> tuple[int, int]:
 
 def _begin(folder: Path, job: Job, resume: bool) -> dict[str, Any]:
     check_folder(folder, resume=resume)
-    stored = folder / PLAN
-    wanted = job.plan()
+    stored, wanted = folder / PLAN, job.plan()
     if not wanted["groups"]:
         raise ConfigError("train: expected at least one seed, got none")
     if not stored.exists():
@@ -338,10 +337,6 @@ def _begin(folder: Path, job: Job, resume: bool) -> dict[str, Any]:
         )
     _remove_parts(folder)
     return plan
-
-
-def _is_plan_in_writing(path: Path) -> bool:
-    return path.match(f".{PLAN}.*.part")
 
 
 def _remove_parts(folder: Path) -> None:

@@ -73,6 +73,7 @@ def train(
     if resume and out is None:
         raise ConfigError("resume: expected a folder out= to go on in, got none")
     made = learners.make(learner, num_steps=total, preset=preset, **settings)
+    trainer.check_steps(made, steps=total)
     chosen = as_training_set(data, made)
     check_rewards(made, chosen)
     every = point_every(made, total)

@@ -32,6 +32,8 @@ _GPU_OPTIONS = {
     "xla_gpu_exclude_nondeterministic_ops": True,
     # Its matrix products fail with an illegal instruction when many small ones run side by side.
     "xla_gpu_enable_triton_gemm": False,
+    # Merged products of two updates come with copies that cost more than the second product.
+    "xla_gpu_dot_merger_threshold_mb": 0,
 }
 _EXPLODED = 100.0
 _LARGEST_USUAL = 1e4
@@ -120,15 +122,15 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         scale_rewards=learner.scale_rewards,
         next_action=learner.needs_next_action,
     )
-    largest = np.abs(np.asarray(held.column[:, :, 0])).max(axis=1)
+    largest = np.abs(np.asarray(held.column[:, :, 0], np.float64)).max(axis=1)
     horizon = 1.0 / max(1.0 - getattr(learner.config, "gamma", 0.0), 1.0 / _LONGEST_HORIZON)
-    limit = np.maximum(_LARGEST_USUAL, _EXPLODED * horizon * largest)
+    limit = np.clip(_EXPLODED * horizon * largest, _LARGEST_USUAL, np.finfo(np.float32).max)
     return Work(
         learner=learner,
         lanes=tuple(lanes),
         pool=Pool(jnp.asarray(rows_of.pack(dataset.rows, actions))),
         sets=held,
-        sizes=Sizes(dataset.obs.shape[1], dataset.action.shape[1], held.index.shape[1]),
+        sizes=Sizes(dataset.obs.shape[1], dataset.action.shape[1], held.row.shape[1]),
         actions=actions,
         scaling=tuple(
             rows_of.state_scaling(chosen) if learner.normalise_states else None for chosen in sets

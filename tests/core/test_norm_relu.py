@@ -1,0 +1,86 @@
+"""Every kernel against the same formula in plain JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from puorl.core import nn
+from puorl.core.norm_relu import Offsets, fits, norm_relu, norm_relu_dot, product_norm_relu
+
+
+def plain(z, offsets):
+    layer = nn.Layer(jnp.eye(z.shape[1]), offsets.bias, nn.LayerNorm(*offsets[1:]))
+    last = nn.Layer(jnp.eye(z.shape[1]), jnp.zeros(z.shape[1]))
+    return nn.apply_mlp((layer, last), z)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    rng = np.random.default_rng(0)
+    z = rng.normal(0.3, 2.0, (3, 32, 64))
+    offsets = [rng.normal(mean, 0.5, (3, 64)) for mean in (0.1, 1.0, 0.0)]
+    w, dh = rng.normal(size=(3, 64)), rng.normal(size=(3, 32, 64))
+    as_jax = [jnp.asarray(a, jnp.float32) for a in (z, *offsets, w, dh)]
+    return as_jax[0], Offsets(*as_jax[1:4]), as_jax[4], as_jax[5]
+
+
+def close(found, wanted):
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+
+
+def test_units_and_their_gradients(drawn):
+    z, offsets, _, dh = drawn
+
+    def fused(z, offsets, dh):
+        value, back = jax.vjp(lambda *a: norm_relu(*a, True), z, offsets)
+        return value, back(dh)
+
+    def wanted(z, offsets, dh):
+        value, back = jax.vjp(plain, z, offsets)
+        return value, back(dh)
+
+    close(jax.jit(jax.vmap(fused))(z, offsets, dh), jax.jit(jax.vmap(wanted))(z, offsets, dh))
+
+
+def test_products_and_their_gradients(drawn):
+    z, offsets, w, dh = drawn
+
+    def fused(z, offsets, w, dy):
+        value, back = jax.vjp(lambda *a: norm_relu_dot(*a, True), z, offsets, w)
+        return value, back(dy)
+
+    def wanted(z, offsets, w, dy):
+        value, back = jax.vjp(lambda z, o, w: plain(z, o) @ w, z, offsets, w)
+        return value, back(dy)
+
+    dy = dh[:, :, 0]
+    close(jax.jit(jax.vmap(fused))(z, offsets, w, dy), jax.jit(jax.vmap(wanted))(z, offsets, w, dy))
+
+
+@pytest.mark.parametrize("fan_in", [5, 23])
+def test_a_narrow_product_is_part_of_the_kernel(drawn, fan_in):
+    _, offsets, _, dh = drawn
+    rng = np.random.default_rng(1)
+    x, w = (
+        jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((3, 32, fan_in), (3, fan_in, 64))
+    )
+
+    def fused(x, w, offsets, dh):
+        value, back = jax.vjp(lambda *a: product_norm_relu(*a, True), x, w, offsets)
+        return value, back(dh)
+
+    def wanted(x, w, offsets, dh):
+        value, back = jax.vjp(lambda x, w, o: plain(x @ w, o), x, w, offsets)
+        return value, back(dh)
+
+    found = jax.jit(jax.vmap(fused))(x, w, offsets, dh)
+    close(found, jax.jit(jax.vmap(wanted))(x, w, offsets, dh))
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "yes"), [(256, 256, True), (250, 256, False), (256, 200, False)]
+)
+def test_shapes_that_fit(rows, width, yes):
+    assert fits(rows, width) is yes
