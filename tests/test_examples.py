@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SMALL = {"hide_a_domain.py": "4000", "your_own_domain.py": "1"}
+SMALL = {"hide_a_domain.py": "4000", "your_own_domain.py": "1", "your_own_method.py": "4000"}
 
 
 def test_every_example_is_run():

@@ -126,7 +126,7 @@ def apply_mlp(
             x = _normalise(layer.norm, x)
         if not norm_after:
             x = activation(x)
-    return _affine(last, x)
+    return _affine(last, x.astype(last.w.dtype))
 
 
 def init_ensemble(
@@ -184,7 +184,7 @@ def _norm_relu(layer: Layer, x: jax.Array) -> jax.Array:
     offsets = norm_relu.Offsets(layer.b, *layer.norm)
     if x.shape[1] <= norm_relu.WIDEST_INPUT:
         return norm_relu.product_norm_relu(x, layer.w, offsets)
-    return norm_relu.norm_relu(x @ layer.w, offsets)
+    return norm_relu.norm_relu(norm_relu.product(x, layer.w), offsets)
 
 
 def _norm_relu_dot(layer: Layer, last: Layer, x: jax.Array) -> jax.Array:
@@ -192,7 +192,8 @@ def _norm_relu_dot(layer: Layer, last: Layer, x: jax.Array) -> jax.Array:
 
     assert layer.norm is not None
     offsets = norm_relu.Offsets(layer.b, *layer.norm)
-    y = jnp.expand_dims(norm_relu.norm_relu_dot(x @ layer.w, offsets, last.w[:, 0]), 1)
+    z = norm_relu.product(x, layer.w)
+    y = jnp.expand_dims(norm_relu.norm_relu_dot(z, offsets, last.w[:, 0]), 1)
     return y + jnp.broadcast_to(last.b, y.shape)
 
 

@@ -22,6 +22,8 @@ from jax.experimental.pallas import triton as plgpu
 EPSILON = 1e-5
 WIDEST_INPUT = 64
 """Inputs up to this many values are multiplied inside the kernel."""
+UNITS = jnp.float32
+"""How hidden units and their gradients are kept between two kernels; sums are always float32."""
 _NARROWEST = 16  # Triton multiplies nothing narrower
 _BLOCK_ROWS = 16
 _NUM_WARPS = 4
@@ -38,6 +40,28 @@ class Offsets(NamedTuple):
 def fits(num_rows: int, width: int) -> bool:
     """Whether the kernels take layers of this shape."""
     return num_rows % _BLOCK_ROWS == 0 and 16 <= width <= 1024 and width & (width - 1) == 0
+
+
+@jax.custom_vjp
+def product(h: jax.Array, w: jax.Array) -> jax.Array:
+    """Multiply units h (n, f), kept as `UNITS`, by w (f, width) float32."""
+    return _dot(h, w.astype(h.dtype), h.dtype)
+
+
+def _product_saved(h: jax.Array, w: jax.Array) -> tuple[jax.Array, Any]:
+    return product(h, w), (h, w)
+
+
+def _product_back(saved: Any, dz: jax.Array) -> tuple[jax.Array, jax.Array]:
+    h, w = saved
+    return _dot(dz, w.T.astype(dz.dtype), h.dtype), _dot(h.T, dz, jnp.float32)
+
+
+product.defvjp(_product_saved, _product_back)
+
+
+def _dot(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
+    return jnp.dot(a, b, preferred_element_type=dtype)
 
 
 # ------------------------------------------------------------- product, norm and ReLU in one
@@ -66,7 +90,9 @@ def _product_backward(
     out = (_rows_of(dh, dh.shape[1]), *[_partial(dh)] * 3)
     dz, *sums = _call(kernel, [x, dh], [w, *offsets], out, interpret)
     # Two products for XLA: it leaves out the one that nobody asks for.
-    return dz @ w.T, x.T @ dz, Offsets(*(each.sum(axis=0) for each in sums))
+    dx = _dot(dz, w.T.astype(dz.dtype), jnp.float32)
+    dw = _dot(x.T.astype(dz.dtype), dz, jnp.float32)
+    return dx, dw, Offsets(*(each.sum(axis=0) for each in sums))
 
 
 product_norm_relu.defvjp(_product_forward, _product_backward)
@@ -134,7 +160,7 @@ def _forward_product(
     x: Any, w: Any, bias: Any, scale: Any, offset: Any, h: Any, *, fan_in: int
 ) -> None:
     units, _ = _normalised(_product(x, w, fan_in), bias)
-    h[...] = jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0)
+    _write(h, jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0))
 
 
 def _backward_product(
@@ -143,27 +169,27 @@ def _backward_product(
 ) -> None:  # fmt: skip
     units, deviation = _normalised(_product(x, w, fan_in), bias)
     before = units * scale[...][None, :] + offset[...][None, :]
-    da = jnp.where(before > 0.0, dh[...], 0.0)
+    da = jnp.where(before > 0.0, _floats(dh), 0.0)
     _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
 
 
 def _forward(z: Any, bias: Any, scale: Any, offset: Any, h: Any) -> None:
-    units, _ = _normalised(z[...], bias)
-    h[...] = jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0)
+    units, _ = _normalised(_floats(z), bias)
+    _write(h, jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0))
 
 
 def _backward(
     z: Any, dh: Any, bias: Any, scale: Any, offset: Any,
     dz: Any, dbias: Any, dscale: Any, doffset: Any,
 ) -> None:  # fmt: skip
-    units, deviation = _normalised(z[...], bias)
+    units, deviation = _normalised(_floats(z), bias)
     before = units * scale[...][None, :] + offset[...][None, :]
-    da = jnp.where(before > 0.0, dh[...], 0.0)
+    da = jnp.where(before > 0.0, _floats(dh), 0.0)
     _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
 
 
 def _forward_dot(z: Any, bias: Any, scale: Any, offset: Any, w: Any, y: Any) -> None:
-    units, _ = _normalised(z[...], bias)
+    units, _ = _normalised(_floats(z), bias)
     h = jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0)
     y[...] = (h * w[...][None, :]).sum(axis=1)
 
@@ -172,7 +198,7 @@ def _backward_dot(
     z: Any, dy: Any, bias: Any, scale: Any, offset: Any, w: Any,
     dz: Any, dbias: Any, dscale: Any, doffset: Any, dw: Any,
 ) -> None:  # fmt: skip
-    units, deviation = _normalised(z[...], bias)
+    units, deviation = _normalised(_floats(z), bias)
     before = units * scale[...][None, :] + offset[...][None, :]
     column = dy[...][:, None]
     dw[...] = (column * jnp.maximum(before, 0.0)).sum(axis=0)
@@ -187,6 +213,14 @@ def _product(x: Any, w: Any, fan_in: int) -> jax.Array:
         (((1,), (0,)), ((), ())),
         preferred_element_type=jnp.float32,
     )
+
+
+def _floats(ref: Any) -> jax.Array:
+    return ref[...].astype(jnp.float32)
+
+
+def _write(ref: Any, value: jax.Array) -> None:
+    ref[...] = value.astype(ref.dtype)
 
 
 def _read(ref: Any, valid: Sequence[int | None]) -> jax.Array:
@@ -216,7 +250,7 @@ def _write_gradients(
     mean = d_units.mean(axis=1, keepdims=True)
     slope = (d_units * units).mean(axis=1, keepdims=True)
     d = deviation * (d_units - mean - units * slope)
-    dz[...] = d
+    _write(dz, d)
     dbias[...] = d.sum(axis=0)
     dscale[...] = (da * units).sum(axis=0)
     doffset[...] = da.sum(axis=0)
@@ -265,7 +299,7 @@ def _padded(size: int) -> int:
 
 
 def _rows_of(x: jax.Array, width: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((x.shape[0], width), jnp.float32)
+    return jax.ShapeDtypeStruct((x.shape[0], width), UNITS)
 
 
 def _partial(z: jax.Array) -> jax.ShapeDtypeStruct:

@@ -1,0 +1,128 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.data.dataset import Dataset
+from puorl.data.split import PUSplit, make_split
+from puorl.methods.base import METHODS, as_domains, find, make
+
+TINY = {
+    "dara": {"hidden": (4,), "num_steps": 3, "batch_size": 8},
+    "igdf": {"hidden": (4,), "num_dims": 2, "num_steps": 3, "batch_size": 8},
+}
+
+
+@pytest.fixture
+def tiny(fitted):
+    """Makes a method with settings that cost little."""
+    settings = TINY | {"pu": {"filter": fitted}}
+    return lambda name: make(name, **settings.get(name, {}))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_every_method_hands_over(name, tiny, small_split):
+    method = tiny(name)
+    chosen = method.prepare(small_split, seed=5)
+    assert method.name == name
+    assert chosen.pool is small_split.pool
+    assert chosen.returns == small_split.returns
+    assert chosen.returns is not None
+    labelled = chosen.rows[: len(small_split.labelled)]
+    assert np.array_equal(labelled, small_split.labelled)
+    assert len(np.unique(chosen.rows)) == len(chosen)
+    assert json.loads(json.dumps(chosen.about, allow_nan=False)) == dict(chosen.about)
+    assert chosen.about["method"] == name
+    assert chosen.about["num_rows"] == len(chosen)
+    assert chosen.about["seed"] == (5 if name in ("pu", "dara", "igdf") else None)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_the_oracle_needs_the_truth(name, tiny, small_split):
+    method = tiny(name)
+    assert method.needs_truth == (name == "oracle")
+    nobody_knows = replace(small_split, truth=None)
+    if name == "oracle":
+        with pytest.raises(DataError, match="truth of this split is unknown"):
+            method.prepare(nobody_knows, seed=0)
+    else:
+        assert len(method.prepare(nobody_knows, seed=0)) >= len(small_split.labelled)
+
+
+def test_sizes_at_the_papers_protocol(tiny):
+    million = np.zeros((1_000_000, 2), np.float32)
+    million[:, 0] = np.arange(1_000_000) % 7
+    data = Dataset.from_arrays(
+        obs=million, action=million[:, :1], next_obs=million, reward=million[:, 0]
+    )
+    split = make_split(data, data, seed=0)
+
+    def size(name):
+        return len(tiny(name).prepare(split, seed=0))
+
+    assert [size(name) for name in ("olp", "oracle")] == [10_000, 300_000]
+    assert [size(name) for name in ("sharing_all", "dara", "igdf")] == [1_000_000] * 3
+    assert make("oracle").prepare(split, seed=0).about["alpha"] == 29 / 99
+
+
+def test_the_oracle_takes_all_target_rows_and_no_other(small_split):
+    rows = make("oracle").prepare(small_split, seed=0).rows
+    truth = small_split.reveal("scoring")
+    assert np.array_equal(np.sort(rows), np.flatnonzero(truth == 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("daar", {}, "expected one of olp, sharing_all, dara, igdf, pu, oracle, got 'daar'"),
+        ("olp", {"eta": 1}, "olp: expected no settings; got eta"),
+        ("dara", {"xi": 1, "beta": 2}, "dara: expected settings among eta, .*; got beta, xi"),
+        ("dara", {"sampling": "thirds"}, "sampling: expected one of union, half, got 'thirds'"),
+        ("dara", {"eta": -0.1}, "expected eta 0 or above and clip above 0, got eta -0.1"),
+        ("dara", {"clip": 0.0}, "clip above 0, got eta 0.1, clip 0.0"),
+        ("dara", {"num_steps": 0}, "num_steps: expected 1 or more, got 0"),
+        ("igdf", {"xi": 0.0}, "xi: expected above 0 and up to 1, got 0.0"),
+        ("igdf", {"batch_size": 1}, "batch_size: expected 2 or more"),
+        ("igdf", {"num_dims": 0}, "num_dims: expected 1 or more, got 0"),
+        ("igdf", {"weighting": "none"}, "weighting: expected one of row, batch, got 'none'"),
+    ],
+)
+def test_what_is_refused(name, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make(name, **settings)
+
+
+def test_settings_reach_the_method():
+    assert make("dara", eta=0.5) == find("dara")(eta=0.5)
+    assert make("dara").eta == 0.1
+
+
+def test_domains_are_raw_or_standardised_over_both(small_split):
+    pool, rows = small_split.pool, np.arange(1_000)
+    raw = as_domains(small_split, epsilon=None)
+    assert np.array_equal(raw.rows, rows)
+    stacked = np.concatenate([pool.obs, pool.action, pool.next_obs], axis=1)
+    assert np.array_equal(raw.x, stacked.astype(np.float32))
+    assert raw.target.tolist() == list(range(100))
+    assert raw.source.tolist() == list(range(100, 1_000))
+    scaled = as_domains(small_split, epsilon=0.5).x
+    mean, scale = pool.obs.mean(), pool.obs.std() + 0.5
+    np.testing.assert_allclose(scaled[:, 0], (pool.obs[:, 0] - mean) / scale, atol=1e-6)
+    np.testing.assert_allclose(scaled[:, 2], (pool.next_obs[:, 0] - mean) / scale, atol=1e-6)
+    assert np.array_equal(scaled[:, 1], raw.x[:, 1])
+
+
+def test_rows_without_a_next_state_are_set_apart(open_split):
+    split = PUSplit.from_mask(open_split, np.arange(1_000) < 100)
+    seen = as_domains(split, epsilon=None)
+    assert np.flatnonzero(~seen.known).tolist() == list(range(0, 1_000, 50))
+    assert (len(seen.target), len(seen.source)) == (98, 882)
+    assert np.array_equal(seen.x[0, [0]], seen.x[0, [2]])
+    assert np.isfinite(seen.x).all()
+
+
+def test_domains_need_next_states(open_split):
+    with pytest.raises(DataError, match="labelled: expected rows with a known next state"):
+        as_domains(PUSplit.from_mask(open_split, np.arange(1_000) == 50), epsilon=None)

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from puorl.core.errors import ConfigError, NotFittedError
+from puorl.methods.pu import PU
+from puorl.pu.config import PRESETS
+from puorl.pu.filter import DomainFilter
+
+
+def test_a_fitted_filter_serves_all_seeds(small_split, fitted):
+    first, second = (PU(filter=fitted).prepare(small_split, seed=s) for s in (0, 1))
+    kept = fitted.filter(small_split)
+    assert np.array_equal(first.rows, kept.rows)
+    assert np.array_equal(second.rows, kept.rows)
+    assert first.weight is None
+    assert first.about == second.about
+
+
+def test_what_it_found(small_split, fitted):
+    about = PU(filter=fitted).prepare(small_split, seed=0).about
+    num_kept = int(fitted.predict(small_split).sum())
+    assert 0 < num_kept < 900
+    assert about["seed"] == 5
+    assert about["num_kept"] == num_kept
+    assert about["kept_share"] == num_kept / 900
+    assert about["alpha"] == fitted.alpha_.value
+    assert (about["preset"], about["mode"], about["unit"]) == ("own settings", "hard", "transition")
+    assert about["fitted_on_this_split"]
+
+
+def test_another_splits_filter_is_said_to_be_one(worlds, fitted):
+    other = worlds.split(1_000, shift=1.5)
+    assert not PU(filter=fitted).prepare(other, seed=0).about["fitted_on_this_split"]
+
+
+def test_it_keeps_target_rows(small_split, fitted):
+    chosen = PU(filter=fitted).prepare(small_split, seed=0)
+    is_target = small_split.reveal("scoring") == 0
+    assert is_target[chosen.rows].mean() > 0.9
+    assert is_target[chosen.rows].sum() > 0.8 * is_target.sum()
+
+
+def test_it_fits_a_filter_of_its_own(small_split, quick_config, monkeypatch):
+    monkeypatch.setitem(PRESETS, "thorough", quick_config)
+    chosen = PU("thorough", mode="soft").prepare(small_split, seed=5)
+    expected = DomainFilter(config=quick_config, mode="soft").fit(small_split, seed=5)
+    assert np.array_equal(chosen.weight[100:], expected.score(small_split))
+    assert np.all(chosen.weight[:100] == 1.0)
+    assert chosen.about["kept_share"] == pytest.approx(chosen.weight[100:].mean(), rel=1e-5)
+    assert (chosen.about["preset"], chosen.about["mode"]) == ("thorough", "soft")
+    assert chosen.about["seed"] == 5
+
+
+def test_a_fitted_filter_goes_with_no_settings(fitted):
+    with pytest.raises(ConfigError, match="got filter= and preset, mode; set them where"):
+        PU(preset="paper", mode="soft", filter=fitted)
+
+
+def test_the_filter_must_have_learnt(small_split):
+    with pytest.raises(NotFittedError):
+        PU(filter=DomainFilter()).prepare(small_split, seed=0)
+
+
+def test_unknown_modes_are_refused(small_split):
+    with pytest.raises(ConfigError, match="mode: expected one of hard, top_alpha, soft"):
+        PU(mode="firm").prepare(small_split, seed=0)
