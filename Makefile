@@ -16,10 +16,10 @@ demo: setup ## run the main job on data made here
 	@$(BIN)/puorl demo
 
 test: setup ## run the tests (those marked slow excepted)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: setup ## run the long tests too
-	@$(BIN)/python -m pytest -m "slow or not slow"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
 lint: setup ## style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -1,11 +1,11 @@
 """How good are the policies? Learners on our own data, beside the paper's Oracle column.
 
-    python benchmarks/learners/scores.py [--part hopper/td3_bc] [--steps 1M] [--seeds 5] [--show]
+    python benchmarks/learners/scores.py [--parts hopper/td3_bc] [--steps 1M] [--seeds 5] [--show]
 
 300,000 nominal rows of medium and of medium-expert behaviour, three bodies. Both sets of a body and
-all seeds are lanes of one program. Final: the mean of ``--episodes`` episodes a seed after the last
-update; nothing is picked. Rows that are in the results already are not measured again. It wants a
-GPU and many cores.
+all seeds are lanes of one program, and bodies of one shape may share it (halfcheetah+walker2d/iql).
+Final: the mean of ``--episodes`` episodes a seed after the last update; nothing is picked. Rows that
+are in the results already are not measured again. It wants a GPU and many cores.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,13 +89,22 @@ def run_parts(parts: list[str]) -> None:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def train_part(body: str, name: str, args: argparse.Namespace) -> None:
-    """All seeds of both sets of one body with one learner."""
+class Cell(NamedTuple):
+    """A lane: what it learns from, and its seed."""
+
+    body: str
+    quality: str
+    seed: int
+
+
+def train_part(bodies: str, name: str, args: argparse.Namespace) -> None:
+    """All seeds of both sets of bodies that have one shape, with one learner."""
     rows, steps = parse_count(args.rows), parse_count(args.steps)
-    learner = learners.make(name, num_steps=steps, **settings_of(name, body))
+    names = bodies.split("+")
+    learner = learners.make(name, num_steps=steps, **settings_of(name, names))
     recorded = Recorded(args.out)
     configs = {
-        (quality, seed): {
+        Cell(body, quality, seed): {
             "body": body,
             "quality": quality,
             "rows": rows,
@@ -105,14 +114,19 @@ def train_part(body: str, name: str, args: argparse.Namespace) -> None:
             "seed": seed,
             "episodes": args.episodes,
         }
+        for body in names
         for quality in args.qualities
         for seed in range(args.seeds)
     }
     if all(recorded.find(config) for config in configs.values()):
         return
-    data = {q: Source(body, "nominal", q, rows, 0).collect(args.cache) for q in args.qualities}
+    data = {
+        (body, quality): Source(body, "nominal", quality, rows, 0).collect(args.cache)
+        for body in names
+        for quality in args.qualities
+    }
     sets = training_sets(data)
-    lanes = [Lane(args.qualities.index(quality), seed) for quality, seed in configs]
+    lanes = [Lane(list(sets).index((cell.body, cell.quality)), cell.seed) for cell in configs]
     began = time.perf_counter()
     work = trainer.prepare(learner, list(sets.values()), lanes)
     curves: list[list[Any]] = [[] for _ in lanes]
@@ -121,15 +135,16 @@ def train_part(body: str, name: str, args: argparse.Namespace) -> None:
         spent.append(point.seconds)
         standing = point.standing
         if point.step < steps:
-            found = scores_of(work, standing, point.step, body, CURVE_EPISODES, seed=1)
+            found = scores_of(work, standing, point.step, list(configs), CURVE_EPISODES, seed=1)
             for curve, (score, _) in zip(curves, found, strict=True):
                 curve.append((point.step, score))
-        print(f"{body} {name}: {point.step:,} in {point.seconds:.0f} s", flush=True)
-    final = scores_of(work, standing, steps, body, args.episodes, seed=0)
+        print(f"{bodies} {name}: {point.step:,} in {point.seconds:.0f} s", flush=True)
+    final = scores_of(work, standing, steps, list(configs), args.episodes, seed=0)
     total = time.perf_counter() - began
-    for i, (key, config) in enumerate(configs.items()):
+    for i, (cell, config) in enumerate(configs.items()):
         score, returns = final[i]
         stop = trainer.stopped(work, standing)[i]
+        source = data[cell.body, cell.quality]
         recorded.add(
             config,
             {
@@ -142,43 +157,46 @@ def train_part(body: str, name: str, args: argparse.Namespace) -> None:
                 "total_seconds": round(total, 1),
                 "device": device(),
                 "shared_device": bool(os.environ.get("CUDA_MPS_PIPE_DIRECTORY")),
-                "data": data[key[0]].fingerprint,
-                "behaviour_score": behaviour_score(body, data[key[0]]),
+                "data": source.fingerprint,
+                "behaviour_score": behaviour_score(cell.body, source),
             },
         )
 
 
-def settings_of(name: str, body: str) -> dict[str, Any]:
+def settings_of(name: str, bodies: list[str]) -> dict[str, Any]:
     """A preset made for this body and medium-expert behaviour, where a learner has one."""
-    preset = f"{body}-medium-expert"
+    preset = f"{bodies[0]}-medium-expert"
     return {"preset": preset} if preset in learners.presets(name) else {}
 
 
-def training_sets(data: dict[str, Dataset]) -> dict[str, TrainingSet]:
-    """One pool, one training set for each quality; each keeps its own returns."""
+def training_sets(data: dict[tuple[str, str], Dataset]) -> dict[tuple[str, str], TrainingSet]:
+    """One pool, one training set for each source; each keeps its own returns."""
     pool = Dataset.concatenate(list(data.values()))
     sets, start = {}, 0
-    for quality, part in data.items():
+    for source, part in data.items():
         rows = np.arange(start, start + len(part))
-        sets[quality] = TrainingSet(pool, rows, returns=return_range([part.rows]))
+        sets[source] = TrainingSet(pool, rows, returns=return_range([part.rows]))
         start += len(part)
     return sets
 
 
 def scores_of(
-    work: trainer.Work, standing: trainer.Standing, step: int, body: str, episodes: int, seed: int
+    work: trainer.Work,
+    standing: trainer.Standing,
+    step: int,
+    cells: list[Cell],
+    episodes: int,
+    seed: int,
 ) -> list[tuple[float | None, list[float] | None]]:
     """Mean normalised score and returns of every lane; None for one that was given up."""
     made = policies(work, standing, steps=step)
-    alive = [policy for policy in made if policy is not None]
-    found = iter(evaluate(alive, body, episodes=episodes, seed=seed).returns if alive else ())
-    result: list[tuple[float | None, list[float] | None]] = []
-    for policy in made:
-        if policy is None:
-            result.append((None, None))
-            continue
-        returns = next(found)
-        result.append((float(normalised_score(body, returns).mean()), returns.tolist()))
+    result: list[tuple[float | None, list[float] | None]] = [(None, None)] * len(made)
+    for body in dict.fromkeys(cell.body for cell in cells):
+        own = [i for i, cell in enumerate(cells) if cell.body == body and made[i] is not None]
+        if own:
+            found = evaluate([made[i] for i in own], body, episodes=episodes, seed=seed).returns
+            for i, returns in zip(own, found, strict=True):
+                result[i] = (float(normalised_score(body, returns).mean()), returns.tolist())
     return result
 
 

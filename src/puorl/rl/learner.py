@@ -41,7 +41,7 @@ class Learner(NamedTuple):
     """(key, sizes) -> the state of a fresh lane."""
     noise: Callable[[jax.Array, int, int], Any]
     """(key, batch_size, act_dim) -> all randomness of one update, a tree of arrays."""
-    update: Callable[[Any, Batch, Any, int], tuple[Any, Metrics]]
+    update: Callable[..., tuple[Any, Metrics]]
     """(state, batch, noise, phase) -> (state, metrics): one update. ``phase`` is a Python number
     that runs from 0 to cycle - 1 and over again."""
     actor: Callable[[Any], Any]
@@ -49,6 +49,10 @@ class Learner(NamedTuple):
     actor_kind: ActorKind
     cycle: int = 1
     """Updates after which the algorithm repeats itself, e.g. 2 where the actor waits a turn."""
+    foresee: Callable[[Any, Batch, Any], Any] | None = None
+    """(state, rows, noise) -> row-wise arrays: what does not change within a cycle, for the rows of
+    all its batches at once. An update then gets its own share as a fifth argument, which it would
+    compute itself without."""
     normalise_states: bool = False
     scale_rewards: bool = False
     needs_next_action: bool = False

@@ -120,10 +120,16 @@ def actor_loss(
 
 
 def update(
-    state: State, batch: Batch, noise: jax.Array, phase: int, config: Config
+    state: State,
+    batch: Batch,
+    noise: jax.Array,
+    phase: int,
+    config: Config,
+    wanted: jax.Array | None = None,
 ) -> tuple[State, Metrics]:
     """One critic update; in the last phase of a cycle the actor and both targets follow."""
-    wanted = backup(state, batch, noise, config)
+    if wanted is None:
+        wanted = backup(state, batch, noise, config)
     (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, wanted)
     critic, moments = adam.update(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
@@ -154,8 +160,14 @@ def make(config: Config, *, num_steps: int) -> Learner:
     def init_lane(key: jax.Array, sizes: Sizes) -> State:
         return init(key, sizes, config)
 
-    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
-        return update(state, batch, noise, phase, config)
+    def update_lane(
+        state: Any, batch: Batch, noise: Any, phase: int, wanted: jax.Array | None = None
+    ) -> tuple[State, Metrics]:
+        return update(state, batch, noise, phase, config, wanted)
+
+    def foresee(state: Any, batch: Batch, noise: Any) -> jax.Array:
+        # Targets move at the end of a cycle only.
+        return backup(state, batch, noise, config)
 
     return Learner(
         name="td3_bc",
@@ -166,5 +178,6 @@ def make(config: Config, *, num_steps: int) -> Learner:
         actor=lambda state: state.actor,
         actor_kind="tanh",
         cycle=config.policy_every,
+        foresee=foresee,
         normalise_states=True,
     )

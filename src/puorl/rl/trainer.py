@@ -262,31 +262,28 @@ def _run_chunk(
         position = rows_of.draw(row_key, sets, one, size)
         return rows_of.gather(pool, sets, one, position), position
 
-    def own_drawn(row_key: jax.Array, one: jax.Array, lane: Any) -> tuple[jax.Array, jax.Array]:
-        assert learner.positions is not None
-        position = learner.positions(lane, row_key, sets.num_rows[one], size)
-        return rows_of.gather(pool, sets, one, position), position
-
     in_bulk = learner.positions is None
     picked = jax.vmap(jax.vmap(drawn), (0, None))(row_keys, line) if in_bulk else row_keys
 
-    def cycle(state: Any, xs: Any) -> tuple[Any, jax.Array]:
-        picked, noise = xs
+    def one_lane(lane: Any, one: jax.Array, picked: Any, noise: Any) -> tuple[Any, jax.Array]:
+        """A cycle of updates: the leading axis of ``picked`` and ``noise`` is its phases."""
+        seen = _foreseen(learner, lane, picked, noise, sizes) if learner.foresee else None
         measured = {}
         for phase in range(learner.cycle):
-            here = jax.tree.map(lambda x, phase=phase: x[phase], (picked, noise))
-            if in_bulk:
-                packed, position = here[0]
+            here, its_noise, its_seen = _at(phase, (picked, noise, seen))
+            if learner.positions is None:
+                packed, position = here
             else:
-                packed, position = jax.vmap(own_drawn)(here[0], line, state)
-
-            def one(lane: Any, packed: jax.Array, position: jax.Array, noise: Any, phase=phase):
-                batch = rows_of.unpack(packed, position, sizes.obs_dim, sizes.act_dim)
-                return learner.update(lane, batch, noise, phase)
-
-            state, metrics = jax.vmap(one)(state, packed, position, here[1])
+                position = learner.positions(lane, here, sets.num_rows[one], size)
+                packed = rows_of.gather(pool, sets, one, position)
+            batch = rows_of.unpack(packed, position, sizes.obs_dim, sizes.act_dim)
+            more = () if its_seen is None else (its_seen,)
+            lane, metrics = learner.update(lane, batch, its_noise, phase, *more)
             measured |= metrics
-        return state, jnp.stack([measured[name] for name in sorted(measured)], axis=1)
+        return lane, jnp.stack([measured[name] for name in sorted(measured)])
+
+    def cycle(state: Any, xs: Any) -> tuple[Any, jax.Array]:
+        return jax.vmap(one_lane, in_axes=(0, 0, 1, 1))(state, line, *xs)
 
     num_cycles = length // learner.cycle
     xs = jax.tree.map(lambda x: x.reshape(num_cycles, learner.cycle, *x.shape[1:]), (picked, noise))
@@ -300,6 +297,22 @@ def _run_chunk(
         large = jnp.abs(q) > jnp.broadcast_to(limit, q.shape)
     total = learner.cycle * metrics.sum(axis=0)
     return state, total, (_first(infinite, ends), _first(large, ends))
+
+
+def _foreseen(learner: Learner, lane: Any, picked: Any, noise: Any, sizes: Sizes) -> Any:
+    """What the learner can say of all rows of a cycle at once, split into its phases again."""
+    assert learner.foresee is not None
+    packed, position = picked
+    rows = rows_of.unpack(
+        packed.reshape(-1, packed.shape[-1]), position.reshape(-1), sizes.obs_dim, sizes.act_dim
+    )
+    side_by_side = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), noise)
+    seen = learner.foresee(lane, rows, side_by_side)
+    return jax.tree.map(lambda x: x.reshape(*position.shape, *x.shape[1:]), seen)
+
+
+def _at(phase: int, tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[phase], tree)
 
 
 @cache
