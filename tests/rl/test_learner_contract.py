@@ -244,5 +244,30 @@ OWN_ACTION = {
 }
 
 
+@pytest.mark.parametrize("name", [n for n in SETTINGS if small(n).foresee is not None])
+def test_what_is_foreseen_is_what_an_update_would_compute_itself(name):
+    made = small(name)
+    size, rng = made.config.batch_size, np.random.default_rng(2)
+    rows = [random_rows(rng, size, SIZES.obs_dim, SIZES.act_dim) for _ in range(made.cycle)]
+
+    @jax.jit
+    def both(key, batches):
+        noise = [made.noise(one, size, SIZES.act_dim) for one in jax.random.split(key, made.cycle)]
+        together = jax.tree.map(lambda *xs: jnp.concatenate(xs), *batches)
+        seen = made.foresee(
+            made.init(key, SIZES), together, jax.tree.map(lambda *xs: jnp.concatenate(xs), *noise)
+        )
+        plain = ahead = made.init(key, SIZES)
+        for phase, batch in enumerate(batches):
+            share = jax.tree.map(lambda x, i=phase: x[i * size : (i + 1) * size], seen)
+            plain, measured = made.update(plain, batch, noise[phase], phase)
+            ahead, foreseen = made.update(ahead, batch, noise[phase], phase, share)
+        return (plain, measured), (ahead, foreseen), seen
+
+    plain, ahead, seen = both(jax.random.key(1), [Batch(**each) for each in rows])
+    assert_close(ahead, plain, 1e-6)
+    assert all(len(leaf) == size * made.cycle for leaf in jax.tree.leaves(seen))
+
+
 def test_every_learner_is_among_the_small_ones():
     assert set(SETTINGS) == set(learner.MODULES) == set(OWN_ACTION)

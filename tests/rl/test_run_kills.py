@@ -157,17 +157,19 @@ def kill_in_a_while(process, folder, rng, changes):
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
     start, tmp_path, name, steps, kills
 ):
-    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    assert start(unbroken, name, steps).wait() == 0
+    job = tiny_runs.job(tiny_runs.small(name, steps), steps=steps)
+    unbroken = tmp_path / "unbroken"
+    run(unbroken, job)
     rng = random.Random(f"kills of {name}")
     killed = []
-    while len(killed) < kills:
-        process = start(broken, name, steps)
-        if not kill_in_a_while(process, broken, rng, changes=2 * steps // 4 // kills * 4):
-            break
-        killed.append(runs.standing_of(broken))
+    while len(killed) < kills:  # in one run after the other, if one ends too soon
+        broken = tmp_path / f"broken-{len(killed)}"
+        while len(killed) < kills:
+            process = start(broken, name, steps)
+            if not kill_in_a_while(process, broken, rng, changes=steps // kills):
+                break
+            killed.append(runs.standing_of(broken))
+        run(broken, job, resume=True)
+        assert results(broken) == results(unbroken)
     logging.getLogger(__name__).info("groups and updates behind it when killed: %s", killed)
-    assert len(killed) == kills, killed
-    assert start(broken, name, steps).wait() == 0
-    assert results(broken) == results(unbroken)
     assert len({*killed}) > kills // 2, killed

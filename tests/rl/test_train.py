@@ -1,5 +1,6 @@
 """`train`: from rows to a policy in one call."""
 
+import contextlib
 import sys
 import warnings
 from pathlib import Path
@@ -14,6 +15,7 @@ from puorl.rl import learner
 from puorl.rl import train as training
 from puorl.rl.policy import Policy
 from puorl.rl.train import train
+from puorl.rl.trainer import Point
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_runs
@@ -50,7 +52,7 @@ def taught(tmp_path_factory):
         terminal=np.ones(512, bool),
     )
     out = tmp_path_factory.mktemp("taught") / "run"
-    settings = {"hidden": (32, 32), "batch_size": 64, "q_weight": 20.0}
+    settings = {"hidden": (32,), "batch_size": 64, "q_weight": 20.0}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = train("td3_bc", rows, steps="2k", seeds=2, seed=7, out=out, **settings)
@@ -102,20 +104,23 @@ def test_a_folder_makes_no_difference(data, tmp_path):
 def test_progress_counts_every_update_once(data, monkeypatch):
     told = []
 
-    class Bar:
-        def __init__(self, title, **settings):
-            told.append(settings["total"])
+    @contextlib.contextmanager
+    def bar(title, *, total, unit, show):
+        assert (title, total, unit, show) == ("training", 10, "steps", True)
+        yield lambda amount, note: told.append((amount, note))
 
-        def __enter__(self):
-            return lambda amount, note: told.append(amount)
+    def trained(made, chosen, numbers, steps, every, on_point):
+        assert (steps, every, len(chosen)) == (10, 4, len(data))
+        for step in (4, 8, 10):
+            on_point(Point(step, None, [], (), seconds=0.5), len(numbers))
+        return [None], {}
 
-        def __exit__(self, *_):
-            pass
-
-    monkeypatch.setattr(training, "progress_bar", Bar)
+    monkeypatch.setattr(training, "progress_bar", bar)
     monkeypatch.setattr(training, "POINT_EVERY", 5)
-    train("sums", data, steps=10, progress=True)
-    assert told == [10, 4, 4, 2]
+    monkeypatch.setattr(training, "_in_memory", trained)
+    train("sums", data, steps=10, seeds=2, progress=True)
+    pace = "steps/s over 2 lane(s)"
+    assert told == [(4, f"16 {pace}"), (4, f"16 {pace}"), (2, f"8 {pace}")]
 
 
 # ------------------------------------------------------------------------------ rows and rewards

@@ -17,7 +17,7 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.data.training_set import TrainingSet
-from puorl.rl import td7, trainer
+from puorl.rl import program, td7, trainer
 from puorl.rl.trainer import Lane
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -42,6 +42,12 @@ def data():
 @pytest.fixture(scope="module")
 def short(data):
     return TrainingSet(data, np.arange(10, 60))
+
+
+@pytest.fixture(scope="module")
+def three(data, short):
+    """Sets of which the first alone is used: their tables have one shape, so one program serves."""
+    return [short, TrainingSet.whole(data), TrainingSet.whole(data)]
 
 
 def finish(made, sets, lanes, *, steps=12, point_every=12):
@@ -74,16 +80,14 @@ def strange_company(data, made):
 
 
 @pytest.mark.parametrize("name", ["sums", "td3_bc", "td7"])
-def test_a_lane_has_the_same_bytes_in_any_company(data, short, name):
+def test_a_lane_has_the_same_bytes_in_any_company(data, short, three, name):
     made = made_of(name)
-    among_its_like = finish(made, [short], [(0, 5), (0, 1), (0, 5)])
+    sets = [short] if name == "sums" else three
+    among_its_like = finish(made, sets, [(0, 5), (0, 1), (0, 5)])
     edited, explodes = strange_company(data, made)
     elsewhere = finish(made, [edited, short, explodes], [(2, 8), (1, 5), (0, 5)])
-    ours, expected = lane(elsewhere, 1), lane(among_its_like, 0)
-    if name == "td7":  # it keeps a priority for every row of the longest set
-        size = len(expected[0].priority)
-        ours = (ours[0]._replace(priority=ours[0].priority[:size]), *ours[1:])
-    assert_same(ours, expected)
+    expected = lane(among_its_like, 0)
+    assert_same(lane(elsewhere, 1), expected)
     # The same seed and set give the same lane, in any place; another seed gives another.
     assert_same(lane(among_its_like, 2), expected)
     assert lane(among_its_like, 1)[1] != expected[1]
@@ -93,10 +97,10 @@ def test_a_lane_has_the_same_bytes_in_any_company(data, short, name):
     assert (elsewhere.stopped[0].step, reason in elsewhere.stopped[0].reason) == (2, True)
 
 
-def test_a_lane_is_nearly_the_same_among_more_or_fewer(short):
+def test_a_lane_is_nearly_the_same_among_more_or_fewer(three):
     made = made_of("td3_bc")
-    alone = finish(made, [short], [(0, 5)], steps=108)
-    among = finish(made, [short], [(0, 3), (0, 4), (0, 5)], steps=108)
+    alone = finish(made, three, [(0, 5)], steps=108)
+    among = finish(made, three, [(0, 3), (0, 4), (0, 5)], steps=108)
     for ours, expected in zip(*map(jax.tree.leaves, (lane(among, 2), lane(alone, 0))), strict=True):
         apart = np.linalg.norm(np.asarray(ours) - np.asarray(expected))
         assert apart <= 1e-4 * max(np.linalg.norm(expected), 1e-3)
@@ -135,18 +139,14 @@ def test_keys_do_not_follow_the_default_generator(short):
 
 
 @pytest.mark.parametrize("name", ["sums", "td7"])
-def test_the_length_of_a_chunk_changes_nothing(short, monkeypatch, name):
+def test_the_length_of_a_chunk_changes_nothing(three, monkeypatch, name):
     made, lanes = made_of(name), [(0, 1), (0, 2), (0, 3)]
-    whole = finish(made, [short], lanes)
-    work = trainer.prepare(made, [short], [Lane(*each) for each in lanes])
-    assert trainer._chunk_length(work, 12) == 12
-    # Room for the rows of four updates.
-    a_row = 4 * (work.pool.row.shape[1] + 5)
-    monkeypatch.setitem(
-        trainer._CHUNK_BYTES, "cpu", 4 * len(lanes) * made.config.batch_size * a_row
-    )
-    assert trainer._chunk_length(work, 12) == 4
-    parts = finish(made, [short], lanes)
+    whole = finish(made, three, lanes)
+    work = trainer.prepare(made, three, [Lane(*each) for each in lanes])
+    assert trainer._chunk_lengths(work, 12) == [12]
+    monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 4 * trainer._bytes_an_update(work))
+    assert trainer._chunk_lengths(work, 12) == [4, 4, 4]
+    parts = finish(made, three, lanes)
     assert_same(parts.standing, whole.standing)
     for ours, expected in zip(parts.metrics, whole.metrics, strict=True):
         assert ours == pytest.approx(expected, rel=1e-6)
@@ -155,7 +155,13 @@ def test_the_length_of_a_chunk_changes_nothing(short, monkeypatch, name):
 def test_the_smallest_room_still_holds_a_cycle(short, monkeypatch):
     monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 1)
     work = trainer.prepare(SUMS, [short], [Lane(0, 1)])
-    assert trainer._chunk_length(work, 14) == 2
+    assert trainer._chunk_lengths(work, 14) == [2] * 7
+
+
+def test_a_stretch_that_nothing_divides_ends_in_a_shorter_chunk(short, monkeypatch):
+    work = trainer.prepare(SUMS, [short], [Lane(0, 1)])
+    monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 20 * trainer._bytes_an_update(work))
+    assert trainer._chunk_lengths(work, 62) == [20, 20, 20, 2]
 
 
 def test_equal_chunks_are_compiled_once_and_states_are_given_away(short):
@@ -163,12 +169,12 @@ def test_equal_chunks_are_compiled_once_and_states_are_given_away(short):
     work = trainer.prepare(made, [short], [Lane(0, 1), Lane(0, 2)])
     points = trainer.train(work, steps=30, point_every=6)
     first = next(points)
-    programs, traces = trainer._program()._cache_size(), len(TRACES)
+    programs, traces = program.program()._cache_size(), len(TRACES)
     second = next(points)
     assert first.standing.state.total.is_deleted()
     assert not second.standing.state.total.is_deleted()
     assert [point.step for point in points] == [18, 24, 30]
-    assert (trainer._program()._cache_size(), len(TRACES)) == (programs, traces)
+    assert (program.program()._cache_size(), len(TRACES)) == (programs, traces)
 
 
 def test_metrics_are_means_over_the_updates_since_the_last_point(short):
@@ -178,7 +184,7 @@ def test_metrics_are_means_over_the_updates_since_the_last_point(short):
     work = trainer.prepare(SUMS, [short], [Lane(0, 1), Lane(0, 2)])
     one_by_one = list(trainer.train(work, steps=12, point_every=2))
     together = list(trainer.train(work, steps=12, point_every=6))
-    assert trainer.metric_names(SUMS, work.sizes) == ("loss_0", "loss_1", "q")
+    assert program.metric_names(SUMS, work.sizes) == ("loss_0", "loss_1", "q")
     assert [set(line) for line in together[0].metrics] == 2 * [{"loss_0", "loss_1", "q"}]
     for number, point in enumerate(together):
         parts = one_by_one[3 * number : 3 * number + 3]

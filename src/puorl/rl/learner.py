@@ -7,6 +7,7 @@ once. All randomness of an update comes in as ``noise``, drawn for many updates 
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
@@ -103,7 +104,15 @@ def make(name: str, *, num_steps: int, preset: str = "default", **settings: Any)
         raise ConfigError(
             f"{name}: expected settings among {', '.join(sorted(fields))}; got {', '.join(unknown)}"
         )
-    return _module(name).make(dataclasses.replace(config, **settings), num_steps=num_steps)
+    # A list would do as well as a tuple, but only a tuple can be part of a compiled program's name.
+    fixed = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    return _made(name, dataclasses.replace(config, **fixed), num_steps)
+
+
+@cache
+def _made(name: str, config: Any, num_steps: int) -> Learner:
+    # The same learner twice is one object: what was compiled for it is found again.
+    return _module(name).make(config, num_steps=num_steps)
 
 
 def _module(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Train many lanes at once: chunks of updates in one compiled program, points in between.
+"""Train many lanes at once: chunks of updates by one compiled program, points in between.
 
 A lane is a training set and a seed. Lanes share the pool's rows and nothing else: no key, row or
 statistic crosses from one to another. A lane's randomness is its key and the number of the update,
@@ -8,7 +8,6 @@ so that a run may stop at any point and go on as if it had not.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,21 +19,13 @@ from puorl.core.prng import checked_seed
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
 from puorl.rl import pool as rows_of
+from puorl.rl import program
 from puorl.rl.learner import Learner, Sizes
 from puorl.rl.pool import ActionRange, Pool, Sets
 
 # Rows of many batches are gathered in one go; how many fit is a matter of memory and cache.
 _CHUNK_BYTES = {"gpu": 512 << 20, "tpu": 512 << 20, "cpu": 16 << 20}
 _LONGEST_CHUNK = 500
-# A new process may choose other kernels; without these it may also add in another order.
-_GPU_OPTIONS = {
-    "xla_gpu_deterministic_ops": True,
-    "xla_gpu_exclude_nondeterministic_ops": True,
-    # Its matrix products fail with an illegal instruction when many small ones run side by side.
-    "xla_gpu_enable_triton_gemm": False,
-    # Merged products of two updates come with copies that cost more than the second product.
-    "xla_gpu_dot_merger_threshold_mb": 0,
-}
 _EXPLODED = 100.0
 _LARGEST_USUAL = 1e4
 _LONGEST_HORIZON = 1e4
@@ -161,7 +152,7 @@ def train(
     """
     check_steps(work.learner, steps=steps, point_every=point_every)
     state, infinite, large = fresh(work) if standing is None else standing
-    names = metric_names(work.learner, work.sizes)
+    names = program.metric_names(work.learner, work.sizes)
     while done < steps:
         began = time.perf_counter()
         length = min(point_every, steps - done)
@@ -169,7 +160,7 @@ def train(
         done += length
         infinite = np.where(infinite < 0, new_infinite, infinite)
         # What an update measures is older than what it leaves behind.
-        sound = np.asarray(_has_finite_actor(state, work.learner))
+        sound = np.asarray(program.has_finite_actor(state, work.learner))
         infinite = np.where((infinite < 0) & ~sound, np.int32(done), infinite)
         large = np.where(large < 0, new_large, large)
         by_lane = [dict(zip(names, map(float, line), strict=True)) for line in metrics]
@@ -199,141 +190,31 @@ def check_steps(learner: Learner, **numbers: int) -> None:
 
 def fresh(work: Work) -> Standing:
     """Where all lanes stand before the first update."""
-    state = _init(_keys(work.lanes, "init"), work.learner, work.sizes)
+    state = program.init_states(_keys(work.lanes, "init"), work.learner, work.sizes)
     never = np.full(len(work.lanes), -1, np.int32)
     return Standing(state, never, never)
-
-
-def metric_names(learner: Learner, sizes: Sizes) -> tuple[str, ...]:
-    """What an update measures, in the order of the columns."""
-    return _metric_names(learner, sizes)
-
-
-# ----------------------------------------------------------------------------- the program
 
 
 def _stretch(
     work: Work, state: Any, done: int, length: int
 ) -> tuple[Any, np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Run ``length`` updates in chunks; mean metrics (lanes, names), and first bad updates."""
-    chunk = _chunk_length(work, length)
     keys = _keys(work.lanes, "updates")
     line = jnp.array([lane.line for lane in work.lanes], jnp.int32)
     limit = jnp.asarray(work.q_limit)
-    run = _program()
+    run = program.program()
     sums, firsts = [], []
-    for start in range(done, done + length, chunk):
+    for chunk in _chunk_lengths(work, length):
         state, total, first = run(
-            state, keys, line, limit, work.pool, work.sets, np.int32(start),
+            state, keys, line, limit, work.pool, work.sets, np.int32(done),
             learner=work.learner, sizes=work.sizes, length=chunk,
         )  # fmt: skip
+        done += chunk
         sums.append(total)
         firsts.append(first)
     metrics = np.sum([np.asarray(total, np.float64) for total in sums], axis=0) / length
     infinite, large = (np.stack([np.asarray(f[i]) for f in firsts]) for i in (0, 1))
     return state, metrics, (_earliest(infinite), _earliest(large))
-
-
-def _run_chunk(
-    state: Any,
-    keys: jax.Array,
-    line: jax.Array,
-    limit: jax.Array,
-    pool: Pool,
-    sets: Sets,
-    start: jax.Array,
-    *,
-    learner: Learner,
-    sizes: Sizes,
-    length: int,
-) -> tuple[Any, jax.Array, tuple[jax.Array, jax.Array]]:
-    """``length`` updates of every lane: states, sums of metrics, first bad updates or -1."""
-    size = learner.config.batch_size
-    numbers = start + jnp.arange(length, dtype=jnp.int32)
-
-    def randomness(key: jax.Array, number: jax.Array) -> tuple[jax.Array, Any]:
-        rows_key, noise_key = jax.random.split(jax.random.fold_in(key, number))
-        return rows_key, learner.noise(noise_key, size, sizes.act_dim)
-
-    # The axis of updates comes first everywhere: the loop below takes slices of it.
-    row_keys, noise = _over_updates_and_lanes(randomness)(keys, numbers)
-
-    def drawn(row_key: jax.Array, one: jax.Array) -> tuple[jax.Array, jax.Array]:
-        position = rows_of.draw(row_key, sets, one, size)
-        return rows_of.gather(pool, sets, one, position), position
-
-    in_bulk = learner.positions is None
-    picked = jax.vmap(jax.vmap(drawn), (0, None))(row_keys, line) if in_bulk else row_keys
-
-    def one_lane(lane: Any, one: jax.Array, picked: Any, noise: Any) -> tuple[Any, jax.Array]:
-        """A cycle of updates: the leading axis of ``picked`` and ``noise`` is its phases."""
-        seen = _foreseen(learner, lane, picked, noise, sizes) if learner.foresee else None
-        measured = {}
-        for phase in range(learner.cycle):
-            here, its_noise, its_seen = _at(phase, (picked, noise, seen))
-            if learner.positions is None:
-                packed, position = here
-            else:
-                position = learner.positions(lane, here, sets.num_rows[one], size)
-                packed = rows_of.gather(pool, sets, one, position)
-            batch = rows_of.unpack(packed, position, sizes.obs_dim, sizes.act_dim)
-            more = () if its_seen is None else (its_seen,)
-            lane, metrics = learner.update(lane, batch, its_noise, phase, *more)
-            measured |= metrics
-        return lane, jnp.stack([measured[name] for name in sorted(measured)])
-
-    def cycle(state: Any, xs: Any) -> tuple[Any, jax.Array]:
-        return jax.vmap(one_lane, in_axes=(0, 0, 1, 1))(state, line, *xs)
-
-    num_cycles = length // learner.cycle
-    xs = jax.tree.map(lambda x: x.reshape(num_cycles, learner.cycle, *x.shape[1:]), (picked, noise))
-    state, metrics = jax.lax.scan(cycle, state, xs)  # metrics: (cycles, lanes, names)
-    names = _metric_names(learner, sizes)
-    ends = start + learner.cycle * jnp.arange(1, num_cycles + 1, dtype=jnp.int32)
-    infinite = ~jnp.isfinite(metrics).all(axis=2)
-    large = jnp.zeros_like(infinite)
-    if "q" in names:
-        q = metrics[:, :, names.index("q")]
-        large = jnp.abs(q) > jnp.broadcast_to(limit, q.shape)
-    total = learner.cycle * metrics.sum(axis=0)
-    return state, total, (_first(infinite, ends), _first(large, ends))
-
-
-def _foreseen(learner: Learner, lane: Any, picked: Any, noise: Any, sizes: Sizes) -> Any:
-    """What the learner can say of all rows of a cycle at once, split into its phases again."""
-    assert learner.foresee is not None
-    packed, position = picked
-    rows = rows_of.unpack(
-        packed.reshape(-1, packed.shape[-1]), position.reshape(-1), sizes.obs_dim, sizes.act_dim
-    )
-    side_by_side = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), noise)
-    seen = learner.foresee(lane, rows, side_by_side)
-    return jax.tree.map(lambda x: x.reshape(*position.shape, *x.shape[1:]), seen)
-
-
-def _at(phase: int, tree: Any) -> Any:
-    return jax.tree.map(lambda x: x[phase], tree)
-
-
-@cache
-def _program() -> Any:
-    options = _GPU_OPTIONS if jax.default_backend() == "gpu" else None
-    return jax.jit(
-        _run_chunk,
-        static_argnames=("learner", "sizes", "length"),
-        donate_argnums=0,
-        compiler_options=options,
-    )
-
-
-def _over_updates_and_lanes(function: Any) -> Any:
-    """f(key, number) for keys (lanes,) and numbers (updates,): leaves (updates, lanes, ...)."""
-    return jax.vmap(jax.vmap(function, (0, None)), (None, 0))
-
-
-def _first(bad: jax.Array, ends: jax.Array) -> jax.Array:
-    """(lanes,) int32. After which update a lane was bad first, of bad (cycles, lanes); or -1."""
-    return jnp.where(bad.any(axis=0), ends[jnp.argmax(bad, axis=0)], -1)
 
 
 def _earliest(firsts: np.ndarray) -> np.ndarray:
@@ -348,41 +229,6 @@ def _stopped(infinite: int, large: int, limit: float) -> Stopped | None:
     return None if infinite < 0 else Stopped(int(infinite), "a loss or a value is not finite")
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def _init(keys: jax.Array, learner: Learner, sizes: Sizes) -> Any:
-    # Copied, since some learners start two networks equal, and both are given away at an update.
-    return jax.tree.map(jnp.copy, jax.vmap(lambda key: learner.init(key, sizes))(keys))
-
-
-@partial(jax.jit, static_argnums=1)
-def _has_finite_actor(state: Any, learner: Learner) -> jax.Array:
-    """(lanes,) bool. Whether all numbers of a lane's policy are finite."""
-
-    def one(lane: Any) -> jax.Array:
-        leaves = jax.tree.leaves(learner.actor(lane))
-        return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
-
-    return jax.vmap(one)(state)
-
-
-@cache
-def _metric_names(learner: Learner, sizes: Sizes) -> tuple[str, ...]:
-    def one_cycle(key: jax.Array) -> dict[str, jax.Array]:
-        size = learner.config.batch_size
-        width = 2 * (sizes.obs_dim + sizes.act_dim) + 5
-        state, found = learner.init(key, sizes), {}
-        batch = rows_of.unpack(
-            jnp.ones((size, width)), jnp.zeros(size, jnp.int32), sizes.obs_dim, sizes.act_dim
-        )
-        for phase in range(learner.cycle):
-            noise = learner.noise(key, size, sizes.act_dim)
-            state, metrics = learner.update(state, batch, noise, phase)
-            found |= metrics
-        return found
-
-    return tuple(sorted(jax.eval_shape(one_cycle, jax.random.key(0, impl="threefry2x32"))))
-
-
 def _keys(lanes: Sequence[Lane], purpose: str) -> jax.Array:
     # Named, since another default generator would ignore every lane's key but the first.
     number = ("init", "updates").index(purpose)
@@ -390,14 +236,27 @@ def _keys(lanes: Sequence[Lane], purpose: str) -> jax.Array:
     return jnp.stack([jax.random.fold_in(key, number) for key in keys])
 
 
-def _chunk_length(work: Work, length: int) -> int:
-    """The most updates, of those that divide the stretch, whose rows fit the memory set aside."""
-    row = 4 * (work.pool.row.shape[1] + 5)
-    bytes_an_update = len(work.lanes) * work.learner.config.batch_size * row
-    room = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES["cpu"]) // bytes_an_update
-    most = max(work.learner.cycle, min(room, _LONGEST_CHUNK, length))
-    fitting = [n for n in range(1, most + 1) if length % n == 0 and n % work.learner.cycle == 0]
-    return fitting[-1]
+def _chunk_lengths(work: Work, length: int) -> list[int]:
+    """A stretch in chunks of one length, as long as memory allows; the last one may be shorter.
+
+    Another length is another program to compile, so one that divides the stretch is preferred.
+    """
+    cycle = work.learner.cycle
+    room = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES["cpu"]) // _bytes_an_update(work)
+    most = max(1, min(room, _LONGEST_CHUNK, length) // cycle) * cycle
+    fitting = max(n for n in range(cycle, most + 1, cycle) if length % n == 0)
+    chunk = most if fitting < most / 4 else fitting
+    rest = length % chunk
+    return [chunk] * (length // chunk) + ([rest] if rest else [])
+
+
+def _bytes_an_update(work: Work) -> int:
+    size, act_dim = work.learner.config.batch_size, work.sizes.act_dim
+    noise = jax.eval_shape(
+        lambda key: work.learner.noise(key, size, act_dim), jax.random.key(0, impl="threefry2x32")
+    )
+    drawn = sum(4 * leaf.size for leaf in jax.tree.leaves(noise))
+    return len(work.lanes) * (drawn + 4 * size * (work.pool.row.shape[1] + 5))
 
 
 def _one_pool(sets: Sequence[TrainingSet]) -> Dataset:
