@@ -96,7 +96,7 @@ def test_units_may_be_kept_in_half_the_bytes(drawn, monkeypatch):
 
     def network(x, w1, w2, first, second, w3):
         h = product_norm_relu(x, w1, first, True)
-        return norm_relu_dot(product(h, w2), second, w3, True)
+        return norm_relu_dot(product(h, w2, h.dtype), second, w3, True)
 
     def both(*inputs):
         value, back = jax.vjp(network, *inputs)

@@ -1,13 +1,17 @@
 """`puorl collect`: record rows in a simulated domain."""
 
+import json
+import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
 from puorl.cli.options import Count
+from puorl.data.dataset import Dataset
 from puorl.data.save import check_target, save
 from puorl.envs.collect import Quality, collect
 from puorl.envs.summary import summarise
@@ -26,13 +30,13 @@ class Collect:
       puorl collect --env walker2d --domain gravity=0.5 --policy-domain nominal --seed 1 --out g.npz
     """
 
-    env: str
+    env: Annotated[str, tyro.conf.arg(metavar="BODY")]
     """Body: hopper, halfcheetah or walker2d."""
     seed: int
     """Seed of all random streams."""
     out: Path
     """File to write; its suffix chooses the format (.hdf5, .npz, .parquet; none: Minari folder)."""
-    domain: str = "nominal"
+    domain: Annotated[str, tyro.conf.arg(metavar="DOMAIN")] = "nominal"
     """What is shifted: nominal, body_mass, joint_noise, reward, or shifts such as gravity=0.5."""
     quality: Quality = "medium"
     """How good the policies are; medium-expert is half and half."""
@@ -50,6 +54,8 @@ class Collect:
     """Neither read nor fill the cache."""
     force: bool = False
     """Replace the file if it exists."""
+    json: bool = False
+    """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
         """Collect, write, and say in one line what was made."""
@@ -67,4 +73,18 @@ class Collect:
             progress=True,
         )
         save(dataset, self.out, force=self.force)
+        if self.json:
+            sys.stdout.write(json.dumps(self._told(dataset), indent=2, allow_nan=False) + "\n")
+            return
         Console().print(f"{self.out}: {summarise(dataset)}", highlight=False, soft_wrap=True)
+
+    def _told(self, dataset: Dataset) -> dict[str, Any]:
+        seen = summarise(dataset)
+        return {
+            "file": str(self.out),
+            "num_rows": seen.num_rows,
+            "num_episodes": seen.num_episodes,
+            "mean_return": seen.mean_return if math.isfinite(seen.mean_return) else None,
+            "score": seen.score,
+            "fingerprint": dataset.fingerprint,
+        }

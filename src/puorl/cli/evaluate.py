@@ -55,7 +55,7 @@ class Evaluate:
         Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR|FILE...", help_behavior_hint="")]
     ]
     """Folders of puorl train, or policy files."""
-    env: str
+    env: Annotated[str, tyro.conf.arg(metavar="ENV")]
     """Body, or body/domain: hopper, hopper/body_mass, walker2d/gravity=0.5."""
     episodes: Count = 100
     """Episodes of each policy."""
@@ -64,7 +64,7 @@ class Evaluate:
     threads: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """Cores to use; all by default."""
     json: bool = False
-    """Print one JSON object, with every return, and nothing else."""
+    """Print one JSON object on stdout, with every return, and nothing else."""
 
     def run(self) -> None:
         """Load, simulate, print."""

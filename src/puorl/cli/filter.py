@@ -1,6 +1,7 @@
 """`puorl filter`: keep the target's rows, and say how sure that is."""
 
 import dataclasses
+import json
 import platform
 import sys
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class Filter:
     """Format of the kept rows; auto is the data's own where we can write it, else hdf5."""
     force: bool = False
     """Replace the folder if it exists; drop an unfinished run with other settings."""
+    json: bool = False
+    """Print one JSON object on stdout, with the whole report, and nothing else."""
     data: FilterDataOptions = FilterDataOptions()
 
     def run(self) -> None:
@@ -103,11 +106,15 @@ class Filter:
             if run is None or not by_system or not run.has_progress:
                 raise
             raise DataError(f"{error}; once repaired, the same command goes on") from error
-        _show(report, self.out, written)
+        if self.json:
+            content = {"folder": str(self.out), "files": written, "report": report.to_dict()}
+            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+        else:
+            _show(report, self.out, written)
 
     def _work(self, run: RunFolder) -> tuple["FilterReport", dict[str, str]]:
         """Fill the run's folder; the report, and what each file holds."""
-        console = Console(highlight=False, markup=False, soft_wrap=True)
+        console = Console(stderr=self.json, highlight=False, markup=False, soft_wrap=True)
         unit = parse_unit(self.unit)  # wrong words are refused before anything is read
         kept_name = self._kept_name()
         known = read_known_rows(self.paths, self.data, self.labelled)
@@ -202,6 +209,7 @@ class Filter:
 
     def _arguments(self) -> dict[str, Any]:
         arguments = dataclasses.asdict(self)
+        del arguments["json"]  # of the telling, not of the run
         fields = {name: value for name, value in arguments.pop("data").items() if value is not None}
         return {**arguments, "paths": list(self.paths), "out": str(self.out), "data": fields}
 

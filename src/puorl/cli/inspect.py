@@ -33,7 +33,7 @@ class Inspect:
     """Files, globs, or folders of Parquet or Minari."""
     data: DataOptions = DataOptions()
     json: bool = False
-    """Print one JSON object and nothing else."""
+    """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
         """Read, look, print."""

@@ -22,6 +22,9 @@ COMMANDS = {
     "filter": ("puorl.cli.filter:Filter", "keep the target's rows, learnt from a few known ones"),
     "train": ("puorl.cli.train:Train", "train policies on rows, offline"),
     "evaluate": ("puorl.cli.evaluate:Evaluate", "run policies in a simulated domain"),
+    "bench": ("puorl.cli.bench:Bench", "run the paper's benchmark, report what was found"),
+    "doctor": ("puorl.cli.doctor:Doctor", "say what is installed, and what is used"),
+    "completion": ("puorl.cli.completion:Completion", "print a script that completes commands"),
 }
 """Command to where it is and what it does."""
 
@@ -35,19 +38,22 @@ def main(argv: list[str] | None = None) -> int:
         argv: Words after the program's name; the process's own by default.
     """
     words = sys.argv[1:] if argv is None else argv
+    if argv is None and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without our signs, an odd file name
     try:
         code = _dispatch(words)
         sys.stdout.flush()  # a closed pipe must show here, not at interpreter exit
         return code
     except PuorlError as error:
-        return _complain(as_options(str(error)))
+        return _interrupted() if _by_hand(error) else _complain(as_options(str(error)))
     except KeyboardInterrupt:
-        sys.stderr.write("puorl: interrupted\n")
-        return INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:
         # The reader (head, less) has what it wanted; nothing may be written at exit any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except MemoryError:
+        return _complain("there is not enough memory for this; take fewer rows or smaller files")
     except OSError as error:  # a full disk, a folder without rights: the user's to repair
         return _complain(str(error))
 
@@ -98,6 +104,18 @@ def _overview() -> str:
         "commands:\n" + "\n".join(lines) + "\n\n"
         "puorl COMMAND --help shows a command's options; puorl --version the version.\n"
     )
+
+
+def _by_hand(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it: compiled modules make of it that they cannot be imported."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
+
+
+def _interrupted() -> int:
+    sys.stderr.write("puorl: interrupted\n")
+    return INTERRUPTED
 
 
 def _complain(message: str) -> int:

@@ -39,6 +39,7 @@ Paths = tyro.conf.Positional[
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 _Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
 _Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
+_Format = Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class DataOptions:
     """Time stamp."""
     label: _Text = None
     """Rows known to be the target's, e.g. 'checked == 1'."""
-    format: _Text = None
+    format: _Format = None
     """hdf5, npz, csv, parquet or minari, when the file's name does not tell."""
 
     def load(self, paths: Sequence[str]) -> Dataset:

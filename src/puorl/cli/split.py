@@ -1,5 +1,7 @@
 """`puorl split`: hide a few target rows among many others, for benchmarks."""
 
+import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +48,8 @@ class Split:
     """How the others share their rows; equal by default."""
     force: bool = False
     """Replace the folder if it exists."""
+    json: bool = False
+    """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
         """Read, draw, write, and say what was made."""
@@ -61,6 +65,16 @@ class Split:
             proportions=self.proportions,
         )
         made.save(self.out, force=self.force)
+        if self.json:
+            content = {
+                "folder": str(self.out),
+                "num_labelled": len(made.labelled),
+                "num_unlabelled": len(made.unlabelled),
+                "unit": made.unit,
+                "fingerprint": made.fingerprint,
+            }
+            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+            return
         Console().print(f"{self.out}: {describe(made)}", highlight=False, soft_wrap=True)
 
 

@@ -12,9 +12,12 @@ _RULE = re.compile(r"\s*[─-]{4,}")
 _ITEM, _EXPLANATION = 4, 8  # how far the parser indents options, and the texts below them
 _SUGGESTION = "Perhaps you meant"
 _MISSING = "Missing"
+_PLACE = re.compile(r"(argument ')(?:\w+\.)+")
+"""Where a setting is in our classes, which is nothing to the user."""
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _SETTINGS = (
-    "obs action reward next_obs terminal timeout episode time label format unit inputs mode seed"
+    "obs action reward next_obs terminal timeout episode time label format unit inputs mode seed "
+    "rows target_share labelled_share proportions policy threads"
 ).split()
 _IN_PYTHON = re.compile(r" \((?:force|resume)=True in Python\)")
 _KEYWORD = re.compile(
@@ -46,7 +49,7 @@ def one_line(box: str, program: str, words: Sequence[str] = ()) -> str:
         program: The command; its help is named at the end.
         words: What was given; a slip in a needed option's name is pointed out.
     """
-    lines = _COLOUR.sub("", box).splitlines()
+    lines = _PLACE.sub(r"\1", _COLOUR.sub("", box)).splitlines()
     framed = any(line.startswith(_CORNERS) for line in lines)
     inner = [_FRAME.sub("", line) for line in lines if not line.startswith(_CORNERS)]
     sections: list[list[str]] = [[]]

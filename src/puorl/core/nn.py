@@ -5,7 +5,7 @@ An ensemble is the same tree with one more leading axis on every leaf.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,14 +50,27 @@ def lecun_uniform(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array,
     return w, jnp.zeros(fan_out, jnp.float32)
 
 
-def orthogonal(gain: float = math.sqrt(2.0)) -> Initialiser:
+class Orthogonal(NamedTuple):
+    """Orthogonal weights times ``gain``, bias zero."""
+
+    gain: float
+
+    def __call__(self, key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
+        """Draw one layer."""
+        return self.of(jax.random.normal(key, (fan_in * fan_out,), jnp.float32), fan_in, fan_out)
+
+    def of(self, noise: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
+        """A layer from standard normal numbers, (fan_in * fan_out,) float32."""
+        tall = noise.reshape(max(fan_in, fan_out), min(fan_in, fan_out))
+        q, r = jnp.linalg.qr(tall)
+        q = q * jnp.broadcast_to(jnp.sign(jnp.diagonal(r)), q.shape)  # else not uniform
+        w = self.gain * (q if fan_in >= fan_out else q.T)
+        return w, jnp.zeros(fan_out, jnp.float32)
+
+
+def orthogonal(gain: float = math.sqrt(2.0)) -> Orthogonal:
     """Orthogonal weights times ``gain``, bias zero; the default gain is the one for ReLU."""
-    draw = jax.nn.initializers.orthogonal(gain)
-
-    def init(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
-        return draw(key, (fan_in, fan_out), jnp.float32), jnp.zeros(fan_out, jnp.float32)
-
-    return init
+    return Orthogonal(gain)
 
 
 INITIALISERS: dict[str, Initialiser] = {
@@ -87,18 +100,14 @@ def init_mlp(
     >>> [layer.w.shape for layer in init_mlp(jax.random.key(0), (3, 8, 2))]
     [(3, 8), (8, 2)]
     """
-    hidden = _initialiser(init)
-    last = hidden if last_init is None else _initialiser(last_init)
+    inits = _initialisers(init, last_init, len(sizes) - 1)
+    if all(isinstance(each, Orthogonal) for each in inits):
+        noise = jax.random.normal(key, (_num_weights(sizes),), jnp.float32)
+        return _orthogonal_mlp(noise, sizes, inits, layer_norm)
     keys = jax.random.split(key, len(sizes) - 1)
-    layers = []
-    for i, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
-        is_last = i == len(sizes) - 2
-        w, b = (last if is_last else hidden)(keys[i], fan_in, fan_out)
-        norm = None
-        if layer_norm and not is_last:
-            norm = LayerNorm(jnp.ones(fan_out, jnp.float32), jnp.zeros(fan_out, jnp.float32))
-        layers.append(Layer(w, b, norm))
-    return tuple(layers)
+    pairs = zip(sizes[:-1], sizes[1:], strict=True)
+    drawn = [inits[i](keys[i], *fans) for i, fans in enumerate(pairs)]
+    return _layers(drawn, layer_norm)
 
 
 def apply_mlp(
@@ -112,13 +121,12 @@ def apply_mlp(
 
     With ``norm_after`` a layer is normalised after its activation, not before.
     """
-    *hidden, last = params
-    for layer in hidden:
-        if activation is jax.nn.relu and not norm_after and _in_one_kernel(layer, x):
-            if layer is hidden[-1] and last.w.shape[1] == 1:
-                return _norm_relu_dot(layer, last, x)
-            x = _norm_relu(layer, x)
-            continue
+    if activation is jax.nn.relu and not norm_after and jax.default_backend() == "gpu":
+        from puorl.core import gpu_mlp  # loads Pallas, which others need not pay for
+
+        if gpu_mlp.fits(params, x):
+            return gpu_mlp.apply(params, x)
+    for layer in params[:-1]:
         x = _affine(layer, x)
         if norm_after:
             x = activation(x)
@@ -126,7 +134,7 @@ def apply_mlp(
             x = _normalise(layer.norm, x)
         if not norm_after:
             x = activation(x)
-    return _affine(last, x.astype(last.w.dtype))
+    return _affine(params[-1], x)
 
 
 def init_ensemble(
@@ -139,6 +147,11 @@ def init_ensemble(
     layer_norm: bool = False,
 ) -> Params:
     """Draw several MLPs of one shape; every leaf gets a leading axis (num_members, ...)."""
+    inits = _initialisers(init, last_init, len(sizes) - 1)
+    if all(isinstance(each, Orthogonal) for each in inits):
+        # All numbers in one draw: each draw costs the compiler most of a second.
+        noise = jax.random.normal(key, (num_members, _num_weights(sizes)), jnp.float32)
+        return jax.vmap(lambda one: _orthogonal_mlp(one, sizes, inits, layer_norm))(noise)
 
     def member(one: jax.Array) -> Params:
         return init_mlp(one, sizes, init=init, last_init=last_init, layer_norm=layer_norm)
@@ -168,35 +181,6 @@ def towards(target: Params, params: Params, tau: float) -> Params:
     return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
 
 
-def _in_one_kernel(layer: Layer, x: jax.Array) -> bool:
-    """Whether a GPU is there whose own kernel does all that follows the product."""
-    if layer.norm is None or x.ndim != 2 or jax.default_backend() != "gpu":
-        return False
-    from puorl.core import norm_relu  # loads Pallas, which others need not pay for
-
-    return norm_relu.fits(x.shape[0], layer.w.shape[1])
-
-
-def _norm_relu(layer: Layer, x: jax.Array) -> jax.Array:
-    from puorl.core import norm_relu
-
-    assert layer.norm is not None
-    offsets = norm_relu.Offsets(layer.b, *layer.norm)
-    if x.shape[1] <= norm_relu.WIDEST_INPUT:
-        return norm_relu.product_norm_relu(x, layer.w, offsets)
-    return norm_relu.norm_relu(norm_relu.product(x, layer.w), offsets)
-
-
-def _norm_relu_dot(layer: Layer, last: Layer, x: jax.Array) -> jax.Array:
-    from puorl.core import norm_relu
-
-    assert layer.norm is not None
-    offsets = norm_relu.Offsets(layer.b, *layer.norm)
-    z = norm_relu.product(x, layer.w)
-    y = jnp.expand_dims(norm_relu.norm_relu_dot(z, offsets, last.w[:, 0]), 1)
-    return y + jnp.broadcast_to(last.b, y.shape)
-
-
 def _affine(layer: Layer, x: jax.Array) -> jax.Array:
     y = x @ layer.w
     return y + jnp.broadcast_to(layer.b, y.shape)
@@ -207,6 +191,35 @@ def _normalise(norm: LayerNorm, x: jax.Array) -> jax.Array:
     variance = jnp.square(x - mean).mean(axis=-1, keepdims=True)
     unit = (x - mean) * jax.lax.rsqrt(variance + _NORM_EPSILON)
     return unit * jnp.broadcast_to(norm.scale, x.shape) + jnp.broadcast_to(norm.offset, x.shape)
+
+
+def _orthogonal_mlp(
+    noise: jax.Array, sizes: Sequence[int], inits: Sequence[Any], layer_norm: bool
+) -> Params:
+    drawn, start = [], 0
+    for init, fan_in, fan_out in zip(inits, sizes[:-1], sizes[1:], strict=True):
+        drawn.append(init.of(noise[start : start + fan_in * fan_out], fan_in, fan_out))
+        start += fan_in * fan_out
+    return _layers(drawn, layer_norm)
+
+
+def _layers(drawn: Sequence[tuple[jax.Array, jax.Array]], layer_norm: bool) -> Params:
+    norms: list[LayerNorm | None] = [None] * len(drawn)
+    if layer_norm:
+        norms[:-1] = [LayerNorm(jnp.ones_like(b), jnp.zeros_like(b)) for _, b in drawn[:-1]]
+    return tuple(Layer(w, b, norm) for (w, b), norm in zip(drawn, norms, strict=True))
+
+
+def _num_weights(sizes: Sequence[int]) -> int:
+    return sum(a * b for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+
+
+def _initialisers(
+    init: str | Initialiser, last_init: str | Initialiser | None, num_layers: int
+) -> list[Initialiser]:
+    hidden = _initialiser(init)
+    last = hidden if last_init is None else _initialiser(last_init)
+    return [hidden] * (num_layers - 1) + [last]
 
 
 def _initialiser(init: str | Initialiser) -> Initialiser:

@@ -42,19 +42,21 @@ def fits(num_rows: int, width: int) -> bool:
     return num_rows % _BLOCK_ROWS == 0 and 16 <= width <= 1024 and width & (width - 1) == 0
 
 
-@jax.custom_vjp
-def product(h: jax.Array, w: jax.Array) -> jax.Array:
-    """Multiply units h (n, f), kept as `UNITS`, by w (f, width) float32."""
-    return _dot(h, w.astype(h.dtype), h.dtype)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def product(h: jax.Array, w: jax.Array, dtype: Any) -> jax.Array:
+    """Multiply units h (n, f) by w (f, width) float32; the result is kept as ``dtype``."""
+    return _dot(h, w.astype(h.dtype), dtype)
 
 
-def _product_saved(h: jax.Array, w: jax.Array) -> tuple[jax.Array, Any]:
-    return product(h, w), (h, w)
+def _product_saved(h: jax.Array, w: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
+    return product(h, w, dtype), (h, w)
 
 
-def _product_back(saved: Any, dz: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _product_back(dtype: Any, saved: Any, dz: jax.Array) -> tuple[jax.Array, jax.Array]:
+    del dtype
     h, w = saved
-    return _dot(dz, w.T.astype(dz.dtype), h.dtype), _dot(h.T, dz, jnp.float32)
+    dz = dz.astype(h.dtype)
+    return _dot(dz, w.T.astype(h.dtype), h.dtype), _dot(h.T, dz, jnp.float32)
 
 
 product.defvjp(_product_saved, _product_back)

@@ -1,0 +1,171 @@
+"""Groups: lanes that train together, in a folder from which a killed group goes on.
+
+A group's folder holds ``lanes.json`` (who trains, fixed as it begins), ``run/`` (see
+`puorl.rl.run`), ``pace.jsonl`` (how long every stretch took) and, once its rows are in the store,
+``done.json``.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from puorl.bench.evaluation import Watch, curves, point_every
+from puorl.bench.plan import Cell
+from puorl.bench.prepared import Prepared
+from puorl.core.files import read_json, write_json
+from puorl.rl import run as rl_run
+from puorl.rl.run import Job
+from puorl.rl.trainer import Point
+
+_LANES, _DONE, _PACE = "lanes.json", "done.json", "pace.jsonl"
+Advance = Callable[[int, str], None]
+
+
+@dataclass(frozen=True)
+class LaneOf:
+    """A lane and the run it is for."""
+
+    run: str
+    training: str
+    method: str
+    """The label of its method's choice."""
+    seed: int
+    shared: str | None
+    """See `puorl.bench.plan.Cell.shared_key`."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a lane."""
+
+    returns: np.ndarray | None
+    """(episodes,) float64. None where it was given up."""
+    curve: list[list[float]]
+    error: str | None
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Lanes with a folder."""
+
+    folder: Path
+    lanes: tuple[LaneOf, ...]
+
+    @property
+    def name(self) -> str:
+        """Unique in one store."""
+        return self.folder.name
+
+    def finish(self) -> None:
+        """Say that all rows are in the store; policies and metrics stay."""
+        write_json(self.folder / _DONE, {"lanes": len(self.lanes)}, force=True)
+        shutil.rmtree(self.folder / "run" / "compiled", ignore_errors=True)
+
+    def abandon(self) -> None:
+        """Remove it: it cannot be trained, or no longer as it began."""
+        (self.folder / _LANES).unlink()  # first, so that a kill leaves no half group
+        shutil.rmtree(self.folder)
+
+
+def unfinished(root: Path, cell: Cell) -> list[Group]:
+    """Groups of a cell that were begun and have not ended."""
+    found = []
+    for path in sorted(root.glob(f"{cell.id}-*/{_LANES}")):
+        if not (path.parent / _DONE).exists():
+            lanes = [LaneOf(**lane) for lane in read_json(path)]
+            found.append(Group(path.parent, tuple(lanes)))
+    return found
+
+
+def begin(root: Path, cell: Cell, lanes: Sequence[LaneOf]) -> Group:
+    """A new group; only the holder of the cell's claim may begin one."""
+    numbers = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{cell.id}-*")]
+    folder = root / f"{cell.id}-{max(numbers, default=0) + 1:03d}"
+    write_json(folder / _LANES, [asdict(lane) for lane in lanes])
+    return Group(folder, tuple(lanes))
+
+
+def train(
+    group: Group, cell: Cell, sets: Mapping[str, Prepared], advance: Advance
+) -> dict[str, Result]:
+    """Train a group from where it stands to its end, and look at its policies; by run."""
+    job = _job(group, cell, sets)
+    every = job.point_every
+    watch = Watch(cell.setting.body, cell.budget, every)
+    pace = _Pace(group.folder / _PACE, cell, len(group.lanes), advance, group.folder / "run")
+    outcome = rl_run.run(
+        group.folder / "run", job, resume=True, measure=watch.measure, on_point=pace.on_point
+    )
+    began = time.perf_counter()
+    returns = watch.final(outcome.policies)
+    evaluated = time.perf_counter() - began
+    drawn = curves(group.folder / "run" / rl_run.METRICS)
+    found = {}
+    names = _lane_names(job)
+    seconds = pace.seconds() | {"evaluate": round(evaluated, 2)}
+    for lane in group.lanes:
+        name = names[lane.method, lane.seed]
+        stop = outcome.stopped.get(name)
+        error = None if stop is None else f"given up at step {stop.step:,}: {stop.reason}"
+        found[lane.run] = Result(returns.get(name), drawn.get(name, []), error, seconds)
+    return found
+
+
+def _job(group: Group, cell: Cell, sets: Mapping[str, Prepared]) -> Job:
+    labels = list(dict.fromkeys(lane.method for lane in group.lanes))
+    seeds = {label: [x.seed for x in group.lanes if x.method == label] for label in labels}
+    return Job(
+        cell.made,
+        {label: sets[label].set for label in labels},
+        seeds,
+        cell.budget.steps,
+        point_every(cell.made, cell.budget),
+        most_lanes=len(group.lanes),
+    )
+
+
+def _lane_names(job: Job) -> dict[tuple[str, int], str]:
+    labels = list(job.sets)
+    return {(labels[lane.line], lane.seed): name for name, lane in job.lanes.items()}
+
+
+class _Pace:
+    """Writes down how long every stretch took, so that a resumed group knows its whole time."""
+
+    def __init__(self, path: Path, cell: Cell, lanes: int, advance: Advance, folder: Path) -> None:
+        self._path, self._title, self._lanes, self._advance = path, cell.title, lanes, advance
+        self._step = rl_run.standing_of(folder)[1] if folder.exists() else 0
+        self._last = time.perf_counter()
+        if self._step:
+            advance(self._step * lanes, self._title)
+
+    def on_point(self, point: Point, lanes: int) -> None:
+        now = time.perf_counter()
+        line = {"step": point.step, "train": point.seconds, "wall": now - self._last}
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        self._advance((point.step - self._step) * lanes, self._title)
+        self._step, self._last = point.step, now
+
+    def seconds(self) -> dict[str, float]:
+        stretches = {}  # one that was lost in a kill is overwritten by its repetition
+        lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+        for line in lines:
+            try:
+                stretch = json.loads(line)
+                stretches[stretch["step"]] = stretch
+            except (ValueError, KeyError, TypeError):
+                continue  # torn by a kill
+        trained = sum(each["train"] for each in stretches.values())
+        wall = sum(each["wall"] for each in stretches.values())
+        return {
+            "train": round(trained / self._lanes, 3),
+            "group": round(wall, 2),
+            "lanes": self._lanes,
+        }

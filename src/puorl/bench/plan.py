@@ -1,0 +1,291 @@
+"""From a suite and seeds to runs: what is to do, what is done, and how long the rest will take.
+
+A cell is one pool and one learner; its runs are methods x seeds, and they train together.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from puorl.bench.prepared import method_settings
+from puorl.bench.settings import Setting, Source
+from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Suite
+from puorl.core import fingerprint
+from puorl.core.errors import ConfigError
+from puorl.core.prng import checked_seed
+from puorl.rl import learner as learners
+from puorl.rl.learner import Learner
+from puorl.rl.trainer import check_steps
+
+MOST_LANES = 40
+"""Lanes that train together."""
+_DIGITS = 16
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """Runs that share a pool and a learner."""
+
+    setting: Setting
+    learner: LearnerChoice
+    methods: tuple[MethodChoice, ...]
+    budget: Budget
+
+    @cached_property
+    def made(self) -> Learner:
+        """The learner itself."""
+        return learners.make(
+            self.learner.name,
+            num_steps=self.budget.steps,
+            preset=self.learner.preset,
+            **self.learner.settings,
+        )
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """All settings of the learner, JSON-ready."""
+        return json.loads(json.dumps(dataclasses.asdict(self.made.config)))
+
+    @cached_property
+    def id(self) -> str:
+        """Name by which processes claim it: it leaves methods and seeds out."""
+        return _short({"setting": self.setting.to_dict(), **self.training})
+
+    @cached_property
+    def training(self) -> dict[str, Any]:
+        """What decides a training beside its set and its seed, and how it is judged."""
+        return {
+            "learner": self.made.name,
+            "config": self.config,
+            "steps": self.budget.steps,
+            "episodes": self.budget.episodes,
+        }
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        split = f" split {self.setting.split_seed}" if self.setting.split_seed else ""
+        return f"{self.setting.name} {self.learner.name}{split}"
+
+    def run(self, method: MethodChoice, seed: int) -> "Run":
+        """One of its runs."""
+        settings = self._method_settings[method.label]
+        decided = {"method": method.name, "method_settings": settings, "seed": seed}
+        setting = self.setting.to_dict()
+        name = _short({"setting": setting, **self.training, **decided})
+        return Run(name, self, method, settings, seed)
+
+    def shared_key(self, method: MethodChoice) -> str | None:
+        """Equal for trainings that will turn out to be the same; None for one that stands alone.
+
+        A guess from the settings, for plans and claims. What a run's set really contains decides.
+        """
+        setting = self.setting
+        seen: dict[str, Any] = {"target": dataclasses.asdict(setting.target)}
+        if method.name == "olp":
+            seen |= {"labelled": setting.num_labelled, "split_seed": setting.split_seed}
+        elif method.name != "oracle":
+            return None
+        if self.made.scale_rewards:  # by returns of all rows, the others' too
+            seen["others"] = [dataclasses.asdict(source) for source, _ in setting.others]
+        return _short({"method": method.name, **self.training, **seen})
+
+    @cached_property
+    def _method_settings(self) -> dict[str, dict[str, Any]]:
+        return {method.label: method_settings(method) for method in self.methods}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One row of the store to be: a setting, a method, a learner, a seed."""
+
+    id: str
+    cell: Cell
+    method: MethodChoice
+    method_settings: dict[str, Any]
+    seed: int
+
+    @property
+    def expected_training(self) -> str:
+        """Equal for runs that should be one training."""
+        shared = self.cell.shared_key(self.method)
+        return f"{shared}-{self.seed}" if shared else self.id
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All runs of a suite, cell by cell."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    runs: tuple[Run, ...]
+
+    def runs_of(self, cell: Cell) -> list[Run]:
+        """Its runs, method by method."""
+        return [run for run in self.runs if run.cell is cell]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All datasets it needs, each once."""
+        return needed_sources(self.cells)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is done and what is to do."""
+
+    num_runs: int
+    num_done: int
+    num_failed: int
+    """Of those done, how many have an error and will not be tried again."""
+    num_trainings: int
+    """Distinct ones that are still to be trained."""
+    lane_steps: int
+    """Updates of all of them together."""
+    seconds: float
+    """An estimate."""
+    measured: bool
+    """Whether it rests on earlier groups of this store, on this device."""
+
+
+def make_plan(
+    suite: Suite,
+    *,
+    seeds: int,
+    split_seeds: int = 1,
+    only: str = "",
+    steps: int | None = None,
+) -> Plan:
+    """All runs of a suite.
+
+    Args:
+        suite: What to run.
+        seeds: Number of training seeds, from 0.
+        split_seeds: Number of split seeds, from 0: each draws its labels anew and fits anew.
+        only: Keep runs in whose setting, learner and method all words of this text occur.
+        steps: Updates of every training, instead of the suite's.
+
+    Raises:
+        ConfigError: Numbers that make no sense, or a text that leaves nothing.
+    """
+    for name, number in (("seeds", seeds), ("split_seeds", split_seeds)):
+        if number < 1:
+            raise ConfigError(f"{name}: expected 1 or more, got {number}")
+        checked_seed(number - 1)
+    budget = suite.budget if steps is None else dataclasses.replace(suite.budget, steps=steps)
+    cells, runs = [], []
+    for split_seed in range(split_seeds):
+        for part in suite.parts:
+            setting = dataclasses.replace(part.setting, split_seed=split_seed)
+            chosen = [m for m in part.methods if _matches(only, setting, part.learner, m)]
+            if not chosen:
+                continue
+            # All methods: a killed group may have lanes of others than are asked for now.
+            cell = Cell(setting, part.learner, part.methods, budget)
+            check_steps(cell.made, steps=budget.steps)
+            cells.append(cell)
+            runs += [cell.run(method, seed) for method in chosen for seed in range(seeds)]
+    if not runs:
+        known = ", ".join(sorted({part.setting.name for part in suite.parts}))
+        raise ConfigError(
+            f"only: expected words of a setting, a learner or a method of {suite.name}, got "
+            f"{only!r}; its settings: {known}"
+        )
+    return Plan(suite.name, tuple(cells), tuple(runs))
+
+
+def needed_sources(cells: Iterable[Cell]) -> tuple[Source, ...]:
+    """The datasets of some cells, each once."""
+    return tuple(dict.fromkeys(source for cell in cells for source in cell.setting.sources))
+
+
+def missing(runs: Iterable[Run], latest: Mapping[str, Row], *, retry_before: str = "") -> list[Run]:
+    """Runs that have no row yet, or an error that is older than a time (ISO 8601)."""
+    return [
+        run
+        for run in runs
+        if (row := latest.get(run.id)) is None
+        or (row["error"] is not None and row["time"] < retry_before)
+    ]
+
+
+def outlook(
+    plan: Plan, rows: Sequence[Row], latest: Mapping[str, Row], device: str, *, retry_before: str
+) -> Outlook:
+    """Where a plan stands, by the rows of a store."""
+    todo = missing(plan.runs, latest, retry_before=retry_before)
+    # A training that some row has already is only copied.
+    have = {run.expected_training for run in plan.runs if run.id in latest} - {
+        run.expected_training for run in todo if run.id in latest
+    }
+    wanted = {run.expected_training: run for run in todo if run.expected_training not in have}
+    done = [latest[run.id] for run in plan.runs if run.id in latest]
+    num_failed = sum(row["error"] is not None for row in done)
+    retried = sum(run.id in latest for run in todo)
+    paces = _paces(rows, device)
+    seconds, measured = 0.0, True
+    for run in wanted.values():
+        pace = paces.get(run.cell.made.name)
+        measured &= pace is not None
+        seconds += run.cell.budget.steps / (pace or _usual_pace(run.cell.made.name, device))
+    seconds += sum(_prepare_seconds(rows, name) for name in _prepared_names(wanted.values()))
+    return Outlook(
+        num_runs=len(plan.runs),
+        num_done=len(plan.runs) - len(todo),
+        num_failed=num_failed - retried,
+        num_trainings=len(wanted),
+        lane_steps=sum(run.cell.budget.steps for run in wanted.values()),
+        seconds=seconds,
+        measured=measured and bool(wanted),
+    )
+
+
+# Lane-steps a second where nothing was measured yet: one H200, or two cores.
+_USUAL_PACE = {"gpu": {"td3_bc": 80_000, "iql": 60_000}, "cpu": {"td3_bc": 700, "iql": 500}}
+_OTHER_PACE = {"gpu": 30_000, "cpu": 300}
+_EVALUATION = 1.15  # looking at policies takes this much on top
+_USUAL_PREPARE = {"pu": 60.0, "dara": 20.0, "igdf": 20.0}
+
+
+def _usual_pace(learner: str, device: str) -> float:
+    kind = "cpu" if device.startswith("cpu") else "gpu"
+    return _USUAL_PACE[kind].get(learner, _OTHER_PACE[kind]) / _EVALUATION
+
+
+def _paces(rows: Sequence[Row], device: str) -> dict[str, float]:
+    """Lane-steps a second of the last group of every learner on this device."""
+    found: dict[str, float] = {}
+    for row in rows:
+        seconds = row.get("seconds") or {}
+        here = (row.get("hardware") or {}).get("device") == device
+        if here and seconds.get("group"):
+            found[row["learner"]] = row["steps"] * seconds["lanes"] / seconds["group"]
+    return found
+
+
+def _prepared_names(runs: Iterable[Run]) -> list[str]:
+    """The method's name for every set that is to be prepared."""
+    sets = {(run.cell.setting, run.method.label): run.method.name for run in runs}
+    return list(sets.values())
+
+
+def _prepare_seconds(rows: Sequence[Row], method: str) -> float:
+    took = [
+        row["seconds"]["prepare"]
+        for row in rows
+        if row["method"] == method and (row.get("seconds") or {}).get("prepare") is not None
+    ]
+    return took[-1] if took else _USUAL_PREPARE.get(method, 0.0)
+
+
+def _matches(only: str, setting: Setting, learner: LearnerChoice, method: MethodChoice) -> bool:
+    text = f"{setting.name} {learner.name} {method.label}"
+    return all(word in text for word in only.split())
+
+
+def _short(settings: Mapping[str, Any]) -> str:
+    return fingerprint.of_settings(settings)[:_DIGITS]

@@ -1,0 +1,220 @@
+"""One table, four ways to write it: terminal, Markdown, LaTeX, HTML. The texts are the same."""
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from puorl.bench.tables import Entry, Table
+from puorl.core.page import Markup, escape
+
+_SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
+_MARKDOWN = {character: f"\\{character}" for character in "\\|*_`<"}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    '"': r"\textquotedbl{}",
+    "[": "{[}",  # at the start of a row it would be an argument of the line break; so would *
+    "*": "{*}",
+    "–": "--",
+    "…": r"\ldots{}",
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "ξ": r"$\xi$",
+    "α": r"$\alpha$",
+    "\u00a0": "~",
+}
+_FIRST = "position:sticky;left:0;background:var(--card);min-width:8.5rem;overflow-wrap:normal"
+_PREAMBLE = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage[landscape,margin=1.5cm]{geometry}
+\usepackage{booktabs,graphicx}
+\begin{document}
+"""
+
+
+def as_rich(table: Table) -> RenderableType:
+    """For the terminal."""
+    grid = Grid(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        title=Text(table.title, style="bold"),
+        title_justify="left",
+    )
+    for column, name in enumerate(table.header):
+        grid.add_column(Text(name), justify="right" if column else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(_rich_entry(entry) for entry in row))
+    parts: list[RenderableType] = [grid]
+    if table.legend:
+        parts.append(Text(table.legend, style="dim"))
+    parts += [Text(f"{_raised(mark)} {text}") for mark, text in table.footnotes.items()]
+    return Group(*parts, Text())
+
+
+def as_markdown(table: Table) -> str:
+    """As GitHub writes tables."""
+    lines = [f"### {markdown_text(table.title)}", ""]
+    lines.append(_bars(map(markdown_text, table.header)))
+    lines.append(_bars("---" if column == 0 else "---:" for column in range(len(table.header))))
+    lines += [_bars(map(_markdown_entry, row)) for row in table.rows]
+    if table.legend:
+        lines += ["", markdown_text(table.legend)]
+    for mark, text in table.footnotes.items():
+        lines += ["", f"<sup>{mark}</sup> {markdown_text(text)}"]
+    return "\n".join(lines) + "\n"
+
+
+def as_latex(table: Table) -> str:
+    """A float with booktabs' rules; needs the packages booktabs and graphicx."""
+    columns = "l" + "r" * (len(table.header) - 1)
+    rows = [
+        " & ".join(_latex_entry(entry, "r" if column else "l") for column, entry in enumerate(row))
+        + r" \\"
+        for row in table.rows
+    ]
+    notes = [f"$^{{{mark}}}$ {_latex(text)}." for mark, text in table.footnotes.items()]
+    below = " ".join([_latex(table.legend), *notes]).strip()
+    return "\n".join(
+        [
+            r"\begin{table}[p]",
+            r"\centering",
+            rf"\caption{{{_latex(table.title)}}}",
+            rf"\label{{tab:{table.name}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(_latex, table.header)) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            *([rf"\par\smallskip\footnotesize {below}"] if below else []),
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def latex_document(tables: Sequence[Table]) -> str:
+    """All tables as a document that compiles by itself."""
+    # LaTeX holds back only so many floats: they are let go a few at a time.
+    parts = [as_latex(t) + "\\clearpage\n" * (n % 5 == 0) for n, t in enumerate(tables, start=1)]
+    return _PREAMBLE + "\n".join(parts) + "\\end{document}\n"
+
+
+def as_html(table: Table, *, caption: str | None = None) -> Markup:
+    """For our pages; a table that is too wide for a phone can be moved sideways.
+
+    Args:
+        table: The table.
+        caption: Shown in place of its title, where a heading says that already.
+    """
+    text = table.title if caption is None else caption
+    # Outside of what moves, so that a long one is broken into lines.
+    above = f'<p class="muted" style="margin:0 0 .3rem">{escape(text)}</p>\n' if text else ""
+    head = "".join(_header_cell(column, name) for column, name in enumerate(table.header))
+    body = "\n".join(
+        f"<tr>{''.join(_body_cell(column, entry) for column, entry in enumerate(row))}</tr>"
+        for row in table.rows
+    )
+    notes = [escape(table.legend)] if table.legend else []
+    notes += [f"{_sup(mark)} {escape(text)}" for mark, text in table.footnotes.items()]
+    below = f'<p class="muted"><small>{"<br>".join(notes)}</small></p>' if notes else ""
+    # A box that scrolls must be reachable by keyboard.
+    return Markup(
+        f'{above}<div id="{escape(table.name)}" style="overflow-x:auto" tabindex="0" role="region" '
+        f'aria-label="{escape(table.title)}">\n<table>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>\n"
+        f"{below}"
+    )
+
+
+def _rich_entry(entry: Entry) -> Text:
+    text = Text()
+    text.append(_printable(entry.text), style="bold" if entry.strong else "")
+    if entry.marks:
+        text.append(_raised(entry.marks))
+    if entry.beside:
+        text.append(f"\n({_printable(entry.beside)})", style="dim")
+    return text
+
+
+def _raised(marks: str) -> str:
+    return marks.translate(_SUPERSCRIPTS)
+
+
+def _bars(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return "".join(_MARKDOWN.get(character, character) for character in _printable(text))
+
+
+def _markdown_entry(entry: Entry) -> str:
+    text = markdown_text(entry.text)
+    text = f"**{text}**" if entry.strong and text else text
+    text += f"<sup>{entry.marks}</sup>" if entry.marks else ""
+    return text + (f" ({markdown_text(entry.beside)})" if entry.beside else "")
+
+
+def _latex(text: str) -> str:
+    return "".join(map(_latex_character, _printable(text)))
+
+
+def _latex_character(character: str) -> str:
+    # What no font of a plain document has is shown as unknown rather than stopping it.
+    return _LATEX.get(character, character if character.isascii() else "?")
+
+
+def _latex_entry(entry: Entry, side: str) -> str:
+    text = _latex(entry.text)
+    text = rf"\textbf{{{text}}}" if entry.strong and text else text
+    text += f"$^{{{entry.marks}}}$" if entry.marks else ""
+    if not entry.beside:
+        return text
+    return rf"\shortstack[{side}]{{{text} \\ {{\scriptsize ({_latex(entry.beside)})}}}}"
+
+
+def _header_cell(column: int, name: str) -> str:
+    kind = ' class="number"' if column else ""
+    return f'<th scope="col"{kind}>{escape(name)}</th>'
+
+
+def _body_cell(column: int, entry: Entry) -> str:
+    text = escape(entry.text)
+    text = f"<strong>{text}</strong>" if entry.strong and text else text
+    text += _sup(entry.marks) if entry.marks else ""
+    if entry.beside:
+        text += f'<br><small class="muted" style="font-weight:400">({escape(entry.beside)})</small>'
+    if column:
+        return f'<td class="number" style="white-space:nowrap">{text}</td>'
+    # Stays in sight while the numbers are moved.
+    return f'<th scope="row" style="{_FIRST}">{text}</th>'
+
+
+def _sup(marks: str) -> str:
+    return f'<sup style="line-height:0">{escape(marks)}</sup>'
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\u00a0" else "?" for c in text)

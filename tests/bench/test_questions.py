@@ -1,0 +1,147 @@
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from puorl.bench.paper import paper_summary
+from puorl.bench.questions import Count, answers
+from puorl.bench.results import Named, collect_results
+
+sys.path.insert(0, str(Path(__file__).parent))
+import synthetic_store
+from synthetic_store import row
+
+
+def rows():
+    found = {}
+    for each in synthetic_store.rows():
+        if each["run"] not in found or each["error"] is None:
+            found[each["run"]] = each
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def results():
+    return collect_results(rows())
+
+
+@pytest.fixture(scope="module")
+def answered(results):
+    return {each.number: each for each in answers(results)}
+
+
+def claim(answer, start):
+    [found] = [each for each in answer.claims if each.text.startswith(start)]
+    return found
+
+
+def test_answers_are_what_the_store_was_made_with(answered):
+    assert answered["i"].word == "yes"
+    assert claim(answered["ii"], "PU is clearly above OLP").ours == (14, 14)
+    assert claim(answered["ii"], "No other method").ours == (14, 14)
+    assert answered["iii"].word == "yes"
+    assert answered["iv"].word == "yes"
+    gains = {c.text.split()[0]: c.word for c in answered["v"].claims}
+    assert (gains, answered["v"].word) == ({"DARA": "yes", "IGDF": "no"}, "mixed")
+
+
+def test_sizes_are_near_what_was_put_in(answered):
+    detail = claim(answered["iii"], "Sharing-All clearly falls").detail
+    assert -48 < float(detail.split()[1]) < -42  # 45 points
+    detail = claim(answered["v"], "DARA").detail
+    assert 9 < float(detail.split()[2]) < 15  # 12 points
+
+
+def test_a_hole_is_no_setting(answered):
+    assert claim(answered["iii"], "IGDF's mean").ours.of == 13
+
+
+def test_oracles_interval_is_counted_as_in_the_tables(results, answered):
+    inside = above = below = 0
+    for task in results.tasks:
+        pu, oracle = (results.summary(task, Named(m)) for m in ("pu", "oracle"))
+        inside += oracle.low <= pu.mean <= oracle.high
+        above += pu.mean > oracle.high
+        below += pu.mean < oracle.low
+    seen = claim(answered["ii"], "PU is inside Oracle's")
+    assert seen.ours == (inside + above, inside + above + below)
+    assert seen.detail.startswith(f"inside in {inside}, above in {above};")
+
+
+def test_the_papers_numbers_take_the_same_test(results, answered):
+    # By hand from its tables: HalfCheetah ME/R 80.4 is below 86.9 - 4.4 = 82.5, ...
+    below = [
+        task
+        for task in results.tasks
+        if paper_summary(task, Named("pu")).mean < paper_summary(task, Named("oracle")).low
+    ]
+    assert ("HalfCheetah ME/R", 0.01) in [(t.title, t.group.labelled_share) for t in below]
+    seen = claim(answered["ii"], "PU is inside Oracle's").paper
+    assert seen == (14 - len(below), 14)
+
+
+def test_other_numbers_give_other_answers(results):
+    def without(task, method):
+        made = {"pu": "olp", "olp": "pu"}.get(method.name, method.name)
+        return task, Named(made)
+
+    turned = {without(task, method): cell for (task, method), cell in results.cells.items()}
+    seen = {a.number: a for a in answers(dataclasses.replace(results, cells=turned))}
+    assert claim(seen["ii"], "PU is clearly above OLP").ours == (0, 14)
+    assert claim(seen["ii"], "PU is clearly above OLP").word == "no"
+    assert seen["ii"].word == "no"
+    assert claim(seen["i"], "The filter").ours == (0, 0)
+
+
+def test_without_rows_there_is_no_answer():
+    [*seen] = answers(collect_results([row("body_mass", "hopper", "ME/ME", "olp", 0)]))
+    assert {each.word for each in seen} == {"not enough rows"}
+    assert {c.ours for each in seen for c in each.claims} == {(0, 0)}
+
+
+def test_without_the_questions_own_claim_there_is_no_answer():
+    made = [
+        row("body_mass", "hopper", "ME/ME", method, seed)
+        for method in ("pu", "dara", "sharing_all")
+        for seed in (0, 1)
+    ]
+    seen = {a.number: a for a in answers(collect_results(made))}
+    assert claim(seen["iii"], "DARA's mean").ours == (1, 1)
+    assert seen["iii"].word == "not enough rows"
+
+
+def test_one_seed_is_not_enough_to_say_clearly():
+    made = [row("body_mass", "hopper", "ME/ME", method, 0) for method in ("olp", "pu")]
+    seen = {a.number: a for a in answers(collect_results(made))}
+    assert claim(seen["ii"], "PU is clearly above OLP").ours == (0, 0)
+
+
+def test_poor_accuracy_is_a_no():
+    made = [row("body_mass", "hopper", "ME/ME", "pu", 0)]
+    made[0]["filter"] |= {"accuracy": 0.9, "alpha": 0.5}
+    [first, *_] = answers(collect_results(made))
+    assert (first.word, first.claims[0].ours) == ("no", (0, 1))
+    assert "lowest 90.00 %" in first.claims[0].detail
+    assert "largest error 0.207" in first.claims[1].detail
+
+
+def test_against_none_the_paper_is_not_counted(results):
+    for each in answers(results, paper=False):
+        for one in each.claims:
+            assert one.paper == (0, 0)
+            assert "paper" not in one.detail
+
+
+def test_small_runs_do_not_answer_for_large_ones(results):
+    small = [each | {"steps": 500, "run": "s" + each["run"]} for each in rows()]
+    assert answers(collect_results([*rows(), *small])) == answers(results)
+    assert answers(collect_results(small))[0].claims[0].ours.of == 14
+
+
+@pytest.mark.parametrize(
+    ("num", "of", "word"),
+    [(0, 0, "not enough rows"), (3, 4, "yes"), (1, 4, "no"), (1, 2, "mixed"), (5, 8, "mixed")],
+)
+def test_words_of_counts(num, of, word):
+    assert Count(num, of).word == word

@@ -1,0 +1,188 @@
+"""The report as a page and as a command."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from puorl.bench.report import make_report, to_json, to_markdown
+from puorl.bench.report_page import as_page
+from puorl.bench.store import Store
+from puorl.cli.bench_report import BenchReport
+from puorl.core.errors import ConfigError, DataError
+
+sys.path.insert(0, str(Path(__file__).parent))
+import synthetic_store
+from synthetic_store import failed, row
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("results")
+    lines = [json.dumps(each) for each in synthetic_store.rows()]
+    (path / "runs.jsonl").write_text("\n".join(lines) + '\n{"run": "torn')
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(folder):
+    store = Store(folder)
+    return make_report(store.latest().values(), store.read().notes)
+
+
+class Content(HTMLParser):
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.addresses, self.text, self.ids = [], [], "", []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.ids += [v for k, v in attrs if k == "id"]
+        self.addresses += [v for k, v in attrs if k in ("src", "href", "srcset", "xlink:href")]
+        assert not [k for k, _ in attrs if k.startswith("on")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_page_stands_alone(report):
+    html = as_page(report)
+    content = Content(html)
+    assert not set(content.tags) & {"script", "iframe", "img", "object", "embed", "form", "base"}
+    assert "url(" not in html
+    assert set(content.addresses) == {"data:,"}
+    assert len(content.ids) == len(set(content.ids))
+    assert not re.search(r"\bnan\b", content.text.lower())
+    assert as_page(report) == html
+
+
+def test_page_says_what_the_tables_say(report):
+    text = Content(as_page(report)).text
+    for answer in report.answers:
+        assert answer.question in text
+        assert answer.word.capitalize() in text
+    for table in report.tables:
+        for line in table.rows:
+            for entry in line:
+                assert entry.text in text
+    assert "the last line is not whole" in text
+    assert "versions: jax" in text
+    assert "0.11.2" in text
+    assert "split seed 2" in text  # of the data's fingerprints
+
+
+def test_names_from_the_store_cannot_become_code():
+    bad = "<script>alert(1)</script>"
+    rows = [
+        failed("body_mass", "hopper", "ME/ME", "olp", 0, error=bad),
+        row(bad, bad, bad, bad, 0, learner=bad, versions={bad: bad}, config={bad: bad}),
+        row(bad, bad, bad, bad, 1, learner=bad, config={bad: bad}),
+    ]
+    report = make_report(rows, [bad])
+    assert "<script" not in as_page(report)
+    assert not re.search(r"(?<!\\)<script", to_markdown(report))
+    json.loads(to_json(report))
+
+
+@pytest.mark.parametrize("num", [0, 1])
+def test_little_is_enough_for_every_format(num):
+    rows = [failed("mixture", "hopper", "M/R", "dara", 0)]
+    rows += [row("mixture", "hopper", "M/R", "pu", seed) for seed in range(num)]
+    report = make_report(rows)
+    assert "not enough rows" in as_page(report).lower()
+    assert "not enough rows" in to_markdown(report)
+    assert json.loads(to_json(report))["answers"]
+
+
+def test_json_holds_every_cell_and_no_nan(report):
+    content = json.loads(to_json(report))
+    assert len(content["cells"]) == 14 * 6
+    [cell] = [
+        c
+        for c in content["cells"]
+        if (c["body"], c["quality"], c["shift"], c["method"], c["labelled_share"])
+        == ("hopper", "ME/ME", "body_mass", "olp", 0.01)
+    ]
+    assert list(cell["seeds"]) == ["0", "1", "2", "3", "4"]
+    assert cell["paper"]["half"] == pytest.approx(7.1)
+    assert cell["spread"]["split"] is None
+    assert [a["number"] for a in content["answers"]] == ["i", "ii", "iii", "iv", "v"]
+    assert content["overview"][0]["iqm"]["PU"]["value"] > 80
+
+
+def test_command_prints_text_markdown_latex_and_json(folder, capsys):
+    BenchReport(folder).run()
+    text = capsys.readouterr().out
+    assert "Hopper ME/ME" in text
+    assert "28.6 ± 7.1" in text
+    assert "note: runs.jsonl: the last line is not whole" in text
+    BenchReport(folder, format="markdown").run()
+    assert capsys.readouterr().out.startswith("# Benchmark report")
+    BenchReport(folder, format="latex", against="none").run()
+    latex = capsys.readouterr().out
+    assert latex.startswith("\\documentclass")
+    assert "28.6" not in latex
+    BenchReport(folder / "runs.jsonl", json=True).run()
+    assert json.loads(capsys.readouterr().out)["split_seed"] == 0
+
+
+def test_command_writes_and_never_overwrites_unasked(folder, tmp_path, capsys):
+    out = tmp_path / "tables"
+    BenchReport(folder, format="all", out=out).run()
+    assert sorted(p.name for p in out.iterdir()) == ["report.html", "report.md", "report.tex"]
+    assert f"wrote {out / 'report.html'}" in capsys.readouterr().out
+    with pytest.raises(DataError, match="already exists"):
+        BenchReport(folder, format="all", out=out).run()
+    BenchReport(folder, format="all", out=out, force=True).run()
+    BenchReport(folder, out=tmp_path / "report.txt").run()
+    assert "Hopper ME/ME" in (tmp_path / "report.txt").read_text()
+    assert sorted(p.name for p in folder.iterdir()) == ["runs.jsonl"]
+
+
+def test_html_goes_beside_the_rows(tmp_path):
+    Store(tmp_path).append(row("body_mass", "hopper", "ME/ME", "pu", 0))
+    BenchReport(tmp_path, format="html").run()
+    assert "<!DOCTYPE html>" in (tmp_path / "report.html").read_text()
+
+
+def test_command_says_what_is_wrong(tmp_path):
+    with pytest.raises(DataError, match=r"runs.jsonl: expected rows .* found none"):
+        BenchReport(tmp_path).run()
+    with pytest.raises(ConfigError, match="--json"):
+        BenchReport(tmp_path, json=True, format="html").run()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_needs_no_jax():
+    code = "import sys, puorl.cli.bench_report; assert 'jax' not in sys.modules"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (run.returncode, run.stderr) == (0, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a browser")
+def test_a_phone_shows_the_page_without_sideways_movement(report, tmp_path):
+    # In a frame as wide as a phone; its content may not be wider than the frame shows.
+    html = as_page(report)
+    probe = '<iframe id="p" style="width:390px;height:800px;border:0" srcdoc="{}"></iframe>'
+    script = (
+        "<script>onload=()=>{const d=document.getElementById('p').contentDocument;"
+        "const e=d.documentElement;document.title=e.scrollWidth-e.clientWidth}</script>"
+    )
+    body = probe.format(html.replace("&", "&amp;").replace('"', "&quot;")) + script
+    (tmp_path / "probe.html").write_text(f"<!DOCTYPE html>{body}", encoding="utf-8")
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+         f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path / 'probe.html'}"],
+        capture_output=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "<title>0</title>" in done.stdout.decode()

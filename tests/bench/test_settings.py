@@ -1,0 +1,123 @@
+import pytest
+
+from puorl.bench import suites
+from puorl.bench.published import rows
+from puorl.bench.settings import Setting
+from puorl.core.errors import ConfigError
+
+
+def test_the_papers_numbers_of_rows():
+    setting = Setting("body_mass", "hopper", "ME/R")
+    assert (setting.rows, setting.num_target, setting.num_labelled) == (1_000_000, 300_000, 10_000)
+    assert Setting("body_mass", "hopper", "ME/R", 0.03).num_labelled == 30_000
+    assert setting.name == "hopper/body_mass/ME-R/0.01"
+
+
+def test_where_rows_come_from():
+    target, other = Setting("body_mass", "walker2d", "ME/R").sources
+    assert (target.domain, target.quality, target.rows) == ("nominal", "medium-expert", 300_000)
+    assert (other.domain, other.quality, other.rows) == ("body_mass", "random", 700_000)
+
+
+def test_a_mixture_is_half_and_half_and_of_the_others_quality():
+    [mass, noise] = Setting("mixture", "hopper", "M/R").others
+    assert [(s.domain, s.quality, s.rows, p) for s, p in (mass, noise)] == [
+        ("body_mass", "random", 350_000, 0.5),
+        ("joint_noise", "random", 350_000, 0.5),
+    ]
+
+
+def test_another_body_and_another_reward():
+    [(other, _)] = Setting("entire_body", "halfcheetah", "ME/ME").others
+    assert (other.body, other.domain) == ("walker2d", "nominal")
+    [(other, _)] = Setting("reward", "hopper", "ME/ME").others
+    assert (other.domain, other.policy_domain) == ("reward", "nominal")
+
+
+def test_a_setting_makes_its_split():
+    setting = Setting("reward", "hopper", "M/M", 0.05, rows=200)
+    target, other = (source.collect() for source in setting.sources)
+    split = setting.split(target, [other])
+    assert (len(split.labelled), len(split.unlabelled)) == (10, 190)
+    truth = split.reveal("benchmark")
+    assert (truth == 0).sum() == 60
+    assert split.config["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("gravity", "hopper", "ME/R"), "expected one of body_mass, mixture, entire_body, reward"),
+        (("body_mass", "cow", "ME/R"), "cow"),
+        (("body_mass", "hopper", "ME"), "such as ME/R, got 'ME'"),
+        (("body_mass", "hopper", "ME/X"), "such as ME/R, got 'ME/X'"),
+    ],
+)
+def test_what_is_no_setting_is_refused(words, says):
+    with pytest.raises(ConfigError, match=says):
+        Setting(*words)
+
+
+def keys(suite):
+    return [
+        (
+            p.learner.name,
+            p.setting.shift,
+            p.setting.labelled_share,
+            p.setting.body,
+            p.setting.quality,
+        )
+        for p in suite.parts
+    ]
+
+
+def test_the_suite_paper_is_what_was_published():
+    published = {
+        (r["learner"], r["shift"], float(r["labeled_ratio"]), r["env"], r["quality"])
+        for r in rows("policy_scores")
+    }
+    suite = suites.find("paper")
+    assert len(published) == len(suite.parts) == 78
+    assert set(keys(suite)) == published
+    names = {r["method"] for r in rows("policy_scores")}
+    assert all({m.name for m in part.methods} == names for part in suite.parts)
+
+
+def test_paper_is_core_then_more_in_the_order_they_are_wanted():
+    paper, core, more = (keys(suites.find(name)) for name in ("paper", "core", "more"))
+    assert paper == core + more
+    assert {key[:3] for key in core} == {
+        ("td3_bc", "body_mass", 0.01),
+        ("td3_bc", "entire_body", 0.01),
+    }
+    stages = list(
+        dict.fromkeys(
+            "iql" if k[0] == "iql" else "3 %" if k[2] == 0.03 else f"{k[1]} {k[4][0]}" for k in more
+        )
+    )
+    assert stages == ["body_mass M", "mixture M", "iql", "3 %"]
+    assert {key[4] for key in more[:6]} == {"M/M", "M/R"}
+
+
+def test_suites_train_as_the_issue_says():
+    budget = suites.find("core").budget
+    assert (budget.steps, budget.episodes) == (1_000_000, 10)
+    assert (budget.points, budget.curve_episodes) == (5, 3)
+    reward = suites.find("reward")
+    assert [p.setting.body for p in reward.parts] == list(suites.BODIES)
+    [judged] = [m for m in reward.parts[0].methods if m.name == "pu"]
+    assert judged.settings == {"features": {"inputs": "sar"}}
+
+
+def test_the_control_is_the_baselines_home():
+    [part] = suites.find("control").parts
+    assert part.setting.num_labelled == 100_000
+    assert part.setting.rows - part.setting.num_target == 700_000
+    assert part.setting.num_target == 100_001  # a split must hide at least one
+    labels = [method.label for method in part.methods]
+    assert len(set(labels)) == len(labels) == 5
+
+
+def test_an_unknown_suite_names_the_known():
+    with pytest.raises(ConfigError, match="smoke, core, more, paper, reward, control, got 'big'"):
+        suites.find("big")

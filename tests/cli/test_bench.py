@@ -1,0 +1,112 @@
+"""`puorl bench`: what the commands say and refuse; the runs themselves are in tests/bench."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from puorl.bench import suites
+from puorl.bench.store import Store
+from puorl.cli.main import main
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A suite of seconds, under the name of smoke."""
+    from small_suite import small
+
+    monkeypatch.setitem(suites._MAKERS, "smoke", lambda: small("olp"))
+
+
+def test_list_names_every_suite(capsys):
+    assert main(["bench", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(f" {name} " in out for name in suites.names())
+    assert max(map(len, out.splitlines())) <= 80
+    assert main(["bench", "list", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert len(content["paper"]["parts"]) == 78
+    assert content["core"]["parts"][0] == {
+        "setting": "hopper/body_mass/ME-ME/0.01",
+        "learner": "td3_bc",
+        "methods": ["olp", "sharing_all", "dara", "igdf", "pu", "oracle"],
+    }
+
+
+def test_dry_run_says_what_is_to_do_and_does_nothing(capsys, tmp_path):
+    words = ["bench", "run", "core", "--seeds", "5", "--out", str(tmp_path / "r"), "--dry-run"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("core: 240 runs, 0 done; 190 trainings to do, 190,000,000 lane-steps,")
+    assert "halfcheetah/entire_body/ME-R/0.01" in out
+    assert not (tmp_path / "r").exists()
+    assert main([*words, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["suite"], content["num_trainings"]) == ("core", 190)
+
+
+def test_run_then_run_again(small, capsys, tmp_path):
+    words = ["bench", "run", "smoke", "--seeds", "1", "--workers", "1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("small: 2 runs, 0 done; 1 trainings to do, 12 lane-steps, about 0:00:0")
+    assert f"{tmp_path}: 1 trained, 1 the same as another, in 0:0" in out
+    assert len(Store(tmp_path).rows()) == 2
+    assert main([*words, "--json"]) == 0
+    captured = capsys.readouterr()
+    content = json.loads(captured.out)
+    assert (content["num_trained"], content["num_copied"], content["num_failed"]) == (0, 0, 0)
+    assert "small: 2 runs, 2 done; nothing to do" in captured.err
+    assert main(["bench", "report", str(tmp_path)]) == 0
+    assert "OLP" in capsys.readouterr().out
+
+
+def test_an_interruption_says_how_to_go_on(small, capsys, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("puorl.bench.runner.run", interrupted)
+    with pytest.raises(SystemExit) as leaving:
+        main(["bench", "run", "smoke", "--out", str(tmp_path)])
+    assert leaving.value.code == 130
+    assert "interrupted; the same command goes on from there" in capsys.readouterr().err
+
+
+def test_a_full_disk_says_how_to_go_on(small, capsys, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("puorl.bench.runner.run", full)
+    assert main(["bench", "run", "smoke", "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "No space left on device; once repaired, the same command goes on" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Expected one of {run, report, list}"),
+        (["run", "core"], "Missing from puorl bench run: --out PATH"),
+        (["run", "cor", "--out", "r"], "suite: expected one of smoke, core, more, paper,"),
+        (["run", "core", "--out", "r", "--seeds", "0"], "seeds: expected 1 or more, got 0"),
+        (["run", "core", "--out", "r", "--workers", "0"], "--workers: expected 1 or more, got 0"),
+        (["run", "core", "--out", "r", "--steps", "3"], "steps: expected a multiple of 2"),
+        (["run", "core", "--out", "r", "--only", "cow"], "only: expected words of a setting"),
+    ],
+)
+def test_wrong_usage_is_one_line(capsys, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *words]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "report", "list"])
+def test_help_keeps_its_examples(capsys, command):
+    assert main(["bench", command, "--help"]) == 0
+    assert f"\n  puorl bench {command}" in capsys.readouterr().out

@@ -1,0 +1,273 @@
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import puorl
+from puorl.cli import doctor, doctor_trials
+from puorl.cli.doctor import EXTRAS, NEEDED, Cache, Findings
+from puorl.cli.doctor_trials import Device, Package, Part, try_packages
+from puorl.cli.main import main
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+INSTALL = "pip install 'puorl[cuda]'"
+
+
+def names(requirements):
+    return {line.partition(">")[0].partition("[")[0] for line in requirements}
+
+
+def findings(**changes):
+    works = Findings(
+        python="3.11.7",
+        system="Linux x86_64",
+        packages=tuple(Package(name, "works", "1.0") for name in ("jax", "numpy")),
+        extras={
+            name: tuple(Package(part.package, "works", "2.0") for part in extra.parts)
+            for name, extra in EXTRAS.items()
+        },
+        device=Device("cpu", ("cpu:0 cpu",), False, "no NVIDIA GPU is seen here"),
+        rendering="egl",
+        rendering_problem=None,
+        num_cores=2,
+        memory_bytes=8_000_000_000,
+        cache=Cache("/cache", 3, 2_500_000, 10**10),
+    )
+    return replace(works, **changes)
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Lets the doctor find what the test says."""
+
+    def find(**changes):
+        monkeypatch.setattr(doctor, "examine", lambda: findings(**changes))
+        monkeypatch.setenv("COLUMNS", "200")
+
+    return find
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    """A folder of modules that other processes find, too."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+# ------------------------------------------------------------------------- the real thing
+
+
+def test_the_doctor_looks_at_this_installation(tmp_path):
+    (tmp_path / "rows.hdf5").write_bytes(bytes(1234))
+    environ = {**os.environ, "PUORL_CACHE": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run(
+        [sys.executable, "-c", "from puorl.cli.main import main; main()", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environ,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    told = json.loads(run.stdout)
+    assert told["puorl"] == puorl.__version__
+    assert told["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert {part["name"]: part["state"] for part in told["packages"]} == {
+        "jax": "works",
+        **{part.package: "works" for part in NEEDED},
+    }
+    assert told["device"]["used"] == "cpu"
+    assert told["device"]["why"] == "the variable JAX_PLATFORMS=cpu says so"
+    assert told["cache"]["folder"] == str(tmp_path)
+    assert (told["cache"]["num_files"], told["cache"]["num_bytes"]) == (1, 1234)
+    assert told["num_cores"] >= 1
+    assert told["memory_bytes"] is None or told["memory_bytes"] > 10**6
+    assert told["rendering"] is not None or told["rendering_problem"]
+    assert list(told["extras"]) == list(EXTRAS)
+    assert told["broken"] == []
+
+
+def test_what_it_looks_at_is_what_the_project_asks_for():
+    assert names(PROJECT["dependencies"]) == {"jax", *(part.package for part in NEEDED)}
+    extras = PROJECT["optional-dependencies"]
+    assert list(EXTRAS) == list(extras)
+    for name, extra in EXTRAS.items():
+        if name == "cuda":  # an extra of jax's own
+            assert extras[name][0].startswith("jax[cuda12]")
+        else:
+            assert {part.package for part in extra.parts} == names(extras[name])
+
+
+def test_looking_at_it_loads_nothing_heavy():
+    code = (
+        "import sys, puorl.cli.doctor; heavy = {'jax', 'numpy', 'mujoco'} & set(sys.modules); "
+        "assert not heavy, heavy"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+# ------------------------------------------------------------------------------ packages
+
+
+def test_broken_packages_are_told_from_missing_ones(modules):
+    (modules / "puorl_t_good.py").write_text("print('says something')")
+    (modules / "puorl_t_lib.py").write_text("raise ImportError('libodd.so:\\n cannot open')")
+    (modules / "puorl_t_needs.py").write_text("import puorl_t_none")
+    (modules / "puorl_t_exit.py").write_text("import os; os._exit(3)")
+    (modules / "puorl_t_crash.py").write_text("import os, signal; os.kill(os.getpid(), 11)")
+    (modules / "puorl_t_last.py").write_text("")
+    tried = "good none lib needs exit crash last".split()
+    parts = [Part(f"puorl_t_{name}", f"puorl_t_{name}") for name in tried]
+    fared = {part.name.removeprefix("puorl_t_"): part for part in try_packages(parts, {})}
+    states = {name: part.state for name, part in fared.items()}
+    assert states.pop("good") == states.pop("last") == "works"
+    assert states.pop("none") == "missing"
+    assert set(states.values()) == {"broken"}
+    assert fared["lib"].problem == "cannot be imported: ImportError: libodd.so: cannot open"
+    assert "No module named 'puorl_t_none'" in (fared["needs"].problem or "")
+    assert fared["crash"].problem == "is ended by signal 11"
+    assert fared["exit"].problem == "fails: exit code 3"
+
+
+def test_one_that_hangs_does_not_hang_the_doctor(modules, monkeypatch):
+    monkeypatch.setattr(doctor_trials, "_SECONDS", 1.0)
+    (modules / "puorl_t_hangs.py").write_text("import time; time.sleep(60)")
+    (part,) = try_packages([Part("puorl_t_hangs", "puorl_t_hangs")], {})
+    assert (part.state, part.problem) == ("broken", "does not come back within 1 s")
+
+
+def test_one_that_is_too_old_is_broken():
+    part = doctor_trials.judge("numpy", None, {"numpy": "99.1"})
+    assert part.state == "broken"
+    assert (part.problem or "").startswith("is too old: expected 99.1 or later, got ")
+    assert doctor_trials.judge("numpy", None, {"numpy": "1.0"}).state == "works"
+    oldest = doctor_trials.oldest_versions()
+    assert oldest == {} or {"numpy", "mujoco", "tensorboardx", "jax"} <= set(oldest)
+
+
+# ------------------------------------------------------------------------ device, drawing
+
+
+@pytest.mark.parametrize(
+    ("used", "seen", "cuda", "says"),
+    [
+        ("gpu", True, True, "jax sees 2 GPUs"),
+        ("tpu", False, False, "jax sees a tpu"),
+        ("cpu", False, False, f"no NVIDIA GPU is seen here, so {INSTALL} would add nothing"),
+        ("cpu", True, False, f"an NVIDIA GPU, but jax has no CUDA; {INSTALL} would use it"),
+        ("cpu", True, True, "there is an NVIDIA GPU, but jax cannot use it"),
+    ],
+)
+def test_why_this_device(monkeypatch, used, seen, cuda, says):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(doctor_trials, "is_installed", lambda _: cuda)
+    assert says in doctor_trials.reason(used, 2, seen, INSTALL)
+
+
+def test_no_jax_and_no_mujoco_are_no_crash(monkeypatch):
+    monkeypatch.setattr(doctor_trials, "is_installed", lambda _: False)
+    package, device = doctor_trials.try_jax({}, install=INSTALL)
+    assert (package.state, device.used) == ("missing", None)
+    assert doctor_trials.try_rendering() == (None, "MuJoCo is not installed")
+
+
+def test_a_jax_that_fails_is_told(monkeypatch):
+    monkeypatch.setattr(doctor_trials, "_JAX", "raise RuntimeError('no backend')")
+    package, device = doctor_trials.try_jax({}, install=INSTALL)
+    assert (package.state, package.problem) == ("broken", "fails: RuntimeError: no backend")
+    assert (device.used, device.why) == (None, "jax does not work")
+
+
+def test_drawing_tries_the_next_way(monkeypatch):
+    code = "import os; os.environ['MUJOCO_GL'] == 'osmesa' or os.abort()"
+    monkeypatch.setattr(doctor_trials, "_DRAW", code)
+    monkeypatch.setattr(doctor_trials, "is_installed", lambda _: True)
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    assert doctor_trials.try_rendering() == ("osmesa", None)
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    assert doctor_trials.try_rendering() == (None, "MUJOCO_GL=egl is ended by signal 6")
+
+
+# ---------------------------------------------------------------------------- the answer
+
+
+def test_all_well(found, capsys):
+    found()
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "all that is installed works; computes on the CPU"
+    for text in ("jax 1.0, numpy 1.0", "MUJOCO_GL=egl", "2 cores, 8.0 GB", "3 files, 2.5 MB"):
+        assert text in out
+    assert "pip install" not in out
+
+
+def test_missing_extras_come_with_their_install_line(found, capsys):
+    extras = {**findings().extras, "wandb": (Package("wandb", "missing"),)}
+    extras["sim"] = (Package("gymnasium", "works", "1.0"), Package("mujoco", "missing"))
+    found(extras=extras, rendering=None, rendering_problem="MuJoCo is not installed")
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "pip install 'puorl[wandb]' adds: puorl train --logger wandb" in out
+    assert "gymnasium 1.0; the rest: pip install 'puorl[sim]' adds: simulated robots" in out
+    assert "not available: MuJoCo is not installed" in out
+    assert out.splitlines()[-1].endswith("; extras not installed: sim, wandb")
+
+
+def test_an_unused_gpu_is_in_the_verdict(found, capsys):
+    found(device=Device("cpu", ("cpu:0 cpu",), True, "there is an NVIDIA GPU"))
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("CPU, and not on the GPU")
+
+
+def test_cuda_from_elsewhere_is_enough(found, capsys):
+    extras = {**findings().extras, "cuda": (Package("jax-cuda12-plugin", "missing"),)}
+    found(extras=extras, device=Device("gpu", ("gpu:0 H200",), True, "jax sees a GPU"))
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert "not needed: jax has CUDA from elsewhere" in out
+    assert out.splitlines()[-1] == "all that is installed works; computes on the GPU"
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [
+        (Package("h5py", "broken", "3.1", "cannot be imported: X"), "h5py cannot be imported: X"),
+        (Package("h5py", "missing"), "h5py is not installed"),
+    ],
+)
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_what_is_broken_ends_in_1(found, capsys, package, says, words):
+    found(packages=(*findings().packages, package))
+    with pytest.raises(SystemExit) as leaving:
+        main(["doctor", *words])
+    assert leaving.value.code == 1
+    out = capsys.readouterr().out
+    if words:
+        assert json.loads(out)["broken"] == [says]
+    else:
+        assert out.splitlines()[-1] == f"broken: {says}"
+
+
+def test_a_broken_extra_is_broken(found, capsys):
+    extras = {**findings().extras, "parquet": (Package("pyarrow", "broken", "2", "is odd"),)}
+    found(extras=extras)
+    with pytest.raises(SystemExit):
+        main(["doctor"])
+    assert capsys.readouterr().out.splitlines()[-1] == "broken: pyarrow is odd"
+
+
+def test_the_first_of_several_is_named():
+    parts = (Package("numpy", "broken", "1", "is odd"), Package("jax", "broken", "1", "fails"))
+    assert findings(packages=parts).verdict == "broken: numpy is odd (and 1 more)"
+
+
+def test_a_cache_that_cannot_be_asked_for_is_told(found, capsys):
+    found(cache=Cache(None))
+    assert main(["doctor"]) == 0
+    assert "cannot be looked at" in capsys.readouterr().out

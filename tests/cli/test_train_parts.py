@@ -1,0 +1,211 @@
+"""The parts of `puorl train`: what it reads, its settings, its course and its loggers."""
+
+import re
+import types
+from typing import get_args
+
+import numpy as np
+import pytest
+from train_rows import train_rows
+
+import puorl
+from puorl.cli import train_loggers
+from puorl.cli.learner_settings import parse_settings
+from puorl.cli.train import Name
+from puorl.cli.train_course import Course, Trial, point_every
+from puorl.cli.training_data import RowOptions, read_training_set
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import write_json
+from puorl.data.returns import return_range
+from puorl.envs.domains import parse_domain
+from puorl.rl import learner, train
+from puorl.rl.trainer import Point
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch):
+    monkeypatch.setattr(train, "POINT_EVERY", 20)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    puorl.save(train_rows(), "rows.npz")
+    return tmp_path
+
+
+def filter_folder(folder, kept, *, mode="hard", returns=(-3.0, 5.0)):
+    """What `puorl filter` leaves, as far as training reads it."""
+    puorl.save(kept, folder / "kept.npz")
+    write_json(folder / "model" / "filter.json", {})
+    settings = {"arguments": {"mode": mode}, "returns": returns, "kept": {"file": "kept.npz"}}
+    write_json(folder / "settings.json", settings)
+    return folder
+
+
+def test_weights_count_only_in_the_mode_soft(here):
+    weight = np.linspace(0, 1, 300)
+    weighted = puorl.Dataset(train_rows().rows, {"weight": weight}, train_rows().provenance)
+    soft = filter_folder(here / "soft", weighted, mode="soft")
+    hard = filter_folder(here / "hard", weighted, returns=None)
+    puorl.save(weighted, "plain.npz")
+
+    def read(*paths):
+        return read_training_set([str(p) for p in paths], RowOptions(), next_action=False)
+
+    np.testing.assert_array_equal(read(soft).weight, weight.astype(np.float32))
+    assert read(soft).returns == (-3.0, 5.0)
+    assert read(hard).weight is None
+    assert read(hard).returns is None
+    assert read("plain.npz").weight is None
+    low, high = return_range([train_rows().rows])
+    assert read("plain.npz").returns == (low, high)
+    both = read(soft, "plain.npz")
+    assert both.weight.tolist() == [1.0] * 300 + weight.astype(np.float32).tolist()
+    assert both.returns == (min(low, -3.0), max(high, 5.0))
+    assert len(read("*rd", soft)) == 600
+    with pytest.raises(DataError, match="named twice"):
+        read(soft, soft / "kept.npz")
+    filter_folder(here / "bare", train_rows(), mode="soft")
+    with pytest.raises(DataError, match="expected the column weight"):
+        read("bare")
+    write_json(here / "bare" / "settings.json", {}, force=True)
+    with pytest.raises(DataError, match=r"expected kept.file as puorl filter writes it"):
+        read("bare")
+
+
+def test_the_following_action_is_added_where_it_is_needed(here):
+    assert read_training_set(["rows.npz"], RowOptions(), next_action=False).pool.next_action is None
+    chosen = read_training_set(["rows.npz"], RowOptions(), next_action=True)
+    action = chosen.pool.action
+    np.testing.assert_array_equal(chosen.pool.next_action[:49], action[1:50])
+    assert np.isnan(chosen.pool.next_action[49]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("iql", ["gamma=0.9", "hidden=64,32"], {"gamma": 0.9, "hidden": (64, 32)}),
+        ("iql", ["layer_norm=False"], {"layer_norm": False}),
+        ("iql", ["layer-norm=yes", "batch_size=1e3"], {"layer_norm": True, "batch_size": 1000}),
+        ("cql", ["init=lecun", "log_std_offset=-2"], {"init": "lecun", "log_std_offset": -2.0}),
+        ("bc", [], {}),
+    ],
+)
+def test_settings_have_the_type_of_their_field(name, given, expected):
+    found = parse_settings(name, given)
+    assert found == expected
+    assert [type(v) for v in found.values()] == [type(v) for v in expected.values()]
+    assert learner.make(name, num_steps=10, **found).config.batch_size > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["gamma=much"], "--set gamma: expected a number such as 0.5 or 3e-4, got 'much'"),
+        (["gamma=nan"], "--set gamma: expected a number"),
+        (["gamma=1"], "--set gamma: expected 0 or more and less than 1"),
+        (["layer_norm=2"], "--set layer_norm: expected true or false, got '2'"),
+        (["batch_size=0.5"], "--set batch_size: expected a whole number"),
+        (["batch_size=0"], "--set batch_size: expected 1 or more"),
+        (["hidden=8,"], "--set hidden: expected a whole number"),
+        (["gamma=0.9", "gamma=0.8"], "--set: expected gamma once, got it twice"),
+        (["gama=0.9"], "got 'gama'; did you mean gamma?"),
+        (["zzz=1"], "got 'zzz'"),
+    ],
+)
+def test_wrong_settings_are_named(given, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        parse_settings("iql", given)
+
+
+def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path, monkeypatch):
+    write_json(tmp_path / "run.json", {"groups": [["a", "b"], ["c"]], "point_every": 20})
+    write_json(tmp_path / "record.json", {"finished": [{}], "stopped": {}, "resumed": []})
+    state = tmp_path / "checkpoints" / "group-1" / "step-0000000040.safetensors"
+    state.parent.mkdir(parents=True)
+    state.touch()
+    told, totals = [], []
+
+    class Bar:
+        def __init__(self, *_, total, **__):
+            totals.append(total)
+
+        def __enter__(self):
+            return lambda amount, note="": told.append((amount, note))
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr("puorl.cli.train_course.progress_bar", Bar)
+    course = Course(tmp_path, types.SimpleNamespace(steps=100))
+    assert (course.resumed_step, course.logged_until) == (40, None)
+    with course.shown():
+        for step in (60, 80, 100, 20):
+            course.on_point(Point(step, None, [], (), 0.5), 3)
+    assert totals == [200]
+    assert told[0] == (140, "")
+    assert told[1:] == 4 * [(20, "40 steps/s per lane, 3 lanes")]
+    assert course.pace == 40
+    assert point_every(tmp_path, learner.make("bc", num_steps=100), 100, 10) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "eval_every", "expected"),
+    [
+        ("bc", 1_000, None, 20),
+        ("bc", 1_000, 30, 15),
+        ("bc", 1_000, 13, 13),
+        ("td3_bc", 1_000, 25, 12),
+        ("td3_bc", 1_000, 1, 2),
+        ("bc", 10, 30, 10),
+    ],
+)
+def test_evaluations_fall_on_points(tmp_path, name, steps, eval_every, expected):
+    made = learner.make(name, num_steps=steps)
+    assert point_every(tmp_path, made, steps, eval_every) == expected
+
+
+def test_evaluations_come_at_the_point_after_they_are_due(monkeypatch):
+    seen = []
+    trial = Trial(parse_domain("hopper"), 1, 0, steps=100, point_every=12, every=25)
+    result = types.SimpleNamespace(mean=[1.0], std=[0.0], mean_score=None)
+    monkeypatch.setattr(Trial, "_evaluate", lambda *_: result)
+    for step in [*range(12, 97, 12), 100]:
+        if trial.measure(step, {"seed-0": None}):
+            seen.append(step)
+    assert seen == [36, 60, 84, 100]
+    assert trial.measure(100, {}) == {}
+    assert trial.final({}) is None
+    assert trial.final({"seed-0": None}) is result
+
+
+def test_a_resumed_run_goes_on_in_the_trackers_own_run(tmp_path, monkeypatch):
+    begun = []
+
+    def wandb(**settings):
+        begun.append((settings["id"], settings["resume"]))
+        return types.SimpleNamespace(write=lambda *_: None, close=lambda: None)
+
+    def mlflow(name, run_id):
+        begun.append((name, run_id))
+        return types.SimpleNamespace(write=lambda *_: None, close=lambda: None, run_id="m1")
+
+    monkeypatch.setattr(train_loggers, "require", lambda *_, **__: None)
+    monkeypatch.setattr(train_loggers, "WandB", wandb)
+    monkeypatch.setattr(train_loggers, "MLflow", mlflow)
+    for name in ("wandb", "mlflow", "wandb", "mlflow"):
+        sink = train_loggers.LateSink(name, tmp_path / "run", from_step=None)
+        sink.close()  # never opened: nothing to close
+        for step in (1, 2):
+            sink.write(step, "seed-0", {"q": 1.0})
+        sink.close()
+    first, second = begun[0], begun[2]
+    assert first == second
+    assert first[1] == "allow"
+    assert [begun[1], begun[3]] == [("run", None), ("run", "m1")]
+
+
+def test_choices_are_those_of_the_parts_behind():
+    assert set(get_args(Name)) == set(learner.MODULES)
+    assert set(get_args(train_loggers.Logger)) == {"none", *train_loggers._PACKAGES}

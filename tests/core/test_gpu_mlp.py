@@ -1,0 +1,50 @@
+"""The GPU's way through a network against the plain one, its kernels interpreted."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from puorl.core import gpu_mlp, nn, norm_relu
+
+
+@pytest.fixture(params=[((5, 32, 32, 1), True), ((5, 32, 32, 3), True), ((5, 32, 16, 3), False)])
+def network(request):
+    sizes, layer_norm = request.param
+    key = jax.random.key(0, impl="threefry2x32")
+    params = nn.init_ensemble(key, 2, sizes, layer_norm=layer_norm)
+    return params, jax.random.normal(jax.random.key(1, impl="threefry2x32"), (2, 32, 5))
+
+
+def everything(apply, params, x):
+    """Values and gradients of both networks."""
+
+    def loss(params, x):
+        return jnp.square(jax.vmap(apply)(params, x)).mean()
+
+    return jax.vmap(apply)(params, x), jax.jit(jax.grad(loss, argnums=(0, 1)))(params, x)
+
+
+def test_it_is_the_same_function(network):
+    ours = everything(lambda *a: gpu_mlp.apply(*a, interpret=True), *network)
+    wanted = everything(nn.apply_mlp, *network)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-6)
+
+
+def test_units_of_half_the_bytes_are_near(network, monkeypatch):
+    monkeypatch.setattr(norm_relu, "UNITS", jnp.bfloat16)
+    value, _ = everything(lambda *a: gpu_mlp.apply(*a, interpret=True), *network)
+    wanted, _ = everything(nn.apply_mlp, *network)
+    error = np.linalg.norm(value - wanted) / np.linalg.norm(wanted)
+    assert value.dtype == jnp.float32
+    assert 0.0 < error < 0.02
+
+
+def test_odd_shapes_are_left_to_the_plain_way(network):
+    params, x = network
+    one = jax.tree.map(lambda leaf: leaf[0], params)
+    assert gpu_mlp.fits(one, x[0])
+    assert not gpu_mlp.fits(one, x)
+    has_norm = one[0].norm is not None
+    assert gpu_mlp.fits(one, x[0, :31]) is not has_norm
