@@ -92,7 +92,9 @@ def test_counts_are_read_as_people_write_them(text, count):
 
 
 def test_a_wrong_count_names_its_option(capsys):
-    assert main(["demo", "--rows", "many"]) == 2
+    assert (
+        main(["collect", "--env", "hopper", "--seed", "0", "--out", "x.npz", "--rows", "many"]) == 2
+    )
     err = capsys.readouterr().err
     assert "--rows" in err
     assert "'many'" in err

@@ -103,7 +103,10 @@ def test_usage_errors_and_help_of_a_command(raising, capsys):
             ["inspect", "a", "--obz", "x"],
             "Unrecognized options: --obz, x; Perhaps you meant: --obs",
         ),
-        (["demo", "--rows", "many"], "--rows: count: expected a whole number such as 1000000, 1_0"),
+        (
+            ["collect", "--env", "hopper", "--seed", "0", "--out", "x.npz", "--rows", "many"],
+            "--rows: count: expected a whole number such as 1000000, 1_0",
+        ),
         (["collect", "--env"], "Missing value for argument '--env'"),
         (["split", "a", "--unit", "hour"], "'transition', 'episode'"),
     ],

@@ -205,7 +205,9 @@ def test_what_is_no_policy_is_refused(tmp_path):
         Policy.load(tmp_path / "other.safetensors")
 
 
-@pytest.mark.parametrize("value", [np.float32(1), float("nan"), {1, 2}, object()], ids=str)
+@pytest.mark.parametrize(
+    "value", [np.float32(1), float("nan"), {1, 2}, object()], ids=["numpy", "nan", "set", "object"]
+)
 def test_metadata_must_be_json(value):
     with pytest.raises(DataError, match="metadata: expected JSON values"):
         make_policy(metadata={"value": value})
