@@ -1,5 +1,4 @@
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,13 +13,6 @@ from puorl.core.errors import ConfigError, DataError
 
 def row(run, **more):
     return {"run": run, "error": None, **more}
-
-
-def add_many(folder, writer, count):
-    store = Store(folder)
-    for index in range(count):
-        # Longer than a pipe's atomic write, so that luck alone would not keep lines whole.
-        store.append(row(f"{writer}-{index}", filler="x" * 6000))
 
 
 def test_an_absent_store_is_empty_and_reading_makes_nothing(tmp_path):
@@ -112,13 +104,14 @@ def test_a_reader_sees_what_others_add_and_a_replaced_file(tmp_path):
 
 
 def test_many_processes_lose_nothing_and_tear_nothing(tmp_path):
-    spawn = multiprocessing.get_context("fork")
-    writers = [spawn.Process(target=add_many, args=(tmp_path, name, 25)) for name in range(4)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
-    assert [each.exitcode for each in writers] == [0] * 4
+    code = (
+        "import sys; from puorl.bench.store import Store\nstore = Store(sys.argv[1])\n"
+        "for n in range(25):\n"
+        "    store.append({'run': f'{sys.argv[2]}-{n}', 'error': None, 'x': 'y' * 5000})"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    writers = [subprocess.Popen([*command, str(name)]) for name in range(4)]
+    assert [each.wait() for each in writers] == [0] * 4
     contents = Store(tmp_path).read()
     assert contents.notes == []
     assert sorted(r["run"] for r in contents.rows) == sorted(

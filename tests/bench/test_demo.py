@@ -1,0 +1,263 @@
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from puorl.bench import demo, demo_words
+from puorl.bench.demo_page import as_page
+from puorl.bench.stats import Summary
+from puorl.core.errors import TrainingError
+from puorl.envs.evaluate import evaluate
+from puorl.pu.config import FilterConfig
+from puorl.pu.filter import DomainFilter
+from puorl.rl import trainer
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))
+from report_examples import behaviour, clear
+from tiny_demo import TINY
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FIGURES = [
+    "Scores of labelled and unlabelled rows",
+    "Alpha over the epochs",
+    "Estimates of alpha",
+    "Separation with all inputs and with behaviour alone",
+    "Scores of the unlabelled rows by their true origin",
+    "Learning curves",
+    "Final scores",
+]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    plan = TINY.seeded(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PUORL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        data = demo.make_data(plan)
+        # A report takes several fits more; the command's test makes a real one.
+        patch.setattr(DomainFilter, "report", lambda *_, **__: clear())
+        filtered = demo.fit_filter(plan, data)
+    return plan, data, filtered, demo.train(plan, data, filtered)
+
+
+@pytest.fixture(scope="module")
+def html(story):
+    return as_page(*story, command="puorl demo --seed 3")
+
+
+def test_the_seed_decides_rows_labels_and_training(story):
+    plan, data, _, trained = story
+    assert (plan.setting.split_seed, plan.setting.data_seed) == (3, 3)
+    seeds = [policy.metadata["seed"] for policy in trained.policies["pu"]]
+    assert seeds == [3000, 3001]
+    assert [each.provenance.domain for each in data.sources] == [
+        "hopper/nominal",
+        "hopper/body_mass",
+    ]
+    assert (len(data.split.labelled), len(data.split.unlabelled)) == (60, 540)
+
+
+def test_truth_is_what_counting_gives(story):
+    _, data, filtered, trained = story
+    split, truth = data.split, filtered.truth
+    ours = split.reveal("benchmark") == 0
+    kept = set(split.unlabelled[filtered.filter.predict(split)].tolist())
+    right = [row for row in kept if ours[row]]
+    hidden = [row for row in split.unlabelled.tolist() if ours[row]]
+    assert truth.alpha == len(hidden) / len(split.unlabelled) == 120 / 540
+    assert truth.recall == len(right) / len(hidden)
+    assert truth.precision == len(right) / len(kept)
+    assert truth.purity == (len(right) + 60) / (len(kept) + 60)
+    assert sum(truth.score_target) == pytest.approx(1.0)
+    assert sum(truth.score_other) == pytest.approx(1.0)
+    assert trained.num_rows == {
+        "olp": 60,
+        "sharing_all": 600,
+        "pu": 60 + len(kept),
+        "oracle": 180,
+    }
+    assert trained.target_share["oracle"] == trained.target_share["olp"] == 1.0
+    assert trained.target_share["sharing_all"] == 0.3
+    assert trained.target_share["pu"] == truth.purity
+
+
+def test_final_scores_are_those_of_the_policies(story):
+    plan, _, _, trained = story
+    assert trained.steps == (20, 40)
+    for name, made in trained.policies.items():
+        assert [len(point) for point in trained.curves[name]] == [2, 2]
+        again = evaluate(made, "hopper", episodes=plan.episodes, seed=0)
+        assert again.mean_score.tolist() == trained.scores[name]
+    # Start states of the curve are others: what is reported was not looked at before.
+    assert trained.curves["oracle"][-1] != trained.scores["oracle"]
+
+
+def test_results_are_json_and_hold_the_story(story):
+    content = demo.to_dict(*story)
+    content = json.loads(json.dumps(content, allow_nan=False))
+    assert content["seed"] == 3
+    assert content["methods"]["pu"]["scores"] == story[3].scores["pu"]
+    assert content["filter"]["truth"]["recall"] == story[2].truth.recall
+    assert content["data"]["sources"][0]["fingerprint"] == story[1].sources[0].fingerprint
+
+
+def test_what_is_scaled_down_is_said(story):
+    plan, _, _, _ = story
+    told = {name: (here, paper) for name, here, paper in demo_words.scaled_down(plan)}
+    assert told["rows"] == ("600", "1,000,000")
+    assert told["labelled rows"] == ("60 (10\u00a0%)", "10,000 (1 %)")
+    assert told["updates"] == ("40", "1,000,000")
+    report = dataclasses.replace(clear(), settings={"preset": "own settings"})
+    own = dataclasses.replace(story[2], report=report)
+    assert "smaller" in demo_words.filter_settings(own)
+    assert demo.PLAN.filter_config == FilterConfig()
+
+
+def test_a_cautious_report_is_explained(story):
+    plan, _, filtered, _ = story
+    assert demo_words.report_note(plan, filtered) == ""
+    cautious = dataclasses.replace(filtered, report=behaviour())
+    note = demo_words.report_note(plan, cautious)
+    assert "right to ask for a second look" in note
+    assert "Walker2d" not in note
+    assert "Walker2d" in demo_words.report_note(demo.PLAN, cautious)
+
+
+class Content(HTMLParser):
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.addresses, self.text = [], [], ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [v for k, v in attrs if k in ("src", "href", "srcset", "xlink:href")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_page_has_all_figures_and_stands_alone(html):
+    assert re.findall(r'role="img">\s*<title>([^<]*)</title>', html) == FIGURES
+    content = Content(html)
+    assert not set(content.tags) & {"script", "iframe", "img", "object", "embed", "form"}
+    assert set(content.addresses) == {"data:,"}
+    assert "url(" not in html
+    assert not re.search(r"https?:", html)
+    assert not re.search(r"\bnan\b", content.text.lower())
+
+
+def test_page_says_what_the_terminal_says(story, html):
+    plan, data, filtered, trained = story
+    text = Content(html).text
+    rows = [*demo_words.results(trained), *demo_words.estimates(filtered)]
+    rows += demo_words.scaled_down(plan)
+    for cell in (cell for row in rows for cell in row):
+        assert cell in text
+    assert demo_words.conclusion(trained) in text
+    assert demo_words.asked(plan) in text
+    assert "puorl demo --seed 3" in text
+    assert data.split.fingerprint in text
+    assert all(number in text for number in demo.versions().values())
+
+
+def told(**scores):
+    nothing = {name: 0 for name in demo.TITLES}
+    return demo.Trained({}, nothing, {}, (), {}, scores, {}, 0.0)
+
+
+def test_conclusion_follows_the_numbers():
+    good = told(olp=[1, 2, 1], sharing_all=[9, 8, 7], pu=[40, 41, 42], oracle=[41, 41, 42])
+    assert demo_words.is_as_hoped(good)
+    assert re.search(r"Oracle -0\.3 \([^)]*\), within noise;", demo_words.conclusion(good))
+    assert re.search(r"OLP \+39\.7 \([^)]*\), PU is above;", demo_words.conclusion(good))
+    assert demo_words.conclusion(good).endswith("Its own policies scored 40.0 to 42.0.")
+    low = told(olp=[1, 2, 1], sharing_all=[40, 41, 42], pu=[20, 21, 22], oracle=[41, 41, 42])
+    assert not demo_words.is_as_hoped(low)
+    assert re.search(r"Oracle -20\.3 \([^)]*\), PU is below;", demo_words.conclusion(low))
+    assert re.search(r"Sharing-All -20\.0 \([^)]*\), PU is below\.", demo_words.conclusion(low))
+    unclear = told(olp=[1, 50, 1], sharing_all=[9, 8, 7], pu=[40, 41, 42], oracle=[41, 41, 42])
+    assert not demo_words.is_as_hoped(unclear)
+    assert re.search(r"OLP [^;]*, within noise;", demo_words.conclusion(unclear))
+
+
+def test_a_single_run_has_no_interval():
+    one = told(olp=[1.0], sharing_all=[2.0], pu=[3.0], oracle=[4.0])
+    assert demo_words.with_half(one.summary("pu")) == "3.0"
+    assert demo_words.with_ends(one.against("olp")) == "+2.0"
+    assert demo_words.with_half(Summary(3, 40.0, 1.0)) == "40.0 ± 2.5"
+    assert not demo_words.is_as_hoped(one)
+    assert "Oracle -1.0, no interval" in demo_words.conclusion(one)
+
+
+def test_methods_whose_policies_are_all_lost_end_the_demo(story, monkeypatch):
+    plan, data, filtered, _ = story
+
+    def lose_olp(work, standing):
+        gone = trainer.Stopped(20, "a loss or a value is not finite")
+        return tuple(gone if lane.line == 0 else None for lane in work.lanes)
+
+    monkeypatch.setattr(trainer, "stopped", lose_olp)
+    with pytest.raises(TrainingError, match="training of olp was given up"):
+        demo.train(plan, data, filtered)
+
+
+def test_one_lost_policy_is_told_and_left_out(story, monkeypatch):
+    plan, data, filtered, _ = story
+
+    def lose_one(work, standing):
+        gone = trainer.Stopped(20, "a loss or a value is not finite")
+        return (gone, *(None for _ in work.lanes[1:]))
+
+    monkeypatch.setattr(trainer, "stopped", lose_one)
+    trained = demo.train(plan, data, filtered)
+    assert len(trained.scores["olp"]) == 1
+    assert len(trained.scores["pu"]) == 2
+    [line] = demo_words.given_up(trained)
+    assert line.startswith("OLP: seed 3000 at step 20")
+    told = as_page(plan, data, filtered, trained, command="puorl demo")
+    assert line in told
+    assert np.isnan(trained.summary("olp").half)
+
+
+MEASURE = """<!DOCTYPE html><body><iframe id="f" width="{width}" height="800" srcdoc="{page}">
+</iframe><script>
+document.getElementById("f").onload = (event) => {{
+  const inner = event.target.contentDocument;
+  inner.querySelectorAll("details").forEach((each) => {{ each.open = true; }});
+  const wide = [...inner.querySelectorAll("main *")].filter(
+    (each) => each.getBoundingClientRect().right > {width} + 0.5);
+  document.title = ["measured", inner.documentElement.scrollWidth, wide.length,
+    inner.querySelectorAll("svg[role=img]").length].join(" ");
+}};
+</script></body>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_sticks_out_in_a_real_browser(html, width, tmp_path):
+    outer = tmp_path / "outer.html"
+    outer.write_text(MEASURE.format(width=width, page=escape(html)), encoding="utf-8")
+    command = (
+        f"{CHROMIUM} --headless=new --no-sandbox --disable-gpu --window-size=1400,900 "
+        f"--user-data-dir={tmp_path / 'profile'} --enable-logging=stderr --dump-dom"
+    ).split()
+    run = subprocess.run(
+        [*command, outer.as_uri()], capture_output=True, text=True, check=True, timeout=120
+    )
+    found = re.search(r"<title>measured (\d+) (\d+) (\d+)</title>", run.stdout)
+    assert found is not None, run.stderr[-2000:]
+    scroll_width, num_wide, num_pictures = map(int, found.groups())
+    assert (scroll_width <= width, num_wide, num_pictures) == (True, 0, len(FIGURES))
+    assert "CONSOLE" not in run.stderr
