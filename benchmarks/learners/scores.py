@@ -4,8 +4,8 @@
 
 300,000 nominal rows of medium and of medium-expert behaviour, three bodies. Both sets of a body and
 all seeds are lanes of one program, and bodies of one shape may share it (halfcheetah+walker2d/iql).
-Final: the mean of ``--episodes`` episodes a seed after the last update; nothing is picked. Rows that
-are in the results already are not measured again. It wants a GPU and many cores.
+Final: the mean of ``--episodes`` episodes a seed after the last update; nothing is picked. Rows in
+the results are not measured again. It wants a GPU and many cores.
 """
 
 import argparse

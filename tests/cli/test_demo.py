@@ -1,73 +1,146 @@
+import builtins
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
-import numpy as np
+import pytest
 
-import puorl
+from puorl.bench import demo
 from puorl.cli.main import main
+from puorl.pu.filter import DomainFilter
+from puorl.rl.policy import Policy
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+from report_examples import clear
+from tiny_demo import TINY
+
+TINY_FOLDER = str(Path(__file__).parents[1] / "bench")
 
 
-def test_demo_writes_a_whole_folder_and_keeps_the_old_one(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def quick_report(monkeypatch):
+    """A report takes several fits more than the filter itself."""
+    monkeypatch.setattr(DomainFilter, "report", lambda *_, **__: clear())
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "PLAN", TINY)
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["demo", "--rows", "300"]) == 0
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def without_times(path):
+    content = json.loads(path.read_text())
+    assert set(content.pop("seconds")) == {"data", "filter", "training"}
+    return content
+
+
+def test_demo_tells_all_keeps_the_old_folder_and_repeats_exactly(tiny, quick_report, capsys):
+    assert main(["demo", "--seed", "1"]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
-    assert "\x1b" not in out
-    assert "demo/target.hdf5: 300 rows of Hopper-v4, gravity -9.81" in out
-    target, other = puorl.load("demo/target.hdf5"), puorl.load("demo/other.hdf5")
-    assert len(target) == len(other) == 300
-    assert target.obs.shape[1] == 11
-    assert target.provenance.domain == "target"
-    split = puorl.PUSplit.load("demo/split", target, other)
-    assert (len(split.labelled), len(split.unlabelled)) == (15, 285)
-    assert puorl.load("demo/pool.npz").fingerprint == split.pool.fingerprint
+    assert "error" not in err  # a slow machine shows how far it is
+    assert "\x1b" not in out + err
+    for said in ("scaled down", "1  data", "2  filter", "truth is", "3  training", "PU minus it"):
+        assert said in out
+    assert "demo/report.html" in out
+    folder = tiny / "demo"
+    assert sorted(p.name for p in folder.iterdir()) == ["policies", "report.html", "results.json"]
+    assert len(list((folder / "policies").iterdir())) == 8
+    first = without_times(folder / "results.json")
+    policy = Policy.load(folder / "policies" / "pu-seed-1000.safetensors")
+    assert policy.fingerprint == first["methods"]["pu"]["policies"][0]
 
-    kept = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "demo").iterdir()}
-    assert main(["demo", "--rows", "300"]) == 0
-    assert "renamed to demo.1" in capsys.readouterr().out
-    assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "demo.1").iterdir()} == kept
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["demo", "demo.1"]
-    # The same seed gives the same rows.
-    assert puorl.load("demo/target.hdf5").fingerprint == target.fingerprint
-
-
-def test_recorded_rows_are_steps_of_the_simulator():
-    from puorl.cli.demo import EARTH, record
-
-    rows = record(EARTH, rows=250, seed=3, name="target")
-    inside = ~(rows.terminal | rows.timeout)[:-1]
-    assert np.array_equal(rows.next_obs[:-1][inside], rows.obs[1:][inside])
-    assert rows.terminal.sum() >= 2
-    assert rows.timeout[-1] or rows.terminal[-1]
-    assert np.abs(rows.action).max() <= 1
-    # From the same start and with the same action, another gravity leads elsewhere.
-    light = record(EARTH / 2, rows=250, seed=3, name="target")
-    assert np.array_equal(light.obs[0], rows.obs[0])
-    assert np.array_equal(light.action[0], rows.action[0])
-    assert not np.array_equal(light.next_obs[0], rows.next_obs[0])
+    # JSON alone on stdout; the folder of before steps aside; same seed, same numbers.
+    assert main(["demo", "--seed", "1", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == json.loads((folder / "results.json").read_text())
+    assert "demo was there already: renamed to demo-1" in err
+    assert sorted(p.name for p in tiny.iterdir()) == ["demo", "demo-1"]
+    assert without_times(tiny / "demo-1" / "results.json") == first
+    assert without_times(folder / "results.json") == first
 
 
-def test_too_few_rows_are_refused(tmp_path, capsys):
-    assert main(["demo", "--rows", "10", "--out", str(tmp_path / "d")]) == 2
-    assert "rows: expected at least" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.slow
+def test_demo_with_its_own_report_repeats_exactly(tiny, capsys):
+    for name in ("one", "two"):
+        assert main(["demo", "--out", name]) == 0
+        assert "smaller settings than the default" in capsys.readouterr().out
+    one, two = (without_times(tiny / name / "results.json") for name in ("one", "two"))
+    assert one == two
+    assert one["plan"]["filter"] == "own settings"
+    assert one["filter"]["report"]["quality"]["num_labelled"] == 60
+
+
+def test_another_seed_gives_other_rows(tiny):
+    one, two = (demo.make_data(TINY.seeded(seed)).split for seed in (0, 1))
+    assert one.fingerprint != two.fingerprint
+
+
+def test_folders_of_other_things_are_left_alone(tiny, capsys):
+    (tiny / "mine").mkdir()
+    (tiny / "mine" / "thesis.txt").write_text("years")
+    for out in ("mine", ".", "mine/thesis.txt"):
+        assert main(["demo", "--out", out]) == 2
+        assert "choose another --out" in capsys.readouterr().err
+    assert [p.name for p in tiny.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("seed", ["-1", "2000001", "99999999999999999999"])
+def test_an_impossible_seed_is_refused_at_once(seed, tiny, capsys):
+    assert main(["demo", "--seed", seed]) == 2
+    assert f"--seed: expected 0 to 2,000,000, got {seed}" in capsys.readouterr().err
+    assert list(tiny.iterdir()) == []
+
+
+def test_without_the_simulator_the_install_line_is_printed(tiny, capsys, monkeypatch):
+    real = builtins.__import__
+
+    def no_mujoco(name, *rest):
+        if name.partition(".")[0] == "mujoco":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mujoco"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    monkeypatch.setattr(builtins, "__import__", no_mujoco)
+    assert main(["demo"]) == 2
+    err = capsys.readouterr().err
+    assert "pip install 'puorl[sim]'" in err
+    assert err.count("\n") == 1
+    assert list(tiny.iterdir()) == []
 
 
 def test_an_interrupted_demo_leaves_nothing(tmp_path):
-    code = "import sys; from puorl.cli.main import main; sys.exit(main())"
-    words = ["demo", "--rows", "1M", "--out", str(tmp_path / "demo")]
-    run = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    code = (
+        f"import sys; sys.path.insert(0, {TINY_FOLDER!r}); "
+        "import dataclasses, tiny_demo; from puorl.bench import demo; "
+        "demo.PLAN = dataclasses.replace(tiny_demo.TINY, steps=10_000_000); "
+        "from puorl.cli.main import main; sys.exit(main())"
     )
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(0.5)
+    run = subprocess.Popen(
+        [sys.executable, "-c", code, "demo", "--out", str(tmp_path / "demo")],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.startswith("1  data"):
+            break
+    else:
+        pytest.fail(f"the demo ended early: {run.communicate()}")
+    assert len(list(tmp_path.iterdir())) == 1  # what is half done is out of sight
+    assert next(tmp_path.iterdir()).name.startswith(".demo.")
     os.kill(run.pid, signal.SIGINT)
-    out, err = run.communicate(timeout=30)
-    assert (run.returncode, out, err) == (130, b"", b"puorl: interrupted\n")
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert err.endswith("puorl: interrupted\n")
     assert list(tmp_path.iterdir()) == []

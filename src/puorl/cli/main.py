@@ -15,7 +15,7 @@ from puorl.core.errors import PuorlError
 
 # Named, not imported: only the chosen command's packages are loaded.
 COMMANDS = {
-    "demo": ("puorl.cli.demo:Demo", "make a small example, split it and look at it"),
+    "demo": ("puorl.cli.demo:Demo", "the whole method at small scale, with a page to look at"),
     "inspect": ("puorl.cli.inspect:Inspect", "show what is in a file, and what is wrong with it"),
     "collect": ("puorl.cli.collect:Collect", "record rows in a simulated domain"),
     "split": ("puorl.cli.split:Split", "hide a few target rows among many others"),
