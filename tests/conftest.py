@@ -20,6 +20,14 @@ os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
+LONG_FILES = ("test_docs.py", "test_runner.py", "test_filter.py")
+"""First in line, so that no worker is left with one of them when the others are done."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
     """No test reads or fills the user's cache."""

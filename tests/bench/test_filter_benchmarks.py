@@ -42,6 +42,7 @@ def functions(script, monkeypatch):
     return SimpleNamespace(**runpy.run_path(str(script), run_name="benchmark"))
 
 
+@pytest.mark.slow
 def test_neighbours_compares_like_with_like(run):
     options = ("--rows", "10k", "--seeds", "1", "--bodies", "hopper", "--presets", "paper")
     rows, printed = run(FILTER / "neighbours.py", *options)

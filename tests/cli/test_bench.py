@@ -48,6 +48,7 @@ def test_dry_run_says_what_is_to_do_and_does_nothing(capsys, tmp_path):
     assert (content["suite"], content["num_trainings"]) == ("core", 190)
 
 
+@pytest.mark.slow  # as tests/bench/test_runner.py, through the command
 def test_run_then_run_again(small, capsys, tmp_path):
     words = ["bench", "run", "smoke", "--seeds", "1", "--workers", "1", "--out", str(tmp_path)]
     assert main(words) == 0

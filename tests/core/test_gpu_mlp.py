@@ -34,8 +34,9 @@ def test_it_is_the_same_function(network):
 
 def test_units_of_half_the_bytes_are_near(network, monkeypatch):
     monkeypatch.setattr(norm_relu, "UNITS", jnp.bfloat16)
-    value, _ = everything(lambda *a: gpu_mlp.apply(*a, interpret=True), *network)
-    wanted, _ = everything(nn.apply_mlp, *network)
+    params, x = network
+    value = jax.vmap(lambda *a: gpu_mlp.apply(*a, interpret=True))(params, x)
+    wanted = jax.vmap(nn.apply_mlp)(params, x)
     error = np.linalg.norm(value - wanted) / np.linalg.norm(wanted)
     assert value.dtype == jnp.float32
     assert 0.0 < error < 0.02

@@ -71,17 +71,22 @@ def uninterrupted(split):
     ("stage", "done"),
     [
         ("residuals-0", 500),
-        ("residuals-0", 1_000),
-        ("residuals-1", 500),
-        ("residuals-1", 1_000),
-        ("classifier", 1),
         ("classifier", 30),
-        ("classifier", 39),
-        ("classifier", 40),
-        ("cross-fit", 3),
         ("cross-fit", 30),
-        ("behaviour", 3),
-        ("behaviour", 30),
+        *(
+            pytest.param(*moment, marks=pytest.mark.slow)
+            for moment in (
+                ("residuals-0", 1_000),
+                ("residuals-1", 500),
+                ("residuals-1", 1_000),
+                ("classifier", 1),
+                ("classifier", 39),
+                ("classifier", 40),
+                ("cross-fit", 3),
+                ("behaviour", 3),
+                ("behaviour", 30),
+            )
+        ),
     ],
 )
 def test_a_fit_killed_anywhere_goes_on_to_the_same_end(tmp_path, split, uninterrupted, stage, done):
