@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "filter"))
 from many import Source, collect_all, device
 from recorded import RESULTS, Recorded
 
+from puorl.bench.stats import Summary
 from puorl.core.counts import parse_count
 from puorl.data.dataset import Dataset
 from puorl.data.returns import episode_returns, return_range
@@ -214,25 +215,13 @@ def show(recorded: Recorded) -> None:
     print("| learner | data | steps | seeds | score | behaviour | paper's Oracle (TD3+BC) |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for (name, body, quality, steps), rows in sorted(cells.items()):
-        scores = np.array([row["measured"]["score"] for row in rows], np.float64)
-        half = interval(scores)
+        scores = Summary.of([row["measured"]["score"] for row in rows])
         oracle = ORACLE[body, quality] if name == "td3_bc" else ""
         print(
             f"| {name} | {body} {quality} | {int(steps):,} | {len(rows)} "
-            f"| {scores.mean():.1f} ± {half:.1f} "
+            f"| {scores.mean:.1f} ± {scores.half:.1f} "
             f"| {rows[0]['measured']['behaviour_score']:.1f} | {oracle} |"
         )
-
-
-# Quantiles of Student's t at 97.5 % for 1 to 9 degrees of freedom.
-T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-
-
-def interval(scores: np.ndarray) -> float:
-    """Half the width of the 95 % interval of the mean."""
-    if len(scores) < 2:
-        return float("nan")
-    return float(T[len(scores) - 2] * scores.std(ddof=1) / np.sqrt(len(scores)))
 
 
 if __name__ == "__main__":

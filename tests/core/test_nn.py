@@ -68,7 +68,7 @@ def test_ensemble_members_are_the_single_networks():
 
 
 def test_orthogonal_weights_have_the_gain_as_singular_values():
-    w, b = nn.orthogonal(0.5)(jax.random.key(0), 32, 16)
+    w, b = nn.Orthogonal(0.5)(jax.random.key(0), 32, 16)
     np.testing.assert_allclose(np.linalg.svd(np.asarray(w), compute_uv=False), 0.5, rtol=1e-5)
     assert not b.any()
 
@@ -84,7 +84,7 @@ def test_uniform_weights_fill_their_range(init, bound):
 
 
 def test_last_layer_may_be_drawn_otherwise():
-    params = nn.init_mlp(jax.random.key(0), (4, 8, 2), init="lecun", last_init=nn.orthogonal(1e-2))
+    params = nn.init_mlp(jax.random.key(0), (4, 8, 2), init="lecun", last_init=nn.Orthogonal(1e-2))
     assert np.abs(params[1].w).max() <= 1e-2 < np.abs(params[0].w).max()
 
 

@@ -11,7 +11,7 @@ import pytest
 from puorl.core.errors import ConfigError, DataError, TrainingError
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
-from puorl.rl import learner
+from puorl.rl import learner, trainer
 from puorl.rl import train as training
 from puorl.rl.policy import Policy
 from puorl.rl.train import train
@@ -138,7 +138,7 @@ def test_it_warns_once_where_no_complete_episodes_are_known(data, monkeypatch):
 
 def test_a_dataset_brings_the_returns_of_its_own_episodes(data):
     iql = tiny_runs.small("iql")
-    chosen = training.as_training_set(data, iql)
+    chosen = training.as_training_set(data)
     complete = [data.reward[i : i + 10].sum() for i in range(0, 120, 10)]
     assert chosen.returns == pytest.approx((min(complete), max(complete)))
     training.check_rewards(iql, chosen)  # no warning, which would be an error
@@ -152,9 +152,12 @@ def test_rebrac_finds_the_next_actions_in_the_episodes():
         obs=obs, action=np.zeros((20, 1)), reward=np.ones(20), episode=episode
     )
     assert rows.next_action is None
-    chosen = training.as_training_set(rows, tiny_runs.small("rebrac"))
-    assert chosen.pool.next_action is not None
-    assert training.as_training_set(rows, tiny_runs.small("bc")).pool is rows
+    chosen = training.as_training_set(rows)
+    followed = np.isfinite(rows.with_next_action().next_action).all(axis=1) | rows.terminal
+    for name, count in (("rebrac", followed.sum()), ("bc", len(rows))):
+        work = trainer.prepare(tiny_runs.small(name), [chosen], [trainer.Lane(0, 0)])
+        assert work.sets.num_rows.tolist() == [count]
+    assert 0 < followed.sum() < len(rows)
 
 
 def test_what_is_no_data():

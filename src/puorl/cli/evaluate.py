@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from puorl.bench.stats import Summary
 from puorl.cli.options import Count
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json
@@ -21,12 +22,9 @@ from puorl.core.prng import checked_seed
 from puorl.envs.bodies import body
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.evaluate import Evaluation, evaluate
-from puorl.pu.checks.clusters import critical_value
 from puorl.rl.policy import Policy
 
 _PLAN, _POLICIES = "run.json", "policies"
-_FEW = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Student's t for a 95 % interval from so few seeds, for which no expansion is good enough."""
 
 
 class Member(NamedTuple):
@@ -177,10 +175,8 @@ def mean_over_seeds(values: np.ndarray) -> Mean:
     >>> [round(x, 1) for x in mean_over_seeds(np.array([1.0, 2.0, 3.0]))]
     [2.0, -0.5, 4.5]
     """
-    count = len(values)
-    reach = _FEW.get(count) or critical_value(count)
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / count**0.5
-    return Mean(mean, mean - reach * error, mean + reach * error)
+    found = Summary.of(values.tolist())
+    return Mean(found.mean, found.mean - found.half, found.mean + found.half)
 
 
 def show(seen: Evaluation, names: Sequence[str], groups: Sequence[str], console: Console) -> None:

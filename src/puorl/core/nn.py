@@ -15,7 +15,8 @@ from puorl.core.errors import ConfigError
 Initialiser = Callable[[jax.Array, int, int], tuple[jax.Array, jax.Array]]
 Activation = Callable[[jax.Array], jax.Array]
 
-_NORM_EPSILON = 1e-5
+NORM_EPSILON = 1e-5
+"""Added to the variance of a layer's units."""
 
 
 class LayerNorm(NamedTuple):
@@ -51,9 +52,9 @@ def lecun_uniform(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array,
 
 
 class Orthogonal(NamedTuple):
-    """Orthogonal weights times ``gain``, bias zero."""
+    """Orthogonal weights times ``gain``, bias zero; the default gain is the one for ReLU."""
 
-    gain: float
+    gain: float = math.sqrt(2.0)
 
     def __call__(self, key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
         """Draw one layer."""
@@ -68,15 +69,10 @@ class Orthogonal(NamedTuple):
         return w, jnp.zeros(fan_out, jnp.float32)
 
 
-def orthogonal(gain: float = math.sqrt(2.0)) -> Orthogonal:
-    """Orthogonal weights times ``gain``, bias zero; the default gain is the one for ReLU."""
-    return Orthogonal(gain)
-
-
 INITIALISERS: dict[str, Initialiser] = {
     "torch": torch_uniform,
     "lecun": lecun_uniform,
-    "orthogonal": orthogonal(),
+    "orthogonal": Orthogonal(),
 }
 
 
@@ -189,7 +185,7 @@ def _affine(layer: Layer, x: jax.Array) -> jax.Array:
 def _normalise(norm: LayerNorm, x: jax.Array) -> jax.Array:
     mean = x.mean(axis=-1, keepdims=True)
     variance = jnp.square(x - mean).mean(axis=-1, keepdims=True)
-    unit = (x - mean) * jax.lax.rsqrt(variance + _NORM_EPSILON)
+    unit = (x - mean) * jax.lax.rsqrt(variance + NORM_EPSILON)
     return unit * jnp.broadcast_to(norm.scale, x.shape) + jnp.broadcast_to(norm.offset, x.shape)
 
 

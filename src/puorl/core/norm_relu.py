@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-EPSILON = 1e-5
+from puorl.core.nn import NORM_EPSILON
+
 WIDEST_INPUT = 64
 """Inputs up to this many values are multiplied inside the kernel."""
 UNITS = jnp.float32
@@ -240,7 +241,7 @@ def _read(ref: Any, valid: Sequence[int | None]) -> jax.Array:
 def _normalised(z: jax.Array, bias: Any) -> tuple[jax.Array, jax.Array]:
     y = z + bias[...][None, :]
     centred = y - y.mean(axis=1, keepdims=True)
-    deviation = jax.lax.rsqrt(jnp.square(centred).mean(axis=1, keepdims=True) + EPSILON)
+    deviation = jax.lax.rsqrt(jnp.square(centred).mean(axis=1, keepdims=True) + NORM_EPSILON)
     return centred * deviation, deviation
 
 

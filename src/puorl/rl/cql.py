@@ -114,7 +114,7 @@ class Sampled(NamedTuple):
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """A fresh lane; the targets start equal to the critics, the entropy's weight is 1."""
     actor_key, critic_key = jax.random.split(key)
-    last_init = nn.orthogonal(1e-2)
+    last_init = nn.Orthogonal(1e-2)
     actor = nn.init_mlp(
         actor_key,
         (sizes.obs_dim, *config.hidden, 2 * sizes.act_dim),

@@ -9,18 +9,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
 from puorl.core.errors import ConfigError
+from puorl.rl.acting import Kind
 from puorl.rl.batch import Batch
 
 Metrics = dict[str, jax.Array]
 """Scalars by name; ``q`` is among them for a learner that has a critic."""
-
-ActorKind = Literal["tanh", "clip", "td7"]
-"""How a policy's network becomes an action: see `puorl.rl.acting`."""
 
 
 class Sizes(NamedTuple):
@@ -47,7 +45,7 @@ class Learner(NamedTuple):
     that runs from 0 to cycle - 1 and over again."""
     actor: Callable[[Any], Any]
     """(state) -> the parameters of the policy that is learnt."""
-    actor_kind: ActorKind
+    actor_kind: Kind
     cycle: int = 1
     """Updates after which the algorithm repeats itself, e.g. 2 where the actor waits a turn."""
     foresee: Callable[[Any, Batch, Any], Any] | None = None

@@ -74,7 +74,7 @@ def train(
         raise ConfigError("resume: expected a folder out= to go on in, got none")
     made = learners.make(learner, num_steps=total, preset=preset, **settings)
     trainer.check_steps(made, steps=total)
-    chosen = as_training_set(data, made)
+    chosen = as_training_set(data)
     check_rewards(made, chosen)
     every = point_every(made, total)
     numbers = range(checked_seed(seed), checked_seed(seed + seeds - 1) + 1)
@@ -94,15 +94,12 @@ def train(
     return _handed_over(found, lost, seeds)
 
 
-def as_training_set(data: TrainingSet | Dataset, learner: Learner | None = None) -> TrainingSet:
+def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
     """Rows as a learner takes them; a dataset's own complete episodes scale IQL's rewards."""
     if isinstance(data, TrainingSet):
         return data
     if isinstance(data, Dataset):
-        returns = return_range([data.rows])
-        if learner is not None and learner.needs_next_action and data.next_action is None:
-            data = data.with_next_action()
-        return TrainingSet.whole(data, returns)
+        return TrainingSet.whole(data, return_range([data.rows]))
     raise ConfigError(
         f"train: expected a Dataset or what DomainFilter.filter gives, got {type(data).__name__}"
     )
@@ -135,7 +132,7 @@ def _in_memory(
     lanes = [Lane(0, number) for number in numbers]
     work = trainer.prepare(learner, [chosen], lanes)
     standing = trainer.fresh(work)
-    for point in trainer.train(work, steps=steps, point_every=every):
+    for point in trainer.train(work, steps=steps, point_every=every, standing=standing):
         on_point(point, len(lanes))
         standing = point.standing
     made = [policy for policy in policies(work, standing, steps=steps) if policy is not None]
