@@ -28,6 +28,9 @@ COMMANDS = {
 }
 """Command to where it is and what it does."""
 
+COMPUTING = ("bench", "demo", "filter", "train")
+"""Commands that compute with jax."""
+
 USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 
 
@@ -91,8 +94,18 @@ def _run(name: str, words: list[str]) -> int:
             )
     except SystemExit as leaving:  # --help (0) or wrong usage (2)
         return 0 if leaving.code == 0 else _complain(one_line(said.getvalue(), program, words))
+    if name in COMPUTING:
+        _wait_for_each_computation()
     chosen.run()
     return 0
+
+
+def _wait_for_each_computation() -> None:
+    # On a CPU jax may hang for ever with many computations in flight (jax-ml/jax issue 25861; seen
+    # once in the demo). Ours are long: nothing is lost by waiting for each.
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def _overview() -> str:

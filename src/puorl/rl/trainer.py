@@ -8,6 +8,7 @@ so that a run may stop at any point and go on as if it had not.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -230,10 +231,18 @@ def _stopped(infinite: int, large: int, limit: float) -> Stopped | None:
 
 
 def _keys(lanes: Sequence[Lane], purpose: str) -> jax.Array:
-    # Named, since another default generator would ignore every lane's key but the first.
     number = ("init", "updates").index(purpose)
-    keys = [jax.random.key(checked_seed(lane.seed), impl="threefry2x32") for lane in lanes]
-    return jnp.stack([jax.random.fold_in(key, number) for key in keys])
+    seeds = jnp.array([checked_seed(lane.seed) for lane in lanes], jnp.uint32)
+    return _keys_of(seeds, number)
+
+
+@partial(jax.jit, static_argnums=1)
+def _keys_of(seeds: jax.Array, number: int) -> jax.Array:
+    # Named, since another default generator would ignore every lane's key but the first.
+    def one(seed: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)
+
+    return jax.vmap(one)(seeds)
 
 
 def _chunk_lengths(work: Work, length: int) -> list[int]:
