@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from puorl.bench.evaluation import Watch
 from puorl.bench.plan import make_plan
-from puorl.bench.runner import run
+from puorl.bench.running.evaluation import Watch
+from puorl.bench.running.runner import run
 from puorl.bench.settings import Setting
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
 from puorl.data.training_set import Groups, TrainingSet

@@ -4,7 +4,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.bench.aggregates import (
+from puorl.bench.reporting.aggregates import (
     Runs,
     improvement,
     improvement_interval,

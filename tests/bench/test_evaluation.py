@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from puorl.bench import evaluation
-from puorl.bench.collecting import collect_all
-from puorl.bench.evaluation import Watch, curves, point_every
+from puorl.bench.running import evaluation
+from puorl.bench.running.collecting import collect_all
+from puorl.bench.running.evaluation import Watch, curves, point_every
 from puorl.bench.settings import Source
 from puorl.bench.suites import Budget
 from puorl.envs.cache import Cache

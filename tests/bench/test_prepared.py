@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from puorl.bench import prepared
-from puorl.bench.prepared import method_settings, prepare
+from puorl.bench.running import prepared
+from puorl.bench.running.prepared import method_settings, prepare
 from puorl.bench.suites import METHODS, MethodChoice
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from puorl.bench.paper import paper_summary
-from puorl.bench.questions import Count, answers
-from puorl.bench.results import Named, collect_results
+from puorl.bench.reporting.paper import paper_summary
+from puorl.bench.reporting.questions import Count, answers
+from puorl.bench.reporting.results import Named, collect_results
 
 sys.path.insert(0, str(Path(__file__).parent))
 import synthetic_store

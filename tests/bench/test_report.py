@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from puorl.bench.report import make_report, to_json, to_markdown
-from puorl.bench.report_page import as_page
+from puorl.bench.reporting.report import make_report, to_json, to_markdown
+from puorl.bench.reporting.report_page import as_page
 from puorl.bench.store import Store
 from puorl.cli.bench_report import BenchReport
 from puorl.core.errors import ConfigError, DataError

@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import small_suite
 from small_suite import small
 
-from puorl.bench import group as groups
 from puorl.bench import suites
 from puorl.bench.plan import make_plan
-from puorl.bench.prepared import prepare
-from puorl.bench.rows import Opened, training_id
-from puorl.bench.runner import Summary, run, survey
+from puorl.bench.running import group as groups
+from puorl.bench.running.prepared import prepare
+from puorl.bench.running.rows import Opened, training_id
+from puorl.bench.running.runner import Summary, run, survey
 from puorl.bench.store import Store
 from puorl.bench.suites import LearnerChoice
 from puorl.methods.base import METHODS
@@ -377,7 +377,7 @@ def test_faults_of_the_machine_are_no_rows(tmp_path, monkeypatch, error):
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr("puorl.bench.runner.prepare", fails)
+    monkeypatch.setattr("puorl.bench.running.runner.prepare", fails)
     with pytest.raises(type(error)):
         run(make_plan(small("olp"), seeds=1), tmp_path)
     assert Store(tmp_path).rows() == []
@@ -392,7 +392,7 @@ def test_a_lane_that_is_given_up_is_a_row_with_an_error(tmp_path, monkeypatch):
         found[lost] = groups.Result(None, [], "given up at step 4: a loss is not finite", {})
         return found
 
-    monkeypatch.setattr("puorl.bench.runner.groups.train", one_lost)
+    monkeypatch.setattr("puorl.bench.running.runner.groups.train", one_lost)
     plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=2)
     done = run(plan, tmp_path)
     assert (done.num_trained, done.num_failed) == (1, 1)

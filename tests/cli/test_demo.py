@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from puorl.bench import demo
 from puorl.cli.main import main
+from puorl.demo import study
 from puorl.pu.filter import DomainFilter
 from puorl.rl.policy import Policy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "demo"))
 from report_examples import clear
 from tiny_demo import TINY
 
-TINY_FOLDER = str(Path(__file__).parents[1] / "bench")
+TINY_FOLDER = str(Path(__file__).parents[1] / "demo")
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def quick_report(monkeypatch):
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "PLAN", TINY)
+    monkeypatch.setattr(study, "PLAN", TINY)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -78,7 +78,7 @@ def test_demo_with_its_own_report_repeats_exactly(tiny, capsys):
 
 
 def test_another_seed_gives_other_rows(tiny):
-    one, two = (demo.make_data(TINY.seeded(seed)).split for seed in (0, 1))
+    one, two = (study.make_data(TINY.seeded(seed)).split for seed in (0, 1))
     assert one.fingerprint != two.fingerprint
 
 
@@ -120,8 +120,8 @@ def test_without_the_simulator_the_install_line_is_printed(tiny, capsys, monkeyp
 def test_an_interrupted_demo_leaves_nothing(tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {TINY_FOLDER!r}); "
-        "import dataclasses, tiny_demo; from puorl.bench import demo; "
-        "demo.PLAN = dataclasses.replace(tiny_demo.TINY, steps=10_000_000); "
+        "import dataclasses, tiny_demo; from puorl.demo import study; "
+        "study.PLAN = dataclasses.replace(tiny_demo.TINY, steps=10_000_000); "
         "from puorl.cli.main import main; sys.exit(main())"
     )
     run = subprocess.Popen(

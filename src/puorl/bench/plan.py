@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from puorl.bench.prepared import method_settings
+from puorl.bench.running.prepared import method_settings
 from puorl.bench.settings import Setting, Source
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Suite
 from puorl.core import fingerprint

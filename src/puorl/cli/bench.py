@@ -71,7 +71,7 @@ class BenchRun:
         suite = suites.find(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
         from puorl.bench.plan import make_plan
-        from puorl.bench.runner import survey
+        from puorl.bench.running.runner import survey
 
         plan = make_plan(
             suite,
@@ -90,7 +90,7 @@ class BenchRun:
         self._work(plan, console)
 
     def _work(self, plan: "Plan", console: Console) -> None:
-        from puorl.bench.runner import run
+        from puorl.bench.running.runner import run
 
         try:
             done = run(

@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from puorl.bench.report import (
+from puorl.bench.reporting.report import (
     RULE,
     Report,
     lead,
@@ -18,9 +18,9 @@ from puorl.bench.report import (
     to_latex,
     to_markdown,
 )
-from puorl.bench.report_page import as_page
+from puorl.bench.reporting.report_page import as_page
+from puorl.bench.reporting.table_formats import as_rich
 from puorl.bench.store import Store
-from puorl.bench.table_formats import as_rich
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, check_free
 

@@ -16,7 +16,7 @@ from puorl.core.extras import require
 from puorl.core.files import write_json
 
 if TYPE_CHECKING:  # importing it loads jax
-    from puorl.bench.demo import Data, Filtered, Plan, Trained
+    from puorl.demo.study import Data, Filtered, Plan, Trained
 
 RESULTS, PAGE, POLICIES = "results.json", "report.html", "policies"
 _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
@@ -70,32 +70,32 @@ class Demo:
 
     def _tell(self, folder: Path, console: Console) -> dict[str, Any]:
         """Chapter by chapter; all results, as they stand in the folder."""
-        from puorl.bench import demo
         from puorl.cli import demo_text
+        from puorl.demo import study
 
         began = time.perf_counter()
         plan = self._plan()
         demo_text.begin(plan, console)
-        data = demo.make_data(plan, show=True)
+        data = study.make_data(plan, show=True)
         demo_text.data(data, console)
-        filtered = demo.fit_filter(plan, data, show=True)
+        filtered = study.fit_filter(plan, data, show=True)
         demo_text.filtered(plan, data, filtered, console)
-        trained = demo.train(plan, data, filtered, show=True)
+        trained = study.train(plan, data, filtered, show=True)
         demo_text.trained(plan, trained, console)
         results = self._write(folder, plan, data, filtered, trained)
         console.print(f"done in {demo_text.clock(time.perf_counter() - began)}")
         return results
 
     def _plan(self) -> "Plan":
-        from puorl.bench.demo import PLAN
+        from puorl.demo.study import PLAN
 
         return PLAN.seeded(self.seed)
 
     def _write(
         self, folder: Path, plan: "Plan", data: "Data", filtered: "Filtered", trained: "Trained"
     ) -> dict[str, Any]:
-        from puorl.bench.demo import to_dict
-        from puorl.bench.demo_page import as_page
+        from puorl.demo.page import as_page
+        from puorl.demo.study import to_dict
 
         results = to_dict(plan, data, filtered, trained)
         write_json(folder / RESULTS, results)

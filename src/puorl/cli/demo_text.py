@@ -5,8 +5,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.bench import demo_words as words
-from puorl.bench.demo import TITLES, Data, Filtered, Plan, Trained
+from puorl.demo import words
+from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained
 from puorl.pu.report_text import WIDTH, as_text
 
 

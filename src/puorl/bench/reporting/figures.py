@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from puorl.bench.aggregates import Aggregate
-from puorl.bench.comparisons import DARA, IGDF, OLP, ORACLE, PU, SHARING_ALL
-from puorl.bench.overview import Overview
-from puorl.bench.results import Cell, Named, Results, Task
+from puorl.bench.reporting.aggregates import Aggregate
+from puorl.bench.reporting.comparisons import DARA, IGDF, OLP, ORACLE, PU, SHARING_ALL
+from puorl.bench.reporting.overview import Overview
+from puorl.bench.reporting.results import Cell, Named, Results, Task
 from puorl.bench.stats import Difference, Summary, difference
 from puorl.core import drawing
 from puorl.core.page import Markup

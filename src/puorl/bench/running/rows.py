@@ -12,9 +12,9 @@ from typing import Any
 import jax
 
 from puorl import __version__
-from puorl.bench.group import Result
 from puorl.bench.plan import Cell, Run
-from puorl.bench.prepared import Prepared
+from puorl.bench.running.group import Result
+from puorl.bench.running.prepared import Prepared
 from puorl.core import fingerprint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit

@@ -14,14 +14,14 @@ from typing import Any
 
 import jax
 
-from puorl.bench import group as groups
-from puorl.bench import rows
-from puorl.bench.claims import Claims
-from puorl.bench.collecting import collect_all
-from puorl.bench.group import Advance, Group, LaneOf
 from puorl.bench.plan import MOST_LANES, Cell, Outlook, Plan, Run, missing, needed_sources, outlook
-from puorl.bench.prepared import Prepared, prepare
-from puorl.bench.rows import Opened
+from puorl.bench.running import group as groups
+from puorl.bench.running import rows
+from puorl.bench.running.claims import Claims
+from puorl.bench.running.collecting import collect_all
+from puorl.bench.running.group import Advance, Group, LaneOf
+from puorl.bench.running.prepared import Prepared, prepare
+from puorl.bench.running.rows import Opened
 from puorl.bench.store import Store
 from puorl.core.progress import progress_bar
 

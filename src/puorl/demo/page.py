@@ -4,11 +4,11 @@ import json
 import math
 from typing import Any
 
-from puorl.bench import demo_words as words
-from puorl.bench.demo import TITLES, Data, Filtered, Plan, Trained, to_dict
 from puorl.bench.stats import Summary
 from puorl.core import drawing, page
 from puorl.core.page import Markup, Tile, as_count, as_percent, as_percent_range
+from puorl.demo import words
+from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained, to_dict
 from puorl.pu.report import Measured
 from puorl.pu.report_pictures import (
     alpha_picture,

@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from puorl import __version__
-from puorl.bench.content import content
+from puorl.bench.running.content import content
 from puorl.bench.suites import MethodChoice
 from puorl.core import fingerprint
 from puorl.core.errors import ConfigError, DataError

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from puorl.bench.overview import Overview, overviews
-from puorl.bench.paper import paper_summary
-from puorl.bench.questions import RULE, Answer, answers
-from puorl.bench.results import Results, Task, collect_results
+from puorl.bench.reporting.overview import Overview, overviews
+from puorl.bench.reporting.paper import paper_summary
+from puorl.bench.reporting.questions import RULE, Answer, answers
+from puorl.bench.reporting.results import Results, Task, collect_results
+from puorl.bench.reporting.table_formats import as_markdown, latex_document, markdown_text
+from puorl.bench.reporting.tables import Table, all_tables
 from puorl.bench.stats import Summary
 from puorl.bench.store import Row
-from puorl.bench.table_formats import as_markdown, latex_document, markdown_text
-from puorl.bench.tables import Table, all_tables
 from puorl.core.prng import generator
 
 TITLE = "Benchmark report"

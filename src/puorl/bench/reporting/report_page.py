@@ -4,18 +4,18 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from puorl.bench.figures import (
+from puorl.bench.reporting.figures import (
     curve_pictures,
     difference_picture,
     improvement_picture,
     iqm_picture,
     score_picture,
 )
-from puorl.bench.questions import RULE, Answer, Word
-from puorl.bench.report import TITLE, Report, lead
-from puorl.bench.results import Group, Task
-from puorl.bench.table_formats import as_html
-from puorl.bench.tables import Table, group_title
+from puorl.bench.reporting.questions import RULE, Answer, Word
+from puorl.bench.reporting.report import TITLE, Report, lead
+from puorl.bench.reporting.results import Group, Task
+from puorl.bench.reporting.table_formats import as_html
+from puorl.bench.reporting.tables import Table, group_title
 from puorl.core import fingerprint, page
 from puorl.core.page import Markup
 

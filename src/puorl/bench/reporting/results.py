@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.bench.aggregates import Runs
+from puorl.bench.reporting.aggregates import Runs
 from puorl.bench.stats import Spread, Summary, spread
 from puorl.bench.store import Row
 from puorl.core.errors import DataError

@@ -3,7 +3,7 @@
 from functools import cache
 
 from puorl.bench import published
-from puorl.bench.results import Group, Named, Task
+from puorl.bench.reporting.results import Group, Named, Task
 from puorl.bench.stats import Summary
 
 NUM_SEEDS = 10

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from puorl.bench.aggregates import Aggregate, improvement_interval, iqm_interval
-from puorl.bench.comparisons import PU
-from puorl.bench.results import Group, Named, Results, Task, display
+from puorl.bench.reporting.aggregates import Aggregate, improvement_interval, iqm_interval
+from puorl.bench.reporting.comparisons import PU
+from puorl.bench.reporting.results import Group, Named, Results, Task, display
 
 _ENOUGH = 0.5
 """Share of the settings that a method must have for the others to be cut down to its settings."""

@@ -2,9 +2,9 @@
 
 import math
 
-from puorl.bench.demo import TITLES, Data, Filtered, Plan, Trained
 from puorl.bench.stats import Difference, Summary
 from puorl.core.page import as_percent, as_percent_range
+from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained
 
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 MEANINGS = {

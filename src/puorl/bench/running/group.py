@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from puorl.bench.evaluation import Watch, curves, point_every
 from puorl.bench.plan import Cell
-from puorl.bench.prepared import Prepared
+from puorl.bench.running.evaluation import Watch, curves, point_every
+from puorl.bench.running.prepared import Prepared
 from puorl.core.files import read_json, write_json
 from puorl.rl import run as rl_run
 from puorl.rl.run import Job

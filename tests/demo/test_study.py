@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from puorl.bench import demo, demo_words
-from puorl.bench.demo_page import as_page
 from puorl.bench.stats import Summary
 from puorl.core.errors import TrainingError
+from puorl.demo import study, words
+from puorl.demo.page import as_page
 from puorl.envs.evaluate import evaluate
 from puorl.pu.config import FilterConfig
 from puorl.pu.filter import DomainFilter
@@ -42,11 +42,11 @@ def story(tmp_path_factory):
     plan = TINY.seeded(3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PUORL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        data = demo.make_data(plan)
+        data = study.make_data(plan)
         # A report takes several fits more; the command's test makes a real one.
         patch.setattr(DomainFilter, "report", lambda *_, **__: clear())
-        filtered = demo.fit_filter(plan, data)
-    return plan, data, filtered, demo.train(plan, data, filtered)
+        filtered = study.fit_filter(plan, data)
+    return plan, data, filtered, study.train(plan, data, filtered)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_final_scores_are_those_of_the_policies(story):
 
 
 def test_results_are_json_and_hold_the_story(story):
-    content = demo.to_dict(*story)
+    content = study.to_dict(*story)
     content = json.loads(json.dumps(content, allow_nan=False))
     assert content["seed"] == 3
     assert content["methods"]["pu"]["scores"] == story[3].scores["pu"]
@@ -112,24 +112,24 @@ def test_results_are_json_and_hold_the_story(story):
 
 def test_what_is_scaled_down_is_said(story):
     plan, _, _, _ = story
-    told = {name: (here, paper) for name, here, paper in demo_words.scaled_down(plan)}
+    told = {name: (here, paper) for name, here, paper in words.scaled_down(plan)}
     assert told["rows"] == ("600", "1,000,000")
     assert told["labelled rows"] == ("60 (10\u00a0%)", "10,000 (1 %)")
     assert told["updates"] == ("40", "1,000,000")
     report = dataclasses.replace(clear(), settings={"preset": "own settings"})
     own = dataclasses.replace(story[2], report=report)
-    assert "smaller" in demo_words.filter_settings(own)
-    assert demo.PLAN.filter_config == FilterConfig()
+    assert "smaller" in words.filter_settings(own)
+    assert study.PLAN.filter_config == FilterConfig()
 
 
 def test_a_cautious_report_is_explained(story):
     plan, _, filtered, _ = story
-    assert demo_words.report_note(plan, filtered) == ""
+    assert words.report_note(plan, filtered) == ""
     cautious = dataclasses.replace(filtered, report=behaviour())
-    note = demo_words.report_note(plan, cautious)
+    note = words.report_note(plan, cautious)
     assert "right to ask for a second look" in note
     assert "Walker2d" not in note
-    assert "Walker2d" in demo_words.report_note(demo.PLAN, cautious)
+    assert "Walker2d" in words.report_note(study.PLAN, cautious)
 
 
 class Content(HTMLParser):
@@ -160,44 +160,44 @@ def test_page_has_all_figures_and_stands_alone(html):
 def test_page_says_what_the_terminal_says(story, html):
     plan, data, filtered, trained = story
     text = Content(html).text
-    rows = [*demo_words.results(trained), *demo_words.estimates(filtered)]
-    rows += demo_words.scaled_down(plan)
+    rows = [*words.results(trained), *words.estimates(filtered)]
+    rows += words.scaled_down(plan)
     for cell in (cell for row in rows for cell in row):
         assert cell in text
-    assert demo_words.conclusion(trained) in text
-    assert demo_words.asked(plan) in text
+    assert words.conclusion(trained) in text
+    assert words.asked(plan) in text
     assert "puorl demo --seed 3" in text
     assert data.split.fingerprint in text
-    assert all(number in text for number in demo.versions().values())
+    assert all(number in text for number in study.versions().values())
 
 
 def told(**scores):
-    nothing = {name: 0 for name in demo.TITLES}
-    return demo.Trained({}, nothing, {}, (), {}, scores, {}, 0.0)
+    nothing = {name: 0 for name in study.TITLES}
+    return study.Trained({}, nothing, {}, (), {}, scores, {}, 0.0)
 
 
 def test_conclusion_follows_the_numbers():
     good = told(olp=[1, 2, 1], sharing_all=[9, 8, 7], pu=[40, 41, 42], oracle=[41, 41, 42])
-    assert demo_words.is_as_hoped(good)
-    assert re.search(r"Oracle -0\.3 \([^)]*\), within noise;", demo_words.conclusion(good))
-    assert re.search(r"OLP \+39\.7 \([^)]*\), PU is above;", demo_words.conclusion(good))
-    assert demo_words.conclusion(good).endswith("Its own policies scored 40.0 to 42.0.")
+    assert words.is_as_hoped(good)
+    assert re.search(r"Oracle -0\.3 \([^)]*\), within noise;", words.conclusion(good))
+    assert re.search(r"OLP \+39\.7 \([^)]*\), PU is above;", words.conclusion(good))
+    assert words.conclusion(good).endswith("Its own policies scored 40.0 to 42.0.")
     low = told(olp=[1, 2, 1], sharing_all=[40, 41, 42], pu=[20, 21, 22], oracle=[41, 41, 42])
-    assert not demo_words.is_as_hoped(low)
-    assert re.search(r"Oracle -20\.3 \([^)]*\), PU is below;", demo_words.conclusion(low))
-    assert re.search(r"Sharing-All -20\.0 \([^)]*\), PU is below\.", demo_words.conclusion(low))
+    assert not words.is_as_hoped(low)
+    assert re.search(r"Oracle -20\.3 \([^)]*\), PU is below;", words.conclusion(low))
+    assert re.search(r"Sharing-All -20\.0 \([^)]*\), PU is below\.", words.conclusion(low))
     unclear = told(olp=[1, 50, 1], sharing_all=[9, 8, 7], pu=[40, 41, 42], oracle=[41, 41, 42])
-    assert not demo_words.is_as_hoped(unclear)
-    assert re.search(r"OLP [^;]*, within noise;", demo_words.conclusion(unclear))
+    assert not words.is_as_hoped(unclear)
+    assert re.search(r"OLP [^;]*, within noise;", words.conclusion(unclear))
 
 
 def test_a_single_run_has_no_interval():
     one = told(olp=[1.0], sharing_all=[2.0], pu=[3.0], oracle=[4.0])
-    assert demo_words.with_half(one.summary("pu")) == "3.0"
-    assert demo_words.with_ends(one.against("olp")) == "+2.0"
-    assert demo_words.with_half(Summary(3, 40.0, 1.0)) == "40.0 ± 2.5"
-    assert not demo_words.is_as_hoped(one)
-    assert "Oracle -1.0, no interval" in demo_words.conclusion(one)
+    assert words.with_half(one.summary("pu")) == "3.0"
+    assert words.with_ends(one.against("olp")) == "+2.0"
+    assert words.with_half(Summary(3, 40.0, 1.0)) == "40.0 ± 2.5"
+    assert not words.is_as_hoped(one)
+    assert "Oracle -1.0, no interval" in words.conclusion(one)
 
 
 def test_methods_whose_policies_are_all_lost_end_the_demo(story, monkeypatch):
@@ -209,7 +209,7 @@ def test_methods_whose_policies_are_all_lost_end_the_demo(story, monkeypatch):
 
     monkeypatch.setattr(trainer, "stopped", lose_olp)
     with pytest.raises(TrainingError, match="training of olp was given up"):
-        demo.train(plan, data, filtered)
+        study.train(plan, data, filtered)
 
 
 def test_one_lost_policy_is_told_and_left_out(story, monkeypatch):
@@ -220,10 +220,10 @@ def test_one_lost_policy_is_told_and_left_out(story, monkeypatch):
         return (gone, *(None for _ in work.lanes[1:]))
 
     monkeypatch.setattr(trainer, "stopped", lose_one)
-    trained = demo.train(plan, data, filtered)
+    trained = study.train(plan, data, filtered)
     assert len(trained.scores["olp"]) == 1
     assert len(trained.scores["pu"]) == 2
-    [line] = demo_words.given_up(trained)
+    [line] = words.given_up(trained)
     assert line.startswith("OLP: seed 3000 at step 20")
     told = as_page(plan, data, filtered, trained, command="puorl demo")
     assert line in told

@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from puorl.bench.aggregates import Aggregate
-from puorl.bench.comparisons import FEASIBLE, PU
-from puorl.bench.overview import Family, Overview
-from puorl.bench.paper import at_paper_scale, paper_accuracy, paper_summary
-from puorl.bench.questions import Answer
-from puorl.bench.results import Cell, Group, Named, Results, Task, display
+from puorl.bench.reporting.aggregates import Aggregate
+from puorl.bench.reporting.comparisons import FEASIBLE, PU
+from puorl.bench.reporting.overview import Family, Overview
+from puorl.bench.reporting.paper import at_paper_scale, paper_accuracy, paper_summary
+from puorl.bench.reporting.questions import Answer
+from puorl.bench.reporting.results import Cell, Group, Named, Results, Task, display
 from puorl.bench.stats import Summary, difference
 from puorl.core.page import shorten
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from puorl.bench.comparisons import (
+from puorl.bench.reporting.comparisons import (
     DARA,
     IGDF,
     OLP,
@@ -35,8 +35,8 @@ from puorl.bench.comparisons import (
     nearly_best,
     reaches_oracle,
 )
-from puorl.bench.paper import at_paper_scale, paper_accuracy, paper_summary
-from puorl.bench.results import Named, Results, Task, display
+from puorl.bench.reporting.paper import at_paper_scale, paper_accuracy, paper_summary
+from puorl.bench.reporting.results import Named, Results, Task, display
 from puorl.bench.stats import Summary
 
 Word = Literal["yes", "no", "mixed", "not enough rows"]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from puorl.bench.results import Named, Task
+from puorl.bench.reporting.results import Named, Task
 from puorl.bench.stats import Summary, difference
 
 Lookup = Callable[[Task, Named], Summary | None]

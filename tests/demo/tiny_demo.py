@@ -1,7 +1,7 @@
 """The demo's story at a size for tests: the same code, seconds instead of minutes."""
 
-from puorl.bench.demo import Plan
 from puorl.bench.settings import Setting
+from puorl.demo.study import Plan
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
 

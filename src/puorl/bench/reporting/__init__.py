@@ -1,0 +1,1 @@
+"""Tables, figures and answers from the stored rows alone."""

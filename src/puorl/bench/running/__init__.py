@@ -1,0 +1,1 @@
+"""Train and evaluate what a plan asks for, and keep it."""
