@@ -1,11 +1,13 @@
 """The GPU's way through a network against the plain one, its kernels interpreted."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import gpu_mlp, nn, norm_relu
+from puorl.core import gpu_mlp, nn
 
 
 @pytest.fixture(params=[((5, 32, 32, 1), True), ((5, 32, 32, 3), True), ((5, 32, 16, 3), False)])
@@ -32,14 +34,17 @@ def test_it_is_the_same_function(network):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-6)
 
 
-def test_units_of_half_the_bytes_are_near(network, monkeypatch):
-    monkeypatch.setattr(norm_relu, "UNITS", jnp.bfloat16)
-    params, x = network
-    value = jax.vmap(lambda *a: gpu_mlp.apply(*a, interpret=True))(params, x)
-    wanted = jax.vmap(nn.apply_mlp)(params, x)
-    error = np.linalg.norm(value - wanted) / np.linalg.norm(wanted)
-    assert value.dtype == jnp.float32
-    assert 0.0 < error < 0.02
+def test_units_of_half_the_bytes_are_near(network):
+    half = functools.partial(gpu_mlp.apply, units=jnp.bfloat16, interpret=True)
+    ours = everything(half, *network)
+    wanted = everything(nn.apply_mlp, *network)
+    errors = []
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(wanted), strict=True):
+        assert one.dtype == jnp.float32
+        errors.append(np.linalg.norm(one - other) / np.linalg.norm(other))
+    # Some units near zero change sides, which shows in the gradients of so small a network.
+    assert 0.0 < errors[0] < 0.02
+    assert max(errors[1:]) < 0.2
 
 
 def test_odd_shapes_are_left_to_the_plain_way(network):

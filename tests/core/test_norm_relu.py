@@ -1,12 +1,13 @@
 """Every kernel against the same formula in plain JAX."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from puorl.core import nn
-from puorl.core import norm_relu as kernels
 from puorl.core.norm_relu import Offsets, fits, norm_relu, norm_relu_dot, product, product_norm_relu
 
 
@@ -69,7 +70,7 @@ def test_a_narrow_product_is_part_of_the_kernel(drawn, fan_in):
     )
 
     def fused(x, w, offsets, dh):
-        value, back = jax.vjp(lambda *a: product_norm_relu(*a, True), x, w, offsets)
+        value, back = jax.vjp(lambda *a: product_norm_relu(*a, jnp.float32, True), x, w, offsets)
         return value, back(dh)
 
     def wanted(x, w, offsets, dh):
@@ -87,25 +88,23 @@ def test_shapes_that_fit(rows, width, yes):
     assert fits(rows, width) is yes
 
 
-def test_units_may_be_kept_in_half_the_bytes(drawn, monkeypatch):
+def test_units_may_be_kept_in_half_the_bytes(drawn):
     z, offsets, w, dh = drawn
     rng = np.random.default_rng(2)
     x, w1 = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((32, 23), (23, 64)))
     w2 = jnp.asarray(rng.normal(size=(64, 64)), jnp.float32) / 8
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], offsets) for i in (0, 1))
 
-    def network(x, w1, w2, first, second, w3):
-        h = product_norm_relu(x, w1, first, True)
-        return norm_relu_dot(product(h, w2, h.dtype), second, w3, True)
+    def network(dtype, x, w1, w2, first, second, w3):
+        h = product_norm_relu(x, w1, first, dtype, True)
+        return norm_relu_dot(product(h, w2, dtype), second, w3, True)
 
-    def both(*inputs):
-        value, back = jax.vjp(network, *inputs)
+    def both(dtype, *inputs):
+        value, back = jax.vjp(functools.partial(network, dtype), *inputs)
         return value, back(dh[0, :, 0])
 
     inputs = (x, w1, w2, first, second, w[0])
-    exact = both(*inputs)
-    monkeypatch.setattr(kernels, "UNITS", jnp.bfloat16)
-    rough = both(*inputs)
+    exact, rough = both(jnp.float32, *inputs), both(jnp.bfloat16, *inputs)
     errors = []
     for one, other in zip(jax.tree.leaves(rough), jax.tree.leaves(exact), strict=True):
         assert one.dtype == other.dtype == jnp.float32

@@ -6,7 +6,9 @@ these is left to whoever uses them (XLA fuses it into the optimiser). No atomics
 inputs give the same bits. The product of a narrow input is part of the kernel, and done again on
 the way back: that is cheaper than keeping it. Wide products are left to the vendor's library.
 
-Written in Pallas for Triton; ``interpret`` runs the same code as plain JAX, on any device.
+Hidden units and their gradients may be bfloat16 between two kernels: a kernel writes what it was
+given, and adds in float32. Written in Pallas for Triton; ``interpret`` runs the same code as plain
+JAX, on any device.
 """
 
 import functools
@@ -23,8 +25,6 @@ from puorl.core.nn import NORM_EPSILON
 
 WIDEST_INPUT = 64
 """Inputs up to this many values are multiplied inside the kernel."""
-UNITS = jnp.float32
-"""How hidden units and their gradients are kept between two kernels; sums are always float32."""
 _NARROWEST = 16  # Triton multiplies nothing narrower
 _BLOCK_ROWS = 16
 _NUM_WARPS = 4
@@ -70,27 +70,29 @@ def _dot(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
 # ------------------------------------------------------------- product, norm and ReLU in one
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def product_norm_relu(
-    x: jax.Array, w: jax.Array, offsets: Offsets, interpret: bool = False
+    x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool = False
 ) -> jax.Array:
     """`norm_relu` of x @ w, for x (n, f) of at most `WIDEST_INPUT` columns and w (f, width)."""
     kernel = functools.partial(_forward_product, fan_in=x.shape[1])
-    return _call(kernel, [x], [w, *offsets], _rows_of(x, w.shape[1]), interpret)
+    out = jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), dtype)
+    return _call(kernel, [x], [w, *offsets], out, interpret)
 
 
 def _product_forward(
-    x: jax.Array, w: jax.Array, offsets: Offsets, interpret: bool
+    x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool
 ) -> tuple[jax.Array, Any]:
-    return product_norm_relu(x, w, offsets, interpret), (x, w, offsets)
+    return product_norm_relu(x, w, offsets, dtype, interpret), (x, w, offsets)
 
 
 def _product_backward(
-    interpret: bool, saved: Any, dh: jax.Array
+    dtype: Any, interpret: bool, saved: Any, dh: jax.Array
 ) -> tuple[jax.Array, jax.Array, Offsets]:
+    del dtype  # the gradient's own
     x, w, offsets = saved
     kernel = functools.partial(_backward_product, fan_in=x.shape[1])
-    out = (_rows_of(dh, dh.shape[1]), *[_partial(dh)] * 3)
+    out = (_like(dh), *[_partial(dh)] * 3)
     dz, *sums = _call(kernel, [x, dh], [w, *offsets], out, interpret)
     # Two products for XLA: it leaves out the one that nobody asks for.
     dx = _dot(dz, w.T.astype(dz.dtype), jnp.float32)
@@ -106,8 +108,8 @@ product_norm_relu.defvjp(_product_forward, _product_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def norm_relu(z: jax.Array, offsets: Offsets, interpret: bool = False) -> jax.Array:
-    """relu(scale * normalised(z + bias) + offset), for z (n, width) float32."""
-    return _call(_forward, [z], offsets, _rows_of(z, z.shape[1]), interpret)
+    """relu(scale * normalised(z + bias) + offset), for z (n, width), of its dtype."""
+    return _call(_forward, [z], offsets, _like(z), interpret)
 
 
 def _norm_relu_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[jax.Array, Any]:
@@ -116,7 +118,7 @@ def _norm_relu_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple
 
 def _norm_relu_backward(interpret: bool, saved: Any, dh: jax.Array) -> tuple[jax.Array, Offsets]:
     z, offsets = saved
-    out = (_rows_of(z, z.shape[1]), *[_partial(z)] * 3)
+    out = (_like(z), *[_partial(z)] * 3)
     dz, *sums = _call(_backward, [z, dh], offsets, out, interpret)
     return dz, Offsets(*(each.sum(axis=0) for each in sums))
 
@@ -146,7 +148,7 @@ def _norm_relu_dot_backward(
     interpret: bool, saved: Any, dy: jax.Array
 ) -> tuple[jax.Array, Offsets, jax.Array]:
     z, offsets, w = saved
-    out = (_rows_of(z, z.shape[1]), *[_partial(z)] * 4)
+    out = (_like(z), *[_partial(z)] * 4)
     dz, *sums = _call(_backward_dot, [z, dy], [*offsets, w], out, interpret)
     bias, scale, offset, dw = (each.sum(axis=0) for each in sums)
     return dz, Offsets(bias, scale, offset), dw
@@ -301,8 +303,8 @@ def _padded(size: int) -> int:
     return max(_NARROWEST, 1 << math.ceil(math.log2(size)))
 
 
-def _rows_of(x: jax.Array, width: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((x.shape[0], width), UNITS)
+def _like(x: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def _partial(z: jax.Array) -> jax.ShapeDtypeStruct:

@@ -238,7 +238,8 @@ def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.
     """
     row = pool.row[sets.row[line, position]]
     row = (row - _repeated(sets.centre[line], row)) * _repeated(sets.factor[line], row)
-    reward, weight, critic_weight, score = jnp.unstack(sets.column[line, position], axis=1)
+    column = jax.lax.optimization_barrier(sets.column[line, position])  # read once, not per pair
+    reward, weight, critic_weight, score = jnp.unstack(column, axis=1)
     of_first = jnp.arange(len(position)) < sets.first_draws[line]
     keep = best(score, of_first, sets.num_kept[line])
     side = jnp.stack([reward, keep, weight, critic_weight], axis=1)

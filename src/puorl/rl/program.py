@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from puorl.core import nn
 from puorl.rl import pool as rows_of
 from puorl.rl.learner import Learner, Sizes
 from puorl.rl.pool import Pool, Sets
@@ -25,6 +26,7 @@ _GPU_OPTIONS = {
 }
 
 
+@nn.half_units()
 def run_chunk(
     state: Any,
     keys: jax.Array,
@@ -50,7 +52,8 @@ def run_chunk(
     row_keys, noise = _over_updates_and_lanes(randomness)(keys, numbers)
 
     def drawn(row_key: jax.Array, one: jax.Array) -> tuple[jax.Array, jax.Array]:
-        position = rows_of.draw(row_key, sets, one, size)
+        # Else the draw is repeated for every column and for every pair of rows that are ranked.
+        position = jax.lax.optimization_barrier(rows_of.draw(row_key, sets, one, size))
         return rows_of.gather(pool, sets, one, position), position
 
     in_bulk = learner.positions is None
