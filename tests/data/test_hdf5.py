@@ -186,6 +186,24 @@ def test_what_a_d4rl_user_finds_in_our_file(file):
         assert handle["puorl/episode"][()].tolist() == data.episode.tolist()
 
 
+def test_rows_whose_follower_was_left_out_are_marked_for_other_tools(file):
+    obs = np.arange(7, dtype=np.float32)[:, None]
+    data = Dataset.from_arrays(
+        obs=obs, next_obs=obs + 1, action=obs, terminal=np.arange(7) == 6, episode=np.zeros(7, int)
+    )
+    kept = data[np.array([0, 1, 3, 4, 6])]
+    assert not kept.timeout.any()
+    puorl.save(kept, file)
+    with h5py.File(file, "r") as handle:
+        assert handle["timeouts"][()].tolist() == [False, True, False, True, False]
+        assert handle["terminals"][()].tolist() == [False] * 4 + [True]
+    again = puorl.load(file)
+    assert not again.timeout.any()
+    assert again.columns == {}
+    assert again.fingerprint == kept.fingerprint
+    assert puorl.load(file, timeout="timeouts").timeout.sum() == 2
+
+
 def test_no_reward_no_key(file):
     data = Dataset.from_arrays(obs=np.zeros((3, 1)), action=np.zeros((3, 1)))
     puorl.save(data, file)

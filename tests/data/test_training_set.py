@@ -23,6 +23,8 @@ def test_rows_come_in_the_order_of_the_pool():
         ([5], None, "from 0 to 4"),
         ([-1], None, "from 0 to 4"),
         ([0, 1], np.ones(3), "one weight a row"),
+        ([0, 1], np.array([1.0, -0.5]), "weights from 0 on"),
+        ([0, 1], np.zeros(2), "some above it"),
     ],
 )
 def test_what_is_no_training_set(rows, weight, message):
@@ -58,6 +60,16 @@ def test_statistics_are_those_of_the_sets_own_states_in_float64():
     assert (mean.dtype, std.dtype) == (np.float64, np.float64)
     assert mean.tolist() == [1e4 + 0.5, 2.0]
     assert std.tolist() == [0.5, 0.0]
+
+
+def test_weights_count_in_the_statistics():
+    obs = np.array([[1.0, 2.0], [4.0, 2.0], [7.0, 9.0]], np.float32)
+    pool = Dataset.from_arrays(obs=obs, next_obs=obs, action=np.zeros((3, 1)))
+    rows, weight = np.array([0, 1, 2]), np.array([2.0, 1.0, 0.0], np.float32)
+    mean, std = TrainingSet(pool, rows, weight).obs_statistics
+    twice = TrainingSet(pool, np.array([0, 0, 1])).obs_statistics
+    np.testing.assert_allclose(mean, twice[0], rtol=1e-12)
+    np.testing.assert_allclose(std, twice[1], rtol=1e-12)
 
 
 def test_groups_part_the_rows_in_two():

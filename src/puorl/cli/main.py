@@ -22,6 +22,10 @@ COMMANDS = {
     "filter": ("puorl.cli.filter:Filter", "keep the target's rows, learnt from a few known ones"),
     "train": ("puorl.cli.train:Train", "train policies on rows, offline"),
     "evaluate": ("puorl.cli.evaluate:Evaluate", "run policies in a simulated domain"),
+    "report": (
+        "puorl.cli.report:Report",
+        "tell it all on one page: data, filter, training, result",
+    ),
     "bench": ("puorl.cli.bench:Bench", "run the paper's benchmark, report what was found"),
     "doctor": ("puorl.cli.doctor:Doctor", "say what is installed, and what is used"),
     "completion": ("puorl.cli.completion:Completion", "print a script that completes commands"),
@@ -32,6 +36,9 @@ COMPUTING = ("bench", "demo", "filter", "train")
 """Commands that compute with jax."""
 
 USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
+_SMALLER = "take fewer rows, smaller files, or smaller settings"
+_NO_DEVICE_MEMORY = "RESOURCE_EXHAUSTED"
+"""By this word jax's own error is known, which is not imported for it."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,7 +63,11 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except MemoryError:
-        return _complain("there is not enough memory for this; take fewer rows or smaller files")
+        return _complain(f"there is not enough memory for this; {_SMALLER}")
+    except RuntimeError as error:
+        if _NO_DEVICE_MEMORY not in str(error):
+            raise
+        return _complain(f"the device has not enough memory for this; {_SMALLER}")
     except OSError as error:  # a full disk, a folder without rights: the user's to repair
         return _complain(str(error))
 

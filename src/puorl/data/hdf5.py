@@ -14,7 +14,8 @@ import h5py
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data import aliases, hdf5_guard
+from puorl.core.room import require_readable
+from puorl.data import aliases, hdf5_guard, runs
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
 from puorl.data.raw import FIELDS, MATRICES, FieldNames, RawRows
@@ -32,6 +33,8 @@ _LAYOUT = {
     "time": f"{_OWN}/time",
     "next_action": f"{_OWN}/next_action",
 }
+_OWN_TIMEOUT = f"{_OWN}/timeout"
+"""The timeouts as they are, where the layout's own mark more: see `puorl.data.runs.cut`."""
 _PROVENANCE = "provenance"
 _WIDTH = "characters"
 _EMPTY_NAME = "%"  # no quoted name looks like this, and HDF5 has no empty names
@@ -74,8 +77,12 @@ def write(dataset: Dataset, path: Path) -> None:
         # Made by name: a group that a path makes in passing carries the time of writing, and the
         # same rows would not give the same bytes.
         own = file.create_group(_OWN)
-        for field, array in dataset.rows.arrays().items():
+        arrays = dataset.rows.arrays()
+        arrays["timeout"] = runs.cut(dataset.rows)
+        for field, array in arrays.items():
             file[_LAYOUT[field]] = array
+        if not np.array_equal(arrays["timeout"], dataset.timeout):
+            file[_OWN_TIMEOUT] = dataset.timeout
         # Of fixed size: such an attribute is checksummed, text of varying length is not.
         own.attrs[_PROVENANCE] = np.bytes_(dataset.provenance.to_json())
         columns = file.create_group(_COLUMNS, track_order=True)
@@ -92,6 +99,9 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
     else:
         found = aliases.named(keys, names, source)
         own = {field: key for field, key in _LAYOUT.items() if key in keys}
+        if _OWN_TIMEOUT in keys and "timeout" not in found:
+            keys.remove(own["timeout"])
+            own["timeout"] = _OWN_TIMEOUT
         found |= {f: k for f, k in own.items() if f not in found and k not in found.values()}
     arrays = {
         field: _array(file, found[field], source, whole=field not in _FLAGS)
@@ -174,6 +184,7 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
             f"{source}: {key}: expected numbers or text, got rows of varying length or references; "
             "store one fixed-size array"
         )
+    require_readable(dataset.size * dataset.dtype.itemsize, f"{source}: {key}")
     array = np.asarray(dataset[()])
     if _WIDTH in dataset.attrs:
         texts, width = np.char.decode(array, "utf-8"), int(np.asarray(dataset.attrs[_WIDTH]))

@@ -23,6 +23,7 @@ from puorl.data.dataset import Dataset
 from puorl.data.episodes import succession
 from puorl.data.provenance import Provenance
 from puorl.data.raw import RawRows
+from puorl.data.runs import joined
 from puorl.data.transitions import Transitions
 
 METADATA_KEY = "puorl"
@@ -175,20 +176,12 @@ def _cut(rows: Transitions) -> _Runs:
     if order is not None:
         obs, next_obs, ended = obs[order], next_obs[order], ended[order]
         episode = None if episode is None else episode[order]
-    # Bits, not values: -0.0 must not come back as 0.0.
-    joined = (_bits(next_obs[:-1]) == _bits(obs[1:])).all(axis=1) & ~ended[:-1]
-    if episode is not None:
-        joined &= episode[1:] == episode[:-1]
-    edges = np.flatnonzero(~joined) + 1
+    edges = np.flatnonzero(~joined(obs, next_obs, ended, episode)) + 1
     return _Runs(
         order,
         start=np.concatenate([[0], edges]),
         stop=np.concatenate([edges, [len(rows)]]),
     )
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
 
 def _truncation(rows: Transitions, runs: _Runs) -> np.ndarray:

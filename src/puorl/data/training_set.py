@@ -74,6 +74,11 @@ class TrainingSet:
                 )
             if column is not None and not np.isfinite(column).all():
                 raise DataError(f"training set: expected every {name} finite, got NaN or infinity")
+        if self.weight is not None and (self.weight.min() < 0 or self.weight.max() <= 0):
+            raise DataError(
+                "training set: expected weights from 0 on, some above it, got "
+                f"{self.weight.min():g} to {self.weight.max():g}"
+            )
         if self.groups is not None and not 0 < self.groups.num_first < len(self.rows):
             raise DataError(
                 f"training set: expected two groups in {len(self.rows)} rows, got a first group "
@@ -97,6 +102,10 @@ class TrainingSet:
 
     @cached_property
     def obs_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of this set's own states, each (d,) float64."""
+        """Mean and standard deviation of this set's own states, each (d,) float64, weighted."""
         obs = self.pool.obs[self.rows]
-        return obs.mean(axis=0, dtype=np.float64), obs.std(axis=0, dtype=np.float64)
+        if self.weight is None:
+            return obs.mean(axis=0, dtype=np.float64), obs.std(axis=0, dtype=np.float64)
+        weight = self.weight.astype(np.float64)
+        mean = weight @ obs / weight.sum()
+        return mean, np.sqrt(weight @ np.square(obs - mean) / weight.sum())

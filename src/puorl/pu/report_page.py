@@ -63,24 +63,36 @@ def as_page(report: FilterReport) -> str:
     )
     return page.document(
         "Domain filter report",
-        _verdict(report),
-        _kept(report),
-        page.section("Warnings", page.warning_list(report.warnings), anchor="warnings"),
-        _alpha(report),
-        _scores(report),
-        _shortcut(report),
-        _selection(report),
-        _doubtful(report),
-        page.section("How to read this page", page.terms(_terms(report))),
+        *as_sections(report),
+        page.section("How to read this page", page.terms(as_terms(report))),
         _settings(report),
         lead=lead,
     )
 
 
-def _verdict(report: FilterReport) -> Markup:
+def as_sections(report: FilterReport, *, anchor: str = "warnings") -> tuple[Markup, ...]:
+    """All that the report says, the verdict first, as parts of a page that may say more.
+
+    Args:
+        report: What is said.
+        anchor: Of the warnings; another one for each report of a page.
+    """
+    return (
+        _verdict(report, anchor),
+        _kept(report),
+        page.section("Warnings", page.warning_list(report.warnings), anchor=anchor),
+        _alpha(report),
+        _scores(report),
+        _shortcut(report),
+        _selection(report),
+        _doubtful(report),
+    )
+
+
+def _verdict(report: FilterReport, anchor: str) -> Markup:
     tone, name, headline = _HEADLINES[report.verdict]
     number = len(report.warnings)
-    more = page.link(f"{number} warning{'s' * (number > 1)} below", "warnings")
+    more = page.link(f"{number} warning{'s' * (number > 1)} below", anchor)
     parts = (more,) if number else ()
     return page.banner(tone, f"Verdict: {name}", headline, report.advice, *parts)
 
@@ -298,7 +310,8 @@ def _doubtful(report: FilterReport) -> Markup:
     return page.section(heading, page.table(caption, header, rows, numeric=(1, 2, 3)))
 
 
-def _terms(report: FilterReport) -> dict[str, str]:
+def as_terms(report: FilterReport) -> dict[str, str]:
+    """The words of the sections, and what they mean."""
     if not report.quality.is_soft:
         return _TERMS
     kept = "Here, an unlabelled row that weighs 0.5 or more; all others go on to training too."

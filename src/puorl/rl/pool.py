@@ -23,6 +23,10 @@ _WANTED_SPREAD = 1000.0
 """IQL's rewards are scaled so that the returns of complete episodes span this much."""
 
 
+_WEIGHT = 1
+"""Column of the weights in `Sets.column`."""
+
+
 class Pool(NamedTuple):
     """Packed rows, as the device holds them."""
 
@@ -36,7 +40,7 @@ class Sets(NamedTuple):
     row: jax.Array
     """(s, k) int32. Positions in the pool; zeros behind the end of a shorter set."""
     column: jax.Array
-    """(s, k, 4) float32. Reward (scaled), weight, critic weight, score."""
+    """(s, k, 4) float32. Reward (scaled), weight (1 on average), critic weight, score."""
     num_rows: jax.Array
     """(s,) int32."""
     first_size: jax.Array
@@ -169,7 +173,7 @@ def _line(
         columns.append(np.full(len(rows), default) if column is None else column)
     packed = np.stack([column.astype(np.float32) for column in columns], axis=1)
     if not next_action:
-        return rows, packed
+        return rows, _with_mean_weight_one(packed)
     if chosen.groups is not None:
         raise DataError("training: a learner that needs next actions takes no groups")
     usable = _followed(chosen.pool.rows)[rows]
@@ -178,7 +182,18 @@ def _line(
             "training: expected rows whose next action is known, got none; this learner needs "
             "whole episodes (or a column of next actions)"
         )
-    return rows[usable], packed[usable]
+    return rows[usable], _with_mean_weight_one(packed[usable])
+
+
+def _with_mean_weight_one(column: np.ndarray) -> np.ndarray:
+    """Else small weights would weaken terms of a loss that others are balanced against.
+
+    TD3+BC divides its Q term by its own size: there weights cancel, in the distance they do not.
+    """
+    mean = column[:, _WEIGHT].mean(dtype=np.float64)
+    if mean not in (0.0, 1.0):  # 0: rows that count are among those left out, and nothing is learnt
+        column[:, _WEIGHT] = column[:, _WEIGHT] / mean
+    return column
 
 
 def _followed(rows: Transitions) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""`puorl report`: one page from the folders that other commands left."""

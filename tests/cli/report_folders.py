@@ -1,0 +1,148 @@
+"""What tests of `puorl report` share: folders of commands, and ways to look at a page."""
+
+import dataclasses
+import json
+import re
+import struct
+import subprocess
+import zlib
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+from train_rows import train_rows
+
+import puorl
+from puorl.cli.filter import Filter
+from puorl.core.files import write_json
+from puorl.pu.config import PRESETS
+
+FILTER_FIGURES = [
+    "Estimates of alpha",
+    "Alpha over the epochs",
+    "Scores of labelled and unlabelled rows",
+    "Separation with all inputs and with behaviour alone",
+    "Labelled rows against kept unlabelled rows",
+]
+RUN_FIGURES = ["Score over training", "Return over training", "actor_loss of run"]
+EVALUATION_FIGURE = "Mean score in hopper/nominal"
+SPOILT = {
+    "run/run.json": ["", "[]", "{}", '{"learner": 3}', "{" * 100_000, "\x00"],
+    "run/record.json": ["", "[1]", '{"stopped": {"seed-0": {"step": "x"}}}'],
+    "run/metrics.jsonl": ["nothing\n", '{"step": 1}\n', '{"step":1e999,"lane":"a","b":1}\n'],
+    "run/other.json": ["{", '{"env": "hopper", "policies": []}'],
+    "kept/settings.json": ["", "null", '{"arguments": {}}'],
+    "kept/report.json": ["", "{}", '{"verdict": "fine"}'],
+    "scores.json": ["", "{}", '{"env": 1, "policies": []}', '{"evaluation": null}'],
+    "results/runs.jsonl": ["", "{}\n", '{"run": "a"}\n'],
+}
+"""File to what may stand in it that must be refused."""
+WRONG_VALUES = [
+    ("histogram__edge", [0.0, 1.0]),
+    ("quality__num_kept", "many"),
+    ("quality__recall", [1, 2, 3]),
+    ("alphas", [{"value": None, "interval": None, "method": "bbe"}]),
+    ("alpha_history", [10**400]),
+    ("unit", None),
+    ("alphas_agree", 1),
+    ("doubtful", {}),
+]
+"""Place in a report to what cannot stand there."""
+MEASURE = """<!DOCTYPE html><body>{frames}<script>
+window.onload = () => {{
+  document.title = "measured " + [...document.querySelectorAll("iframe")].map((frame) => {{
+    const inner = frame.contentDocument;
+    inner.querySelectorAll("details").forEach((each) => {{ each.open = true; }});
+    const wide = [...inner.querySelectorAll("main *")].filter(
+      (each) => each.getBoundingClientRect().right > frame.width + 0.5);
+    const shown = [...inner.images].filter((each) => each.naturalWidth > 0);
+    return [inner.documentElement.scrollWidth <= frame.width, wide.length,
+      inner.querySelectorAll("svg[role=img]").length, shown.length].join(",");
+  }}).join(" ");
+}};
+</script></body>"""
+"""Says of each frame: whether it is as wide as its page, what sticks out, figures, pictures."""
+
+
+def make_filter_folder(folder, report):
+    """As `puorl filter` leaves it, but for the learning, which takes long."""
+    rows = dataclasses.replace(train_rows(), columns={"labelled": np.arange(300) < 40})
+    split = puorl.PUSplit.from_mask(rows, rows.columns["labelled"], seed=0)
+    asked = Filter(("logs/*.npz",), "checked == 1", Path("kept"), unit="window:5", seed=3)
+    kept = {"file": "kept.npz", "num_rows": len(rows), "fingerprint": rows.fingerprint}
+    settings = asked._settings(split, PRESETS["default"])
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "filter.json").write_text("{}")
+    puorl.save(rows, folder / "kept.npz")
+    write_json(folder / "report.json", report.to_dict())
+    write_json(folder / "settings.json", {**settings, "returns": [1.0, 2.0], "kept": kept})
+
+
+def change(path, **values):
+    """Replace values of a JSON file, named by dotted places."""
+    content = json.loads(Path(path).read_text())
+    for place, value in values.items():
+        *way, last = place.split("__")
+        inner = content
+        for step in way:
+            inner = inner[step]
+        inner[last] = value
+    Path(path).write_text(json.dumps(content))
+
+
+class Content(HTMLParser):
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.ids, self.addresses, self.text = [], [], [], ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.ids += [v for k, v in attrs if k == "id"]
+        self.addresses += [v for k, v in attrs if k in ("src", "href", "srcset", "xlink:href")]
+        assert not [k for k, _ in attrs if k.startswith("on")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def figures(html):
+    return re.findall(r'role="img">\s*<title>([^<]*)</title>', html)
+
+
+def pixels(file):
+    """What a PNG of ours holds, read by the letter of the format."""
+    at, parts = 8, {}
+    while at < len(file):
+        (length,), name = struct.unpack(">I", file[at : at + 4]), file[at + 4 : at + 8]
+        parts[name] = file[at + 8 : at + 8 + length]
+        (crc,) = struct.unpack(">I", file[at + 8 + length : at + 12 + length])
+        assert crc == zlib.crc32(name + parts[name])
+        at += 12 + length
+    width, height = struct.unpack(">II", parts[b"IHDR"][:8])
+    lines = np.frombuffer(zlib.decompress(parts[b"IDAT"]), np.uint8).reshape(height, -1)
+    assert (lines[:, 0] == 1).all()
+    steps = lines[:, 1:].reshape(height, width, 3)
+    return np.cumsum(steps, axis=1, dtype=np.uint8)
+
+
+def measured(html, folder, chromium):
+    """What `MEASURE` says of a page on a phone and on a screen, and what the browser wrote."""
+    frames = [
+        f'<iframe width="{width}" height="800" srcdoc="{escape(html)}"></iframe>'
+        for width in (360, 1280)
+    ]
+    outer = folder / "outer.html"
+    outer.write_text(MEASURE.format(frames="".join(frames)), encoding="utf-8")
+    command = (
+        f"{chromium} --headless=new --no-sandbox --disable-gpu --window-size=1800,900 "
+        f"--user-data-dir={folder / 'profile'} --enable-logging=stderr --dump-dom"
+    ).split()
+    run = subprocess.run(
+        [*command, outer.as_uri()], capture_output=True, text=True, check=True, timeout=120
+    )
+    found = re.search(r"<title>measured (\S+) (\S+)</title>", run.stdout)
+    assert found is not None, run.stderr[-2000:]
+    return found.groups(), run.stderr
