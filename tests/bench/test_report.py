@@ -168,7 +168,6 @@ def test_report_needs_no_jax():
     assert (run.returncode, run.stderr) == (0, b"")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a browser")
 def test_a_phone_shows_the_page_without_sideways_movement(report, tmp_path):
     # In a frame as wide as a phone; its content may not be wider than the frame shows.

@@ -243,7 +243,6 @@ document.getElementById("f").onload = (event) => {{
 </script></body>"""
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_sticks_out_in_a_real_browser(html, width, tmp_path):

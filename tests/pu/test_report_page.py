@@ -282,7 +282,6 @@ document.getElementById("f").onload = (event) => {{
 </script></body>"""
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("make", REPORTS)

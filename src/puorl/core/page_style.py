@@ -113,6 +113,7 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .6rem; unicode-b
   border-top: 1px solid var(--rule); overflow-wrap: anywhere; }
 thead th { border-top: 0; color: var(--muted); font-size: .85rem; line-height: 1.3;
   overflow-wrap: normal; }
+thead th:first-child { overflow-wrap: anywhere; min-width: 4.5rem; }
 tbody th { font-weight: 600; min-width: 4.5rem; }
 .number { text-align: right; overflow-wrap: normal; font-variant-numeric: tabular-nums; }
 .warnings { margin: 0; padding: 0; list-style: none; display: grid; gap: .5rem; }
