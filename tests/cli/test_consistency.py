@@ -184,6 +184,7 @@ READERS = {
     "train {} --steps 10 --out out": ROWS,
     "evaluate {} --env hopper": (*POLICIES, "folder", "good.npz"),
     "collect --env hopper --rows 9 --seed 0 --out out.npz --policy {}": (*POLICIES, "folder"),
+    "report {}": ("none", "folder", "empty.jsonl", "garbage.jsonl", "garbage.txt", "good.npz"),
     "bench report {}": ("none.jsonl", "empty.jsonl", "garbage.jsonl", "folder", "good.npz"),
 }
 
@@ -282,7 +283,7 @@ sys.exit(main())
 
 def test_interruption_ends_in_130_and_leaves_nothing(tmp_path):
     pytest.importorskip("mujoco")
-    words = "collect --env hopper --quality random --rows 900M --seed 0 --no-cache --out o.npz"
+    words = "collect --env hopper --quality random --rows 5M --seed 0 --no-cache --out o.npz"
     run = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, *words.split()],
         capture_output=True,

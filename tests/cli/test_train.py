@@ -183,18 +183,19 @@ def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
     err = capsys.readouterr().err
     assert "a run is kept here; go on with it with --resume, or choose another name" in err
     for more, said in (
-        (["--seeds", "3"], "seeds"),
-        (["--seed", "1"], "seeds"),
-        (["--steps", "80"], "steps"),
-        (["--set", "actor_learning_rate=0.1"], "config"),
-        ([], "data"),
+        (["--seeds", "3"], "the run has no seed-2"),
+        (["--seed", "1"], "the run has also seed-0; the run has no seed-2"),
+        (["--steps", "80"], "steps was 60, is 80"),
+        (["--set", "actor_learning_rate=0.1"], "actor_learning_rate was 0.001, is 0.1"),
+        (["--learner", "iql"], "learner was bc, is iql"),
+        ([], "data differs"),
     ):
         assert main(words("--resume", *more, data="rows.npz" if more else "others.npz")) == 2
         err = capsys.readouterr().err
-        assert re.search(rf"the run kept here differs in: [\w, ]*{said}", err), err
+        assert f"run: the run kept here is another: {said};" in err
         assert err.count("\n") == 1
     assert hashes(here / "run") == before
-    for text, said in (("[]", "expected the plan of a run"), ("{}", "differs in"), ("{", "JSON")):
+    for text, said in (("[]", "expected the plan of a run"), ("{}", "is another"), ("{", "JSON")):
         (here / "run" / "run.json").write_text(text)
         assert main(words("--resume")) == 2
         err = capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path,
             totals.append(total)
 
         def __enter__(self):
-            return lambda amount, note="": told.append((amount, note))
+            return lambda amount, note="", earlier=False: told.append((amount, note, earlier))
 
         def __exit__(self, *_):
             pass
@@ -144,8 +144,8 @@ def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path,
         for step in (60, 80, 100, 20):
             course.on_point(Point(step, None, [], (), 0.5), 3)
     assert totals == [200]
-    assert told[0] == (140, "")
-    assert told[1:] == 4 * [(20, "40 steps/s per lane, 3 lanes")]
+    assert told[0] == (140, "", True)
+    assert told[1:] == 4 * [(20, "40 steps/s per lane, 3 lanes", False)]
     assert course.pace == 40
     assert point_every(tmp_path, learner.make("bc", num_steps=100), 100, 10) == 20
 

@@ -56,12 +56,13 @@ def test_a_short_job_is_silent_where_there_is_no_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def lines(monkeypatch, capfd, *, total, steps):
+def lines(monkeypatch, capfd, *, total, steps, before=0):
     """What stands on stderr after (amount, seconds since the start) each."""
-    seconds = iter([0.0, *(at for _, at in steps)])
+    seconds = iter([0.0, 0.0, *(at for _, at in steps)])
     clock = SimpleNamespace(monotonic=lambda: next(seconds))
     monkeypatch.setattr("puorl.core.progress.time", clock)
     with progress_bar("filter", total=total) as advance:
+        advance(before, earlier=True)
         for amount, _ in steps:
             advance(amount, "alpha 0.300")
     out, err = capfd.readouterr()
@@ -70,19 +71,29 @@ def lines(monkeypatch, capfd, *, total, steps):
 
 
 def test_where_there_is_no_terminal_a_line_every_ten_seconds(capfd, monkeypatch):
-    steps = [(0, 5.0), (50, 9.9), (50, 10.0), (20, 19.9), (80, 20.0), (80, 3605.0)]
+    steps = [(40, 5.0), (30, 9.9), (30, 10.0), (20, 19.9), (80, 20.0), (80, 3605.0)]
     assert lines(monkeypatch, capfd, total=400, steps=steps) == [
-        "filter: 25%, alpha 0.300, about 0:15 left",  # 100 of 400 in the 5 s since the first
-        "filter: 50%, alpha 0.300, about 0:15 left",  # 200 in 15 s
-        "filter: 70%, alpha 0.300, about 25:43 left",  # 280 in 3,600 s
+        "filter: 25%, alpha 0.300, about 0:25 left",  # 60 of 400 in the 5 s since the first piece
+        "filter: 50%, alpha 0.300, about 0:19 left",  # 160 in 15 s
+        "filter: 70%, alpha 0.300, about 30:00 left",  # 240 in 3,600 s
+    ]
+
+
+def test_compiling_does_not_count_for_the_pace(capfd, monkeypatch):
+    # The first piece took a minute, the others a second; notes without work change nothing.
+    steps = [(0, 1.0), (10, 61.0), (0, 61.5), (10, 62.0), (10, 71.5)]
+    assert lines(monkeypatch, capfd, total=100, steps=steps) == [
+        "filter: 10%, alpha 0.300",
+        "filter: 30%, alpha 0.300, about 0:37 left",  # 70 to go, 20 in 10.5 s
     ]
 
 
 def test_what_was_done_before_does_not_count_for_the_pace(capfd, monkeypatch):
-    steps = [(80, 12.0), (1, 22.0)]
-    assert lines(monkeypatch, capfd, total=100, steps=steps) == [
-        "filter: 80%, alpha 0.300",
-        "filter: 81%, alpha 0.300, about 3:10 left",  # 19 to go, 10 s each
+    # A resumed run compiles, too: its own first piece says nothing of the pace.
+    steps = [(1, 30.0), (1, 42.0)]
+    assert lines(monkeypatch, capfd, total=100, steps=steps, before=80) == [
+        "filter: 81%, alpha 0.300",
+        "filter: 82%, alpha 0.300, about 3:36 left",  # 18 to go, 12 s each
     ]
 
 

@@ -89,8 +89,18 @@ def test_groups_have_their_shares_of_every_batch_and_are_uniform_within(data, nu
 
 def test_without_groups_a_set_is_both_groups(data):
     held = tables(TrainingSet.whole(data))
-    found = (held.first_size, held.second_start, held.first_draws, held.num_kept, held.num_rows)
-    assert [int(x[0]) for x in found] == [120, 0, 16, 16, 120]
+    found = (held.first_size, held.second_start, held.first_draws, held.num_rows)
+    assert [int(x[0]) for x in found] == [120, 0, 16, 120]
+    assert held.num_kept is None
+
+
+def test_a_set_that_keeps_all_is_the_same_beside_one_that_does_not(data):
+    own = tiny_runs.grouped(data, 40, top=0.75)
+    beside = batches(tables(TrainingSet.whole(data), own), 0, data)
+    alone = batches(tables(TrainingSet.whole(data)), 0, data)
+    for one, other in zip(beside, alone, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert alone.keep.all()
 
 
 # ------------------------------------------------------------------------------- which are kept

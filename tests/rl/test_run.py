@@ -215,24 +215,37 @@ def begun(job, tmp_path_factory):
 def other_job(job, what):
     chosen = job.sets["some"]
     changed = {
-        "steps": {"steps": 16},
-        "point_every": {"point_every": 6},
-        "config": {"learner": tiny_runs.sums(growth=0.5)},
-        "learner, config": {"learner": tiny_runs.small("bc")},
-        "seeds": {"seeds": {"all": (0, 1), "some": (0, 2)}},
-        "sets": {"sets": job.sets | {"some": dataclasses.replace(chosen, weight=np.ones(45))}},
+        "steps was 12, is 16": {"steps": 16},
+        "point_every was 4, is 6": {"point_every": 6},
+        "growth was 0.9, is 0.5": {"learner": tiny_runs.sums(growth=0.5)},
+        "learner was sums, is bc": {"learner": tiny_runs.small("bc")},
+        "the run has also some-seed-1; the run has no some-seed-2": {
+            "seeds": {"all": (0, 1), "some": (0, 2)}
+        },
+        "rows of some differs": {
+            "sets": job.sets | {"some": dataclasses.replace(chosen, weight=np.ones(45))}
+        },
     }
-    if what == "data":
+    if what == "data differs":
         return tiny_runs.job(MADE, data=tiny_runs.pool(seed=1))
     return dataclasses.replace(job, **changed[what])
 
 
 @pytest.mark.parametrize(
-    "what", ["steps", "point_every", "config", "learner, config", "seeds", "sets", "data"]
+    "what",
+    [
+        "steps was 12, is 16",
+        "point_every was 4, is 6",
+        "growth was 0.9, is 0.5",
+        "learner was sums, is bc",
+        "the run has also some-seed-1; the run has no some-seed-2",
+        "rows of some differs",
+        "data differs",
+    ],
 )
 def test_another_job_is_refused_by_what_differs(begun, job, what):
     before = results(begun)
-    with pytest.raises(ConfigError, match=f"differs in: {what};"):
+    with pytest.raises(ConfigError, match=f"the run kept here is another: {what};"):
         run(begun, other_job(job, what), resume=True)
     assert results(begun) == before
 

@@ -152,6 +152,9 @@ class Outlook:
     """Whether it rests on earlier groups of this store, on this device."""
 
 
+_MOST_RUNS = 100_000
+
+
 def make_plan(
     suite: Suite,
     *,
@@ -176,6 +179,8 @@ def make_plan(
         if number < 1:
             raise ConfigError(f"{name}: expected 1 or more, got {number}")
         checked_seed(number - 1)
+    if seeds * split_seeds > _MOST_RUNS:
+        raise _too_many(suite, seeds, split_seeds)
     budget = suite.budget if steps is None else dataclasses.replace(suite.budget, steps=steps)
     cells, runs = [], []
     for split_seed in range(split_seeds):
@@ -187,6 +192,8 @@ def make_plan(
             # All methods: a killed group may have lanes of others than are asked for now.
             cell = Cell(setting, part.learner, part.methods, budget)
             check_steps(cell.made, steps=budget.steps)
+            if len(runs) + len(chosen) * seeds > _MOST_RUNS:
+                raise _too_many(suite, seeds, split_seeds)
             cells.append(cell)
             runs += [cell.run(method, seed) for method in chosen for seed in range(seeds)]
     if not runs:
@@ -196,6 +203,13 @@ def make_plan(
             f"{only!r}; its settings: {known}"
         )
     return Plan(suite.name, tuple(cells), tuple(runs))
+
+
+def _too_many(suite: Suite, seeds: int, split_seeds: int) -> ConfigError:
+    return ConfigError(
+        f"expected a plan of at most {_MOST_RUNS:,} runs, got {seeds:,} seeds and "
+        f"{split_seeds:,} split seeds of {suite.name}; take fewer"
+    )
 
 
 def needed_sources(cells: Iterable[Cell]) -> tuple[Source, ...]:

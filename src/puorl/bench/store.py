@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from puorl.core.errors import ConfigError, DataError
 
 FILE = "runs.jsonl"
+_LONGEST_ROW = 2**26
+"""Bytes; a row with all its returns has some thousands."""
 Row = dict[str, Any]
 
 
@@ -102,17 +104,26 @@ class Store:
                 if os.fstat(handle.fileno()).st_size < self._offset:
                     self._forget()  # another file has taken its place
                 handle.seek(self._offset)
-                *lines, rest = handle.read().split(b"\n")
+                while (line := handle.readline(_LONGEST_ROW)).endswith(b"\n"):
+                    self._offset += len(line)
+                    self._num_lines += 1
+                    self._take(line)
         except FileNotFoundError:
             self._forget()
             return b""
+        except NotADirectoryError as error:
+            raise DataError(
+                f"{self.path.parent}: expected a folder of puorl bench run or a .jsonl file of its "
+                "rows, found another file"
+            ) from error
         except OSError as error:
             raise DataError(f"{self.path}: expected a readable file, got: {error}") from error
-        for line in lines:
-            self._offset += len(line) + 1
-            self._num_lines += 1
-            self._take(line)
-        return rest
+        if len(line) == _LONGEST_ROW:
+            raise DataError(
+                f"{self.path}: line {self._num_lines + 1}: expected a row of puorl bench run, got "
+                f"no line break in {_LONGEST_ROW:,} bytes; the file is damaged or of another kind"
+            )
+        return line
 
     def _take(self, line: bytes) -> None:
         if not line.strip():

@@ -11,9 +11,11 @@ import tyro
 from rich.console import Console
 
 from puorl.cli.options import Count
+from puorl.core.room import require_disk
 from puorl.data.dataset import Dataset
 from puorl.data.save import check_target, save
-from puorl.envs.collect import Quality, collect
+from puorl.envs.collect import Quality, collect, row_bytes
+from puorl.envs.domains import domain
 from puorl.envs.summary import summarise
 
 
@@ -60,6 +62,8 @@ class Collect:
     def run(self) -> None:
         """Collect, write, and say in one line what was made."""
         check_target(self.out, force=self.force)
+        need = row_bytes(domain(self.env, self.domain)) * self.rows
+        require_disk(need, self.out, f"--rows {self.rows:,}", repair="take fewer --rows")
         dataset = collect(
             self.env,
             self.domain,

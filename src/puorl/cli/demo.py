@@ -13,7 +13,7 @@ from rich.console import Console
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.extras import require
-from puorl.core.files import write_json
+from puorl.core.files import check_reachable, write_json
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.demo.study import Data, Filtered, Plan, Trained
@@ -110,6 +110,7 @@ class Demo:
 
 def _check_old(folder: Path) -> None:
     """A slip in --out must not rename a folder of other things."""
+    check_reachable(folder)
     if not folder.exists():
         return
     ours = folder.is_dir() and ((folder / RESULTS).is_file() or not any(folder.iterdir()))

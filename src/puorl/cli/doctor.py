@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
@@ -26,6 +25,7 @@ from puorl.cli.doctor_trials import (
     try_rendering,
 )
 from puorl.core.cores import num_threads
+from puorl.core.room import free_memory, size_told
 
 BROKEN = 1
 """Exit code where a package that is installed does not work, or one that puorl needs is missing."""
@@ -171,24 +171,9 @@ def examine() -> Findings:
         rendering=rendering,
         rendering_problem=problem,
         num_cores=num_threads(None),
-        memory_bytes=_free_memory(),
+        memory_bytes=free_memory(),
         cache=_cache(),
     )
-
-
-def _free_memory() -> int | None:
-    """Bytes that may still be used; None where the system does not tell."""
-    found = []
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-        group = Path("/sys/fs/cgroup")
-        limit = (group / "memory.max").read_text().strip()
-        if limit != "max":
-            found.append(max(0, int(limit) - int((group / "memory.current").read_text())))
-    except (OSError, ValueError):
-        pass  # not Linux, or no such container
-    return min(found, default=None)
 
 
 def _cache() -> Cache:
@@ -259,15 +244,16 @@ def _facts(found: Findings) -> Iterator[tuple[str, Text]]:
         yield "rendering", Text(f"not available: {found.rendering_problem}", style="yellow")
     else:
         yield "rendering", Text(f"works (MUJOCO_GL={found.rendering})")
-    memory = "" if found.memory_bytes is None else f", {_size(found.memory_bytes)} of memory free"
+    free = found.memory_bytes
+    memory = "" if free is None else f", {size_told(free)} of memory free"
     cores = "1 core" if found.num_cores == 1 else f"{found.num_cores} cores"
     yield "machine", Text(f"{cores}{memory}")
     cache = found.cache
     if cache.folder is None:
         yield "cache", Text("cannot be looked at until the above is repaired", style="yellow")
     else:
-        free = "" if cache.free_bytes is None else f"; {_size(cache.free_bytes)} free there"
-        held = f"{cache.num_files:,} files, {_size(cache.num_bytes)}"
+        free = "" if cache.free_bytes is None else f"; {size_told(cache.free_bytes)} free there"
+        held = f"{cache.num_files:,} files, {size_told(cache.num_bytes)}"
         yield "cache", Text(f"{cache.folder} ($PUORL_CACHE): {held}{free}")
 
 
@@ -292,7 +278,3 @@ def _told(parts: Sequence[Package]) -> Text:
             why = "is not installed" if _lacks(part) else part.problem
             told.append(Text(f"{part.name} {part.version or ''} {why}", style="red"))
     return Text(", ").join(told)
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:,.1f} MB"

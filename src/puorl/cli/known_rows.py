@@ -12,6 +12,7 @@ import numpy as np
 
 from puorl.cli.options import DataOptions
 from puorl.core.errors import DataError
+from puorl.core.text_lines import lines_of
 from puorl.data.dataset import Dataset
 from puorl.data.keep_list import match_keep_list
 from puorl.data.load import LABELLED, expand
@@ -84,11 +85,16 @@ def _is_path(labelled: str) -> bool:
 
 def _is_list(path: str) -> bool:
     """Whether a file names rows, rather than holding them."""
+    if os.path.isdir(path):
+        return False
     suffix = Path(path).suffix.lower()
     if suffix != _TABLE:
         return suffix == _LIST
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        header = next(csv.reader(file), [])
+        try:
+            header = next(csv.reader(lines_of(file, path)), [])
+        except csv.Error:
+            return False  # whoever reads it as rows can say more
     if len(header) == 1:
         return not any(mark in header[0] for mark in ";\t")  # other separators: a table of rows
     return header[1:] in ([], ["score"])

@@ -8,6 +8,9 @@ from typing import Any, get_type_hints
 from puorl.core.counts import parse_count
 from puorl.core.errors import ConfigError
 
+_LARGEST = 3.4e38
+"""Learners compute with float32."""
+_MAY_BE_NEGATIVE = ("log_std_offset",)
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -69,8 +72,14 @@ def _number(name: str, text: str) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) <= _LARGEST:  # nor is NaN
         raise ConfigError(f"--set {name}: expected a number such as 0.5 or 3e-4, got {text!r}")
+    if number <= 0.0 and name.endswith("learning_rate"):
+        raise ConfigError(f"--set {name}: expected more than 0, got {text!r}")
+    if number < 0.0 and name not in _MAY_BE_NEGATIVE:
+        raise ConfigError(f"--set {name}: expected 0 or more, got {text!r}")
+    if number > 1.0 and name == "tau":
+        raise ConfigError(f"--set tau: expected a share from 0 to 1, got {text!r}")
     # Values of an endless task have a limit only where later rewards count for less.
     if name == "gamma" and not 0.0 <= number < 1.0:
         raise ConfigError(f"--set gamma: expected 0 or more and less than 1, got {text!r}")

@@ -7,20 +7,18 @@ its checkpoints and the half-built result. A kill leaves that there, and the nex
 import contextlib
 import fcntl
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from puorl.core import differences
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import atomic_path, check_free, read_json, write_json
+from puorl.core.files import atomic_path, check_free, check_reachable, read_json, write_json
 
 _BASIS = "basis.json"
 _LOCK = "lock"
-_MOST_SHOWN = 40
-_HASH = re.compile(r"[0-9a-f]{32}")
 _DETAIL = "config"
 """Follows from the settings that have names; said only where none of these explains it."""
 
@@ -120,8 +118,9 @@ def locked(path: Path, out: Path) -> Iterator[None]:
         out: What is locked, for the message.
 
     Raises:
-        DataError: Another process holds it.
+        DataError: Another process holds it, or nothing can be made there.
     """
+    check_reachable(out)
     while (handle := _try_lock(path, out)) is None:
         pass
     try:
@@ -160,19 +159,7 @@ def _discard(work: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _differences(earlier: Basis, basis: Basis) -> str:
-    names = [name for name in {**earlier, **basis} if earlier.get(name) != basis.get(name)]
-    if len(names) > 1:
-        names = [name for name in names if name != _DETAIL]
-    return "; ".join(_difference(name, earlier.get(name), basis.get(name)) for name in names)
-
-
-def _difference(name: str, earlier: str | int | None, now: str | int | None) -> str:
-    if isinstance(now, str) and _HASH.fullmatch(now):
-        return f"{name} differ" if name.endswith("s") else f"{name} differs"
-    return f"{name} was {_short(earlier)}, is {_short(now)}"
-
-
-def _short(value: str | int | None) -> str:
-    text = "absent" if value is None else str(value)
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
+def _differences(earlier: Basis, now: Basis) -> str:
+    """Without what follows from a setting that has a name, where one of these differs."""
+    plain = [{k: v for k, v in basis.items() if k != _DETAIL} for basis in (earlier, now)]
+    return differences.told(*plain) or differences.told(earlier, now)

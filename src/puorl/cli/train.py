@@ -27,13 +27,15 @@ from puorl.core.extras import require
 from puorl.core.prng import checked_seed
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
-from puorl.envs.evaluate import Evaluation
+from puorl.envs.evaluate import Evaluation, require_room
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.rl.learner import Learner
     from puorl.rl.run import Outcome
 
 Name = Literal["td3_bc", "iql", "bc", "cql", "rebrac", "td7"]
+_MOST_SEEDS = 10_000
+"""Beyond it, a slip: each has a file of its own."""
 _Env = Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")]
 _Every = Annotated[Count | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
 _Settings = Annotated[
@@ -114,9 +116,12 @@ class Train:
         for option, number in (("--steps", self.steps), ("--seeds", self.seeds)):
             if number < 1:
                 raise ConfigError(f"{option}: expected 1 or more, got {number}")
+        if self.seeds > _MOST_SEEDS:
+            raise ConfigError(f"--seeds: expected at most {_MOST_SEEDS:,}, got {self.seeds:,}")
         checked_seed(self.seed)
         checked_seed(self.seed + self.seeds - 1)
         evaluation.check_episodes("--eval-episodes", self.eval_episodes)
+        require_room(1, self.eval_episodes)
         if self.eval_every is not None and self.eval_every < 1:
             raise ConfigError(f"--eval-every: expected 1 or more, got {self.eval_every}")
         if self.env is None:
@@ -130,6 +135,8 @@ class Train:
         from puorl.rl import learner as learners
         from puorl.rl.trainer import check_steps
 
+        if () in self.settings:
+            raise ConfigError("--set: expected name=value, got nothing")
         words = [word for given in self.settings for word in given]
         settings = parse_settings(self.learner, words)
         made = learners.make(self.learner, num_steps=self.steps, preset=self.preset, **settings)

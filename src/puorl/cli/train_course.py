@@ -56,7 +56,7 @@ class Course:
         began = time.perf_counter()
         with progress_bar("training", total=self._total, unit="steps") as self._advance:
             if self._before:
-                self._advance(self._before)
+                self._advance(self._before, earlier=True)
             yield
         self.seconds = time.perf_counter() - began
 

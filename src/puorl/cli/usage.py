@@ -14,6 +14,13 @@ _SUGGESTION = "Perhaps you meant"
 _MISSING = "Missing"
 _PLACE = re.compile(r"(argument ')(?:\w+\.)+")
 """Where a setting is in our classes, which is nothing to the user."""
+_INT = re.compile(r"invalid literal for int\(\) with base 10: ")
+_FLOAT = re.compile(r"could not convert string to float: ")
+_OPTIONAL = re.compile(
+    r"no type matching \{None\}\|(\S+).* could be instantiated from \[(.*?)\]\..*"
+)
+"""How the parser explains a wrong value of an option that may be left out."""
+_KINDS = {"INT": "a whole number", "COUNT": "a whole number such as 1000000, 1e6 or 1M"}
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _SETTINGS = (
     "obs action reward next_obs terminal timeout episode time label format unit inputs mode seed "
@@ -62,10 +69,23 @@ def one_line(box: str, program: str, words: Sequence[str] = ()) -> str:
     sections = [section for section in sections if section][0 if framed else 1 :]
     sections = [dedent("\n".join(section)).splitlines() for section in sections]
     told = sections[:1] + [s for s in sections[1:] if s[0].startswith(_SUGGESTION)]
-    said = [*map(_sentence, told)]
+    said = [_in_words(_sentence(section)) for section in told]
     if said and said[0].startswith(_MISSING):
         said += _slips(said[0], words)
     return "; ".join([*said, f"see {program} --help"])
+
+
+def _in_words(sentence: str) -> str:
+    """What Python and the parser say of a wrong value, as we say it.
+
+    >>> _in_words("Error parsing --seed: invalid literal for int() with base 10: 'x'")
+    "Error parsing --seed: expected a whole number, got 'x'"
+    """
+    sentence = _OPTIONAL.sub(
+        lambda match: f"expected {_KINDS.get(match[1], 'numbers')}, got {match[2]}", sentence
+    )
+    sentence = _INT.sub("expected a whole number, got ", sentence)
+    return _FLOAT.sub("expected a number, got ", sentence)
 
 
 def _slips(missing: str, words: Sequence[str]) -> list[str]:

@@ -11,6 +11,9 @@ from typing import Any
 
 from puorl.core.errors import DataError
 
+_LONGEST_JSON = 2**28
+"""Bytes; no file of ours comes near."""
+
 
 def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None = None) -> Path:
     """Return the path if it may be written, else say what stands there.
@@ -22,10 +25,12 @@ def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None 
             one of the same kind is ever replaced, so that no slip removes a folder of other files.
 
     Raises:
-        DataError: Something is at ``path`` and ``force`` is off, or is of another kind.
+        DataError: Something is at ``path`` and ``force`` is off, or is of another kind; or nothing
+            can be made there.
     """
     path = Path(path)
     if not path.exists():
+        check_reachable(path)
         return path
     if not force:
         raise DataError(
@@ -41,6 +46,24 @@ def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None 
     if marker is not None and not path.is_dir():
         raise DataError(f"{path}: expected a folder to replace, found a file; choose another name")
     return path
+
+
+def check_reachable(path: str | os.PathLike[str]) -> None:
+    """Say now, before the work, that nothing can be made at ``path``.
+
+    Raises:
+        DataError: A file stands where a folder is needed, or nobody may write there.
+    """
+    above = next((each for each in Path(path).absolute().parents if os.path.lexists(each)), None)
+    if above is not None and not above.is_dir():
+        raise DataError(
+            f"{path}: expected a place that can be written, got a file at {above} where a folder "
+            "is needed; choose another name"
+        )
+    if above is not None and not os.access(above, os.W_OK | os.X_OK):
+        raise DataError(
+            f"{path}: expected a place that can be written, got no right to; choose another name"
+        )
 
 
 @contextlib.contextmanager
@@ -95,8 +118,12 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         DataError: Missing, unreadable, or not JSON.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_LONGEST_JSON + 1)
+        if len(text) > _LONGEST_JSON:
+            raise ValueError(f"more than {_LONGEST_JSON:,} characters")
+        return json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected a JSON file, got: {error}") from error
 
 

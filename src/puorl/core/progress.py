@@ -13,12 +13,46 @@ SECONDS_BETWEEN_LINES = 10.0
 class Advance(Protocol):
     """Adds to what is done; a note stands beside the bar."""
 
-    def __call__(self, amount: int, note: str = "", /) -> None:
-        """Say that ``amount`` more is done."""
+    def __call__(self, amount: int, note: str = "", /, *, earlier: bool = False) -> None:
+        """Say that ``amount`` more is done; ``earlier``: by an earlier run, so in no time."""
 
 
-def quiet(amount: int, note: str = "", /) -> None:
+def quiet(amount: int, note: str = "", /, *, earlier: bool = False) -> None:
     """Shows nothing."""
+
+
+class Pace:
+    """How fast a job is and how long it will take, from the second piece of work on.
+
+    The first says nothing: it holds what is done once, such as compiling.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self.done = 0
+        self._worked = 0
+        self._first: tuple[int, float] | None = None
+        self.rate: float | None = None
+        """Of work, a second; None until there is something to tell it by."""
+
+    def add(self, amount: int, now: float, *, earlier: bool) -> None:
+        """Note that ``amount`` more is done, at the second ``now`` or by an earlier run."""
+        self.done += amount
+        if earlier or not amount:
+            return
+        self._worked += amount
+        if self._first is None:
+            self._first = self._worked, now
+            return
+        begun, since = self._first
+        self.rate = (self._worked - begun) / max(now - since, 1e-9)
+
+    @property
+    def left(self) -> str:
+        """Time until the end in a few words; empty until there is something to tell it by."""
+        if self.rate is None:
+            return ""
+        return f"about {_clock(max(0, self._total - self.done) / self.rate)} left"
 
 
 @contextmanager
@@ -41,17 +75,12 @@ def progress_bar(
         return
     # A tenth of a second that silent callers need not pay.
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     console = Console(stderr=True)
+    pace = Pace(total)
     if not console.is_terminal:
-        yield _lines(title, total)
+        yield _lines(title, total, pace)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -59,42 +88,34 @@ def progress_bar(
         TaskProgressColumn(),
         TextColumn("{task.fields[rate]}"),
         TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task(title, total=total, rate="", note="")
+        task = shown.add_task(title, total=total, rate="", note="", left="")
 
-        def advance(amount: int, note: str = "", /) -> None:
-            shown.advance(task, amount)
+        def advance(amount: int, note: str = "", /, *, earlier: bool = False) -> None:
+            pace.add(amount, time.monotonic(), earlier=earlier)
+            rate = "" if pace.rate is None else f"{pace.rate:,.0f} {unit}/s"
+            shown.update(task, completed=pace.done, rate=rate, left=pace.left)
             if note:
                 shown.update(task, note=note)
-            speed = shown.tasks[0].speed
-            if speed:
-                shown.update(task, rate=f"{speed:,.0f} {unit}/s")
 
         yield advance
 
 
-def _lines(title: str, total: int) -> Advance:
+def _lines(title: str, total: int, pace: Pace) -> Advance:
     """Writes a line to stderr when some seconds have passed since the last one."""
     written = time.monotonic()
-    done = 0
-    first: tuple[int, float] | None = None
 
-    def advance(amount: int, note: str = "", /) -> None:
-        nonlocal done, written, first
-        done += amount
+    def advance(amount: int, note: str = "", /, *, earlier: bool = False) -> None:
+        nonlocal written
         now = time.monotonic()
-        # What came first says nothing of the pace: compiling, or what an earlier run had done.
-        first = first or (done, now)
+        pace.add(amount, now, earlier=earlier)
         if now - written < SECONDS_BETWEEN_LINES:
             return
         written = now
-        parts = [f"{done / total:.0%}", *([note] if note else [])]
-        if done > first[0]:
-            left = (now - first[1]) * (total - done) / (done - first[0])
-            parts.append(f"about {_clock(left)} left")
-        sys.stderr.write(f"{title}: {', '.join(parts)}\n")
+        parts = [f"{pace.done / total:.0%}", note, pace.left]
+        sys.stderr.write(f"{title}: {', '.join(part for part in parts if part)}\n")
         sys.stderr.flush()
 
     return advance

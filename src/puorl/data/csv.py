@@ -14,12 +14,16 @@ from typing import NoReturn, TextIO
 import numpy as np
 
 from puorl.core.errors import DataError
+from puorl.core.room import require_readable
+from puorl.core.text_lines import lines_of
 from puorl.data import cells
 from puorl.data.columns import Claims, claim
 from puorl.data.raw import MATRICES, FieldNames, RawRows
 
 _DELIMITERS = (",", ";", "\t")
 _BLOCK_LINES = 20_000
+_BLOCK_CHARACTERS = 2**26
+"""A block of long lines has fewer of them."""
 _NUL = "\0"  # refused in the file, so it can stand between cells that wait for their type
 _NUMERIC = (*MATRICES, "reward")
 _MAY_BE_EMPTY = ("next_obs", "next_action")
@@ -62,7 +66,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            return _rows(file, names, str(path))
+            return _rows(file, names, str(path), path.stat().st_size)
     except UnicodeDecodeError as error:
         byte = error.object[error.start : error.start + 1]
         raise DataError(
@@ -73,11 +77,14 @@ def read(path: Path, names: FieldNames) -> RawRows:
         raise DataError(f"{path}: expected a readable CSV file, got: {error.strerror}") from error
 
 
-def _rows(file: TextIO, names: FieldNames, source: str) -> RawRows:
-    delimiter, header, num_lines = _header(file, source)
+def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRows:
+    lines = lines_of(file, source)
+    delimiter, header, num_lines = _header(lines, source)
     table = _Table(source, delimiter, header, claim(header, names, source))
-    for block in _blocks(file, num_lines + 1, table):
+    for block in _blocks(lines, num_lines + 1, table):
         _add(block, table)
+        if block.first_row == 0:
+            _check_size(block, table, num_bytes)
     fields = table.claims.fields
     arrays: dict[str, np.ndarray] = {}
     for name, columns in table.numeric.items():
@@ -100,13 +107,22 @@ def _rows(file: TextIO, names: FieldNames, source: str) -> RawRows:
     return rows
 
 
-def _header(file: TextIO, source: str) -> tuple[str, list[str], int]:
+def _check_size(block: _Block, table: _Table, num_bytes: int) -> None:
+    """Refuse a file of which the first block says that its numbers cannot be held."""
+    num_cells = sum(len(names) for names in table.numeric.values())
+    of_block = sum(len(text.encode()) for text in block.lines)
+    num_rows = table.num_rows * num_bytes // of_block
+    require_readable(8 * num_cells * num_rows, f"{table.source}: about {num_rows:,} rows")
+
+
+def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
     """The delimiter, the column names and how many lines they took."""
-    first = file.readline()
+    first = next(lines, "")
+    _check_text(first, source)
     try:
         found = {d: len(next(csv.reader([first], delimiter=d), [])) for d in _DELIMITERS}
         delimiter = max(found, key=lambda d: found[d])
-        reader = csv.reader(chain([first], file), delimiter=delimiter, strict=True)
+        reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
         raise DataError(f"{source}: expected a header line, got: {error}") from error
@@ -118,9 +134,14 @@ def _header(file: TextIO, source: str) -> tuple[str, list[str], int]:
     return delimiter, header, reader.line_num
 
 
-def _check_header(header: Sequence[str], source: str) -> None:
-    if any(_NUL in name for name in header):
+def _check_text(first: str, source: str) -> None:
+    if _NUL in first:
         raise DataError(f"{source}: expected text, got a NUL byte in line 1; it is not a CSV file")
+
+
+def _check_header(header: Sequence[str], source: str) -> None:
+    for name in header:
+        _check_text(name, source)
     if "" in header:
         raise DataError(
             f"{source}: expected a name for every column, got none for column "
@@ -138,11 +159,11 @@ def _check_header(header: Sequence[str], source: str) -> None:
         )
 
 
-def _blocks(file: TextIO, line: int, table: _Table) -> Iterator[_Block]:
+def _blocks(source: Iterator[str], line: int, table: _Table) -> Iterator[_Block]:
     """Cut the rest of the file into blocks of whole rows."""
-    while lines := list(islice(file, _BLOCK_LINES)):
+    while lines := _taken(source):
         if any('"' in text for text in lines):
-            _finish_last_row(lines, file, line, table)
+            _finish_last_row(lines, source, line, table)
         for i, text in enumerate(lines):
             if _NUL in text:
                 raise DataError(
@@ -154,13 +175,25 @@ def _blocks(file: TextIO, line: int, table: _Table) -> Iterator[_Block]:
         line += len(lines)
 
 
-def _finish_last_row(lines: list[str], file: TextIO, line: int, table: _Table) -> None:
+def _taken(source: Iterator[str]) -> list[str]:
+    """The next lines: so many, or so long together."""
+    lines: list[str] = []
+    length = 0
+    for text in islice(source, _BLOCK_LINES):
+        lines.append(text)
+        length += len(text)
+        if length > _BLOCK_CHARACTERS:
+            break
+    return lines
+
+
+def _finish_last_row(lines: list[str], source: Iterator[str], line: int, table: _Table) -> None:
     """Add lines until the quoted cell that may stand at the end is closed."""
     more: list[str] = []
 
     def each_line() -> Iterator[str]:
         yield from lines
-        for text in file:
+        for text in source:
             more.append(text)
             yield text
 

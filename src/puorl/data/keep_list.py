@@ -15,6 +15,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
+from puorl.core.text_lines import lines_of
 from puorl.data.dataset import Dataset
 from puorl.data.raw import SOURCE_ROW
 
@@ -266,7 +267,7 @@ def _text_ids(dataset: Dataset) -> list[tuple[str, np.ndarray]]:
 def _read_first_column(path: str | os.PathLike[str]) -> tuple[str, list[str]]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file, strict=True) if row]
+            rows = [row for row in csv.reader(lines_of(file, str(path)), strict=True) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path}: expected a keep-list (CSV text), got: {error}") from error
     if not rows:

@@ -121,7 +121,7 @@ def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Pa
     elif ids:
         return [Path(text)]
     else:
-        raise DataError(f"{text}: no such file or folder")
+        raise DataError(f"{text or 'an empty name'}: no such file or folder")
     return [inner for one in found for inner in _inside(one)]
 
 

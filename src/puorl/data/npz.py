@@ -13,6 +13,7 @@ from typing import IO
 import numpy as np
 
 from puorl.core.errors import DataError
+from puorl.core.room import require_readable
 from puorl.data import aliases
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
@@ -140,6 +141,7 @@ def _array(archive: zipfile.ZipFile, key: str, source: str) -> np.ndarray:
             f"{source}: {key}: expected numbers or text, got Python objects (shape {shape}), which "
             "are never loaded; save it as a plain array"
         )
+    require_readable(math.prod(shape) * dtype.itemsize, f"{source}: {key}")
     with archive.open(key + _ARRAY) as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
         file.read(1)  # zipfile checks the checksum when it meets the end

@@ -16,6 +16,7 @@ import numpy as np
 from puorl.core import fingerprint
 from puorl.core.errors import DataError
 from puorl.core.extras import require
+from puorl.core.room import require_readable
 from puorl.data import arrow
 from puorl.data.columns import Claims, claim, named
 from puorl.data.dataset import Dataset
@@ -125,11 +126,13 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
         raise DataError(
             f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
         )
+    num_rows = file.metadata.num_rows
+    require_readable(num_rows * len(header), f"{source}: {num_rows:,} rows")  # a byte a cell
     stored = _stored(schema.metadata or {}, source)
     if stored is None:
         claims, provenance, restored = claim(header, names, source), None, {}
     else:
-        claims, provenance, restored = _own(stored, header, names, file.metadata.num_rows, source)
+        claims, provenance, restored = _own(stored, header, names, num_rows, source)
     rows = RawRows(format="parquet", arrays={}, provenance=provenance, notes=list(claims.notes))
     rows.keys = {f: names[0] for f, names in claims.fields.items() if f not in MATRICES}
     for field, columns in claims.fields.items():

@@ -4,6 +4,7 @@ Made once, saved as index files and hashes, read by every later stage. The truth
 knows it, stays behind `PUSplit.reveal`.
 """
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -369,7 +370,7 @@ def _proportions(proportions: Sequence[float] | None, count: int) -> list[float]
     if count == 0:
         raise ConfigError("others: expected at least one other domain, got none")
     weights = [1.0] * count if proportions is None else [float(p) for p in proportions]
-    if len(weights) != count or min(weights) <= 0 or not np.isfinite(weights).all():
+    if len(weights) != count or min(weights) <= 0 or not math.isfinite(sum(weights)):
         raise ConfigError(
             f"proportions: expected {count} positive numbers, one for each other domain, "
             f"got {proportions}"

@@ -13,6 +13,7 @@ from puorl.core import fingerprint
 from puorl.core.counts import parse_count
 from puorl.core.errors import ConfigError
 from puorl.core.progress import progress_bar
+from puorl.core.room import require_memory
 from puorl.data.dataset import Dataset
 from puorl.data.provenance import Provenance
 from puorl.data.transitions import Transitions
@@ -79,7 +80,8 @@ def collect(
         progress: Show a progress bar where there is a terminal.
 
     Raises:
-        ConfigError: An unknown body, domain, quality or policy, or an impossible number.
+        ConfigError: An unknown body, domain, quality or policy, an impossible number, or more rows
+            than fit into memory.
         DataError: The policy file is none, or the policy's actions do not fit.
     """
     spec = domain if isinstance(domain, DomainSpec) else domain_spec(env, domain)
@@ -87,6 +89,9 @@ def collect(
         raise ConfigError(f"domain: expected one of {env}, got one of {spec.body}")
     players = _players(spec, quality, policy, policy_domain)
     num_rows = _checked_rows(rows, len(players))
+    # Twice: as they were played, and put in order.
+    repair = "take fewer rows="
+    require_memory(2 * row_bytes(spec) * num_rows, f"rows {num_rows:,}", repair=repair)
     seed = _checked_seed(seed)
     recipe = _recipe(spec, quality if policy is None else None, players, num_rows, seed)
     # Without the policy's fingerprint two recipes could look alike and mean different data.
@@ -103,6 +108,13 @@ def collect(
     if store:
         store.write(recipe["recipe"], made)
     return made
+
+
+def row_bytes(spec: DomainSpec) -> int:
+    """What a recorded row takes, in memory and on disk."""
+    body = bodies.body(spec.body)
+    # States before and after, the action and the reward as float32, two flags, the episode.
+    return 4 * (2 * body.obs_dim + body.act_dim + 1) + 2 + 8
 
 
 def _players(

@@ -9,10 +9,14 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.extras import require
 from puorl.core.prng import generator
+from puorl.core.room import require_memory
 from puorl.envs.bodies import body
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.scores import normalised_score
 from puorl.envs.simulator import Simulator
+
+_EPISODE_BYTES = 1000
+"""What an episode takes at the very least while it runs: its state, and its random stream."""
 
 
 @runtime_checkable
@@ -86,7 +90,7 @@ def evaluate(
         threads: Physics threads; all cores if None.
 
     Raises:
-        ConfigError: No policy, no episode, or an unknown environment.
+        ConfigError: No policy, no episode, more episodes than fit, or an unknown environment.
     """
     policies = list(policy) if isinstance(policy, Sequence) else [policy]
     if not policies or episodes < 1:
@@ -103,10 +107,21 @@ def evaluate(
     if spec is None:
         returns, lengths = _foreign(policies, env, episodes, seed)
         return Evaluation(str(env), returns, lengths, None)
+    require_room(len(policies), episodes)
     returns, lengths = _batched(policies, spec, episodes, seed, threads)
     other_reward = any(shift.kind == "reward" for shift in spec.shifts)
     scores = None if other_reward else normalised_score(spec.body, returns)
     return Evaluation(spec.text, returns, lengths, scores)
+
+
+def require_room(num_policies: int, episodes: int) -> None:
+    """Refuse more episodes than fit into memory side by side.
+
+    Raises:
+        ConfigError: They need more than is free.
+    """
+    need = num_policies * episodes * _EPISODE_BYTES
+    require_memory(need, f"{episodes:,} episodes", repair="take fewer episodes")
 
 
 def _simulated(env: Any) -> DomainSpec | None:

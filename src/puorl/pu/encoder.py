@@ -149,7 +149,8 @@ def learn(
             keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, i + 1)
             fresh = residuals.init(task, config, keys)
             model, first = checkpoint.restore(f"residuals-{i}", fresh)
-            advance(first)
+            if first:
+                advance(first, earlier=True)
             shown = first
             trained = residuals.steps(model, first, x, rows, task=task, config=config)
             for now, done in trained:

@@ -49,8 +49,11 @@ class Sets(NamedTuple):
     """(s,) int32. Where the second group begins: 0 where both are the whole set."""
     first_draws: jax.Array
     """(s,) int32. Rows of a batch that come from the first group."""
-    num_kept: jax.Array
-    """(s,) int32. Rows of a batch that are kept: all of the first group, the best of the second."""
+    num_kept: jax.Array | None
+    """(s,) int32. Rows of a batch that are kept: all of the first group, the best of the second.
+
+    None where every set keeps all, so that nothing is ranked.
+    """
     centre: jax.Array
     """(s, width) float32. Subtracted from a packed row."""
     factor: jax.Array
@@ -147,12 +150,12 @@ def tables(
         "first_size": first_size,
         "second_start": second_start,
         "first_draws": first_draws,
-        "num_kept": num_kept,
     }
     return Sets(
         row=jnp.asarray(index),
         column=jnp.asarray(column),
         **{name: jnp.asarray(count, jnp.int32) for name, count in counts.items()},
+        num_kept=jnp.asarray(num_kept, jnp.int32) if (num_kept < batch_size).any() else None,
         centre=jnp.asarray(np.stack(centre)),
         factor=jnp.asarray(np.stack(factor)),
     )
@@ -255,8 +258,11 @@ def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.
     row = (row - _repeated(sets.centre[line], row)) * _repeated(sets.factor[line], row)
     column = jax.lax.optimization_barrier(sets.column[line, position])  # read once, not per pair
     reward, weight, critic_weight, score = jnp.unstack(column, axis=1)
-    of_first = jnp.arange(len(position)) < sets.first_draws[line]
-    keep = best(score, of_first, sets.num_kept[line])
+    if sets.num_kept is None:
+        keep = jnp.ones_like(score)
+    else:
+        of_first = jnp.arange(len(position)) < sets.first_draws[line]
+        keep = best(score, of_first, sets.num_kept[line])
     side = jnp.stack([reward, keep, weight, critic_weight], axis=1)
     return jnp.concatenate([row, side], axis=1)
 

@@ -33,6 +33,7 @@ from puorl.data.training_set import TrainingSet
 from puorl.rl import trainer
 from puorl.rl.learner import Learner
 from puorl.rl.metrics import JsonLines, Sink
+from puorl.rl.plans import differing
 from puorl.rl.policy import Policy
 from puorl.rl.trainer import Lane, Point, Standing, Stopped, Work
 
@@ -328,12 +329,11 @@ def _begin(folder: Path, job: Job, resume: bool) -> dict[str, Any]:
         write_json(stored, wanted)
         return wanted
     plan = read_json(stored)
-    differing = [name for name in wanted if name != "groups" and plan.get(name) != wanted[name]]
-    if differing or sorted(sum(plan["groups"], [])) != sorted(job.lanes):
-        told = ", ".join(differing) or "seeds"
+    told = differing(plan, wanted)
+    if told:
         raise ConfigError(
-            f"{folder}: the run kept here differs in: {told}; give the same command, or choose "
-            "another folder"
+            f"{folder}: the run kept here is another: {told}; give the same command, or "
+            "choose another folder"
         )
     _remove_parts(folder)
     return plan

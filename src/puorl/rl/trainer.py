@@ -19,8 +19,8 @@ from puorl.core.errors import ConfigError
 from puorl.core.prng import checked_seed
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
+from puorl.rl import memory, program
 from puorl.rl import pool as rows_of
-from puorl.rl import program
 from puorl.rl.learner import Learner, Sizes
 from puorl.rl.pool import ActionRange, Pool, Sets
 
@@ -91,7 +91,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
     """Put the rows and tables of a group of lanes on the device.
 
     Raises:
-        ConfigError: No lanes, a lane without a set, or sets of several pools.
+        ConfigError: No lanes, a lane without a set, sets of several pools, or more than fits.
         DataError: Rewards or next actions are missing.
     """
     if not lanes or not sets:
@@ -106,6 +106,9 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         sets = [replace(chosen, pool=dataset) for chosen in sets]
     if learner.positions is not None and any(chosen.groups for chosen in sets):
         raise ConfigError(f"{learner.name}: draws its rows itself, so it takes no groups")
+    longest = max(len(chosen.rows) for chosen in sets)
+    sizes = Sizes(dataset.obs.shape[1], dataset.action.shape[1], longest)
+    memory.check_memory(learner, sizes, lanes=len(lanes), num_rows=len(dataset), sets=len(sets))
     actions = rows_of.action_range(dataset.action)
     held = rows_of.tables(
         sets,
@@ -122,7 +125,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         lanes=tuple(lanes),
         pool=Pool(jnp.asarray(rows_of.pack(dataset.rows, actions))),
         sets=held,
-        sizes=Sizes(dataset.obs.shape[1], dataset.action.shape[1], held.row.shape[1]),
+        sizes=sizes._replace(num_rows=held.row.shape[1]),
         actions=actions,
         scaling=tuple(
             rows_of.state_scaling(chosen) if learner.normalise_states else None for chosen in sets
@@ -179,8 +182,9 @@ def check_steps(learner: Learner, **numbers: int) -> None:
     """Refuse numbers of updates that are not whole cycles.
 
     Raises:
-        ConfigError: One is not a positive multiple of the learner's cycle.
+        ConfigError: One is not a positive multiple of the learner's cycle, or beyond counting.
     """
+    memory.check_counts(learner, **numbers)
     for name, number in numbers.items():
         if number < 1 or number % learner.cycle:
             raise ConfigError(

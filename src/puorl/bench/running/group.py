@@ -8,7 +8,7 @@ A group's folder holds ``lanes.json`` (who trains, fixed as it begins), ``run/``
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from puorl.bench.plan import Cell
 from puorl.bench.running.evaluation import Watch, curves, point_every
 from puorl.bench.running.prepared import Prepared
 from puorl.core.files import read_json, write_json
+from puorl.core.progress import Advance
 from puorl.rl import run as rl_run
 from puorl.rl.run import Job
 from puorl.rl.trainer import Point
 
 _LANES, _DONE, _PACE = "lanes.json", "done.json", "pace.jsonl"
-Advance = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class _Pace:
         self._step = rl_run.standing_of(folder)[1] if folder.exists() else 0
         self._last = time.perf_counter()
         if self._step:
-            advance(self._step * lanes, self._title)
+            advance(self._step * lanes, self._title, earlier=True)
 
     def on_point(self, point: Point, lanes: int) -> None:
         now = time.perf_counter()

@@ -19,11 +19,11 @@ from puorl.bench.running import group as groups
 from puorl.bench.running import rows
 from puorl.bench.running.claims import Claims
 from puorl.bench.running.collecting import collect_all
-from puorl.bench.running.group import Advance, Group, LaneOf
+from puorl.bench.running.group import Group, LaneOf
 from puorl.bench.running.prepared import Prepared, prepare
 from puorl.bench.running.rows import Opened
 from puorl.bench.store import Store
-from puorl.core.progress import progress_bar
+from puorl.core.progress import Advance, progress_bar, quiet
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 """While other processes have all that is left."""
@@ -83,7 +83,7 @@ class _Session:
         self._claims = Claims(out / "claims")
         self.retry_before = rows.now() if retry else ""
         self._counts = {"trained": 0, "copied": 0, "failed": 0}
-        self.advance: Advance = lambda *_: None
+        self.advance: Advance = quiet
 
     def run(self, workers: int, show: bool) -> Summary:
         began = time.perf_counter()
