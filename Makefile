@@ -50,7 +50,7 @@ lock: ## rewrite the lock files (needs uv)
 bench-setup: ## second environment with heavy peers (torch, d3rlpy), for comparisons only
 	@test -d .venv-bench || $(PYTHON) -m venv --without-pip .venv-bench
 	@$(PYTHON) -m pip --python .venv-bench/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore -r requirements/bench.txt
-	@$(PYTHON) -m pip --python .venv-bench/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore --editable .
+	@$(PYTHON) -m pip --python .venv-bench/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore --editable '.[sim,minari]'
 
 build: setup ## wheel and sdist into dist/
 	@$(BIN)/python -m build --no-isolation

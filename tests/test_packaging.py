@@ -29,7 +29,14 @@ SDIST_TOP = {
     "Makefile",
     "LICENSE",
 }
-SDIST_TOP |= {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml", "PKG-INFO"}
+SDIST_TOP |= {
+    "CITATION.cff",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "pyproject.toml",
+    "PKG-INFO",
+}
 NO_SIMULATOR = (
     "puorl: error: puorl demo needs the package 'mujoco', which cannot be imported here; "
     "install it with: pip install 'puorl[sim]'\n"

@@ -210,6 +210,11 @@ def test_too_few_units_of_either_kind(labelled, unlabelled):
         group(make(lengths, firsts(lengths, labelled)), EPISODE, seed=0)
 
 
+def test_rows_that_nobody_parted_into_units():
+    with pytest.raises(DataError, match="several episodes, got all in one; name the column"):
+        group(make([32], [0, 1]), EPISODE, seed=0)
+
+
 @pytest.mark.parametrize("num_labelled", [2, 3, 5, 6])
 def test_few_units_make_few_folds_each_with_both_kinds(num_labelled):
     lengths = [4] * 8

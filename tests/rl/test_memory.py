@@ -72,7 +72,8 @@ def test_sizes_beyond_all_reason_are_refused_before_anything_is_compiled(name):
     sizes = Sizes(11, 3, 1000)
     for settings in ({"batch_size": most}, {"hidden": (most, most)}):
         made = learner.make(name, num_steps=10, **settings)
-        with pytest.raises(ConfigError, match=f"training 5 of {name} side by side.*needs .* [TPE]B"):
+        wanted = f"training 5 of {name} side by side.*needs .* [TPE]B"
+        with pytest.raises(ConfigError, match=wanted):
             memory.check_memory(made, sizes, lanes=5, num_rows=1000, sets=1)
     for settings in ({"batch_size": most + 1}, {"hidden": (8, most + 1)}):
         made = learner.make(name, num_steps=10, **settings)

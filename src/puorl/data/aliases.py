@@ -32,8 +32,12 @@ USUAL = {
         "trajectory",
         "traj_id",
         "trajectory_id",
+        "run",
+        "run_id",
+        "rollout",
+        "rollout_id",
     ),
-    "time": ("time", "timestamp", "timestamps", "t"),
+    "time": ("time", "timestamp", "timestamps", "t", "step", "timestep", "time_step"),
     "next_action": ("next_action", "next_actions", "next_act"),
 }
 """Field to the names it usually has, the most telling first; capitals do not matter."""

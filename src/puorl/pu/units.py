@@ -103,6 +103,11 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping:
     known = np.bincount(number, is_labelled)[number] > 0
     touched = np.bincount(together, known)[together] > 0
     count = len(np.unique(together[touched])), len(np.unique(together[~known]))
+    if together.max() == 0:
+        raise DataError(
+            f"unit {unit.kind}: expected rows of several {_several(unit)}, got all in one; name "
+            "the column that tells them apart, or decide by transition"
+        )
     if min(count) < 2:
         raise DataError(
             f"unit {unit.kind}: expected at least 2 {_several(unit)} with labelled rows and 2 "
