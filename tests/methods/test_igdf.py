@@ -79,7 +79,10 @@ def test_a_learner_keeps_the_share_xi(small_split, xi, kept):
     position = pool.draw(jax.random.key(0), sets, jnp.int32(0), 256)
     assert int(jnp.sum(position < 100)) == 128
     score = jnp.asarray(chosen.score)[position]
-    keep = np.asarray(pool.best(score, jnp.arange(256) < 128, sets.num_kept[0])) == 1.0
+    sizes = (small_split.pool.obs.shape[1], small_split.pool.action.shape[1])
+    rows = pool.Pool(jnp.zeros((len(small_split.pool), 2 * sum(sizes) + 1), jnp.float32))
+    packed = pool.gather(rows, sets, jnp.int32(0), position)
+    keep = np.asarray(pool.unpack(packed, position, *sizes).keep) == 1.0
     assert (keep[:128].sum(), keep[128:].sum()) == (128, kept)
     drawn = np.asarray(score)[128:]
     if kept < 128:

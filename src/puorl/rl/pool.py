@@ -239,14 +239,14 @@ def draw(key: jax.Array, sets: Sets, line: jax.Array, batch_size: int) -> jax.Ar
 def best(score: jax.Array, of_first: jax.Array, num_kept: jax.Array) -> jax.Array:
     """(b,) float32, 1 for the rows to keep: the first group, then the highest scores.
 
-    Of equal scores the earlier one goes first, so that exactly ``num_kept`` rows are kept.
+    Of equal scores the earlier one goes first, so that exactly ``num_kept`` rows, one or more, are
+    kept.
     """
     score = jnp.where(of_first, jnp.inf, score)
-    square = (len(score), len(score))
-    mine, other = jnp.broadcast_to(score[:, None], square), jnp.broadcast_to(score, square)
-    earlier = (other == mine) & jnp.tri(len(score), k=-1, dtype=bool)
-    rank = jnp.sum((other > mine) | earlier, axis=1)
-    return (rank < num_kept).astype(jnp.float32)
+    last = jnp.broadcast_to(jnp.sort(score, descending=True)[num_kept - 1], score.shape)
+    above, equal = score > last, score == last
+    room = num_kept - jnp.sum(above)
+    return (above | (equal & (jnp.cumsum(equal) <= room))).astype(jnp.float32)
 
 
 def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.Array:
@@ -256,7 +256,7 @@ def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.
     """
     row = pool.row[sets.row[line, position]]
     row = (row - _repeated(sets.centre[line], row)) * _repeated(sets.factor[line], row)
-    column = jax.lax.optimization_barrier(sets.column[line, position])  # read once, not per pair
+    column = sets.column[line, position]
     reward, weight, critic_weight, score = jnp.unstack(column, axis=1)
     if sets.num_kept is None:
         keep = jnp.ones_like(score)
