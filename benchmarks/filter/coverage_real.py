@@ -29,6 +29,8 @@ from puorl.pu.config import PRESETS
 BODIES = ("hopper", "halfcheetah", "walker2d")
 TARGET_SHARE = 0.3
 LABELLED_SHARE = 0.01
+JUDGES = "cut alike"
+"""How the report's networks decide; rows without it are of an earlier rule, each by its own cut."""
 POOLS = 10
 """Rows collected for each row drawn: draws are to be nearly independent."""
 
@@ -60,6 +62,7 @@ def config_of(body: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         "labelled_share": args.labelled_share,
         "seed": seed,
         "report": not args.no_report,
+        "judges": JUDGES,
         "preset": args.preset,
         "filter": asdict(PRESETS[args.preset]),
     }

@@ -13,8 +13,8 @@ from puorl.data.split import PUSplit
 from puorl.pu import classifier, fit, judging
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
-from puorl.pu.judging import behaviour_config, judge, judge_behaviour, keep
-from puorl.pu.learning import learn
+from puorl.pu.judging import behaviour_config, judge, judge_behaviour, keep, keep_alike
+from puorl.pu.learning import HeldOut, learn
 from puorl.pu.residuals import ResidualConfig
 
 SMALL = FilterConfig(
@@ -93,24 +93,68 @@ def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(learnt, judged
     np.testing.assert_allclose(judgement.score_u, expected[judgement.position_u], atol=1e-6)
 
 
-def test_decisions_are_those_of_the_scores(judged):
-    judgement, _ = judged
-    np.testing.assert_array_equal(judgement.kept_u, judgement.score_u >= 0.5)
-    np.testing.assert_array_equal(judgement.kept_p, judgement.score_p >= 0.5)
+def test_lanes_keep_as_many_of_their_unlabelled_rows_as_the_filter(split, learnt, judged):
+    judgement, seen = judged
+    held = judgement.kept_u.reshape(fit.NUM_FOLDS, -1)
+    own = learnt.logits(split, judgement.position_u).reshape(held.shape) >= 0
+    np.testing.assert_array_equal(held.sum(axis=1), own.sum(axis=1))
+    assert 0 < held.sum() < held.size
+    score_u = judgement.score_u.reshape(held.shape)
+    kept_p = judgement.kept_p.reshape(fit.NUM_FOLDS, -1)
+    score_p = judgement.score_p.reshape(kept_p.shape)
+    for lane in range(fit.NUM_FOLDS):
+        least = score_u[lane][held[lane]].min()
+        assert least > score_u[lane][~held[lane]].max()
+        np.testing.assert_array_equal(kept_p[lane], score_p[lane] >= least)
     low, high = judgement.alpha.interval
     assert 0 <= low <= judgement.alpha.value <= high <= 1
     assert judgement.group_p is judgement.group_u is None
 
 
-def test_top_alpha_keeps_labelled_rows_by_the_least_score_kept(split, learnt, judged):
+def test_a_filter_that_keeps_less_is_judged_by_networks_that_keep_less(split, learnt, judged):
+    plain, _ = judged
+    logit = learnt.logits(split, split.unlabelled)
+    strict = dataclasses.replace(learnt, threshold=float(np.quantile(logit, 0.9)))
+    less = judge(strict, split, "hard", seed=0, checkpoint=NOWHERE)
+    assert less.kept_u.mean() == pytest.approx(0.1, abs=0.005)
+    assert less.kept_p.mean() < plain.kept_p.mean() - 0.2
+    # A third of the rows that are left to find are kept, and a third of the labelled ones.
+    assert less.kept_p.mean() == pytest.approx(less.kept_u[less.position_u < 600].mean(), abs=0.1)
+
+
+def test_top_alpha_keeps_the_filters_number_too(split, learnt, judged):
     plain, _ = judged
     top = judge(learnt, split, "top_alpha", seed=0, checkpoint=NOWHERE)
     np.testing.assert_array_equal(top.score_u, plain.score_u)
-    np.testing.assert_array_equal(top.kept_u, keep(top.score_u, "top_alpha", top.alpha.value))
-    assert 0 < top.kept_u.sum() < len(top.kept_u)
-    least = top.score_u[top.kept_u].min()
-    assert least > top.score_u[~top.kept_u].max()
-    np.testing.assert_array_equal(top.kept_p, top.score_p >= least)
+    score = learnt.probability(learnt.logits(split, split.unlabelled))
+    wanted = split.unlabelled[keep(score, "top_alpha", learnt.alpha.value)]
+    assert top.kept_u.sum() == np.isin(top.position_u, wanted).sum() > 0
+
+
+HELD = st.integers(1, 4).flatmap(
+    lambda lanes: st.tuples(
+        st.just(lanes),
+        hnp.arrays(np.float32, (lanes, 7), elements=st.floats(-9, 9, width=32)),
+        hnp.arrays(np.float32, (lanes, 11), elements=st.floats(-9, 9, width=32), unique=True),
+        hnp.arrays(bool, (2, lanes, 11)),
+    )
+)
+
+
+@given(HELD)
+def test_lanes_are_cut_at_the_number_that_is_kept(drawn):
+    lanes, logit_p, logit_u, (some, others) = drawn
+    held = HeldOut(logit_p.ravel(), logit_u.ravel())
+    kept_p, kept_u = keep_alike(held, some.ravel(), lanes)
+    more_p, more_u = keep_alike(held, (some | others).ravel(), lanes)
+    assert (kept_p <= more_p).all()
+    assert (kept_u <= more_u).all()
+    kept_p, kept_u = kept_p.reshape(lanes, -1), kept_u.reshape(lanes, -1)
+    np.testing.assert_array_equal(kept_u.sum(axis=1), some.sum(axis=1))
+    for lane in range(lanes):
+        for logit, kept in ((logit_p, kept_p), (logit_u, kept_u)):
+            assert (logit[lane][kept[lane]][:, None] > logit_u[lane][~kept_u[lane]]).all()
+            assert (logit[lane][~kept[lane]][:, None] < logit_u[lane][kept_u[lane]]).all()
 
 
 def test_rows_without_a_known_end_are_left_out(split, learnt):
@@ -169,6 +213,8 @@ def test_a_split_by_episodes_has_held_every_row_out_already(episodes, over_folds
     np.testing.assert_array_equal(judgement.position_p, episodes.labelled)
     np.testing.assert_array_equal(judgement.position_u, episodes.unlabelled)
     np.testing.assert_array_equal(judgement.group_u, episodes.pool.episode[episodes.unlabelled])
+    own = fitted.logits(episodes, episodes.unlabelled) >= fitted.threshold
+    np.testing.assert_array_equal(judgement.kept_u, own)  # no row is in dispute
     for fold in range(fit.NUM_FOLDS):
         mine = episodes.unlabelled_part == fold
         lanes = np.full(mine.sum(), fold)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from puorl.core import cpu_layers
 from puorl.core.errors import ConfigError
 
 Initialiser = Callable[[jax.Array, int, int], tuple[jax.Array, jax.Array]]
@@ -194,15 +195,21 @@ def towards(target: Params, params: Params, tau: float) -> Params:
 
 
 def _affine(layer: Layer, x: jax.Array) -> jax.Array:
-    y = x @ layer.w
+    y = cpu_layers.product(x, layer.w) if _on_cpu() else x @ layer.w
     return y + jnp.broadcast_to(layer.b, y.shape)
 
 
 def _normalise(norm: LayerNorm, x: jax.Array) -> jax.Array:
+    if _on_cpu():
+        return cpu_layers.normalise(x, norm.scale, norm.offset, NORM_EPSILON)
     mean = x.mean(axis=-1, keepdims=True)
     variance = jnp.square(x - mean).mean(axis=-1, keepdims=True)
     unit = (x - mean) * jax.lax.rsqrt(variance + NORM_EPSILON)
     return unit * jnp.broadcast_to(norm.scale, x.shape) + jnp.broadcast_to(norm.offset, x.shape)
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def _orthogonal_mlp(

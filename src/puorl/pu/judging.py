@@ -36,12 +36,7 @@ def keep(score: np.ndarray, mode: Mode, alpha: float) -> np.ndarray:
     """
     if mode != "top_alpha":
         return score >= 0.5
-    wanted = int(alpha * len(score))
-    if wanted == 0:
-        return np.zeros(len(score), bool)
-    value, count = np.unique(score, return_counts=True)
-    at_or_above = np.cumsum(count[::-1])[::-1]
-    return score >= value[np.argmin(np.abs(at_or_above - wanted))]
+    return score >= _cut(score, int(alpha * len(score)))
 
 
 def judge(
@@ -57,12 +52,17 @@ def judge(
 
     Fits over folds have held every row out already. A split by rows is learnt again, five times
     with a fifth of P and of U held out, or three times with a third where labels are many; the
-    models of the dynamics saw no labels and stay.
+    models of the dynamics saw no labels and stay. Each of these networks keeps as many of its
+    held-out unlabelled rows as the filter does: how much is kept differs from fit to fit, with the
+    alpha that each has found, and recall goes with it.
     """
     unit = parse_unit(learnt.unit)
     if unit.kind == "transition" and split.unit == "transition":
+        kept = np.zeros(len(split.pool), bool)
+        score = learnt.probability(learnt.logits(split, split.unlabelled))
+        kept[split.unlabelled] = keep(score, mode, learnt.alpha.value)
         return _judge_again(
-            learnt, split, mode, seed=seed, checkpoint=checkpoint, progress=progress
+            learnt, split, mode, kept, seed=seed, checkpoint=checkpoint, progress=progress
         )
     grouping = None if unit.kind == "transition" else group(split, unit, learnt.seed)
     p, u = _sets(split, grouping)
@@ -85,6 +85,7 @@ def judge_behaviour(
             behaviour,
             split,
             mode,
+            None,
             seed=seed,
             checkpoint=checkpoint,
             progress=progress,
@@ -106,6 +107,7 @@ def _judge_again(
     learnt: Learnt,
     split: PUSplit,
     mode: Mode,
+    kept: np.ndarray | None,
     *,
     seed: int,
     checkpoint: Checkpoint,
@@ -113,6 +115,7 @@ def _judge_again(
     num_lanes: int | None = None,
     stage: str = "cross-fit",
 ) -> Judgement:
+    """Learn over folds; ``kept`` is what the filter keeps of the pool, (n,) bool, to keep alike."""
     x, known = learnt.encoder(split.pool.rows)
     p, u = split.labelled[known[split.labelled]], split.unlabelled[known[split.unlabelled]]
     fold, number = _folds(split, p, u, seed)
@@ -138,7 +141,45 @@ def _judge_again(
     alpha = estimate_alpha(held, learnt.config, groups, rng)
     threshold = row_threshold(learnt.config, alpha)
     again = dataclasses.replace(learnt, alpha=alpha, threshold=threshold)
-    return _judgement(again, position_p, position_u, held, number, mode)
+    judged = _judgement(again, position_p, position_u, held, number, mode)
+    if kept is None:
+        return judged
+    kept_p, kept_u = keep_alike(held, kept[position_u], len(lanes))
+    return dataclasses.replace(judged, kept_p=kept_p, kept_u=kept_u)
+
+
+def keep_alike(held: HeldOut, kept: np.ndarray, num_lanes: int) -> tuple[np.ndarray, np.ndarray]:
+    """What lanes keep of P and of U, each cut where it keeps as many of its U as are kept.
+
+    Args:
+        held: Logits of held-out rows, lane after lane, of one size.
+        kept: (u,) bool. What another network keeps of these unlabelled rows.
+        num_lanes: Number of lanes.
+
+    >>> held = HeldOut(np.array([3.0, 1.0, 9.0, 5.0]), np.array([2.0, 0.0, 8.0, 6.0]))
+    >>> kept_p, kept_u = keep_alike(held, np.array([True, False, True, False]), 2)
+    >>> kept_p.tolist(), kept_u.tolist()
+    ([True, False, True, False], [True, False, True, False])
+    """
+    logit_p, logit_u = held.p.reshape(num_lanes, -1), held.u.reshape(num_lanes, -1)
+    wanted = kept.reshape(num_lanes, -1).sum(axis=1)
+    cut = [_cut(mine, int(num)) for mine, num in zip(logit_u, wanted, strict=True)]
+    level = np.array(cut)[:, None]
+    return (logit_p >= level).ravel(), (logit_u >= level).ravel()
+
+
+def _cut(score: np.ndarray, wanted: int) -> float:
+    """The least score to keep so that so many are kept, or as near as equal scores allow.
+
+    Infinite where none is wanted, or all: rows that score below all of these are kept then too.
+    """
+    if wanted == 0:
+        return np.inf
+    if wanted == len(score):
+        return -np.inf
+    value, count = np.unique(score, return_counts=True)
+    at_or_above = np.cumsum(count[::-1])[::-1]
+    return float(value[np.argmin(np.abs(at_or_above - wanted))])
 
 
 def _folds(

@@ -46,6 +46,9 @@ class Quality:
     """alpha is only bounded from above, and so is the precision that follows from it."""
     mean_weight: float | None = None
     """Of the unlabelled rows in the mode soft, which keeps them all; None in other modes."""
+    disputed: float = 0.0
+    """Share of the unlabelled rows about which networks that did not learn from them decide
+    otherwise than the filter; recall is the less certain the more they are."""
 
     @property
     def is_soft(self) -> bool:

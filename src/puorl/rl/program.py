@@ -77,19 +77,11 @@ def run_chunk(
         return lane, jnp.stack([measured[name] for name in sorted(measured)])
 
     def cycle(state: Any, xs: Any) -> tuple[Any, jax.Array]:
-        if alone:
-            return one_lane(state, line[0], *xs)
         return jax.vmap(one_lane, in_axes=(0, 0, 1, 1))(state, line, *xs)
 
-    # An axis of one lane costs a CPU a second pass over many arrays.
-    alone = len(line) == 1 and jax.default_backend() == "cpu"
     num_cycles = length // learner.cycle
     xs = jax.tree.map(lambda x: x.reshape(num_cycles, learner.cycle, *x.shape[1:]), (picked, noise))
-    if alone:
-        state, xs = _without(0, state), _without(2, xs)
-    state, metrics = jax.lax.scan(cycle, state, xs)
-    if alone:
-        state, metrics = _with(0, state), _with(1, metrics)  # metrics: (cycles, lanes, names)
+    state, metrics = jax.lax.scan(cycle, state, xs)  # metrics: (cycles, lanes, names)
     names = metric_names(learner, sizes)
     ends = start + learner.cycle * jnp.arange(1, num_cycles + 1, dtype=jnp.int32)
     infinite = ~jnp.isfinite(metrics).all(axis=2)
@@ -111,14 +103,6 @@ def _foreseen(learner: Learner, lane: Any, picked: Any, noise: Any, sizes: Sizes
     side_by_side = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), noise)
     seen = learner.foresee(lane, rows, side_by_side)
     return jax.tree.map(lambda x: x.reshape(*position.shape, *x.shape[1:]), seen)
-
-
-def _without(axis: int, tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.squeeze(axis), tree)
-
-
-def _with(axis: int, tree: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.expand_dims(x, axis), tree)
 
 
 def _at(phase: int, tree: Any) -> Any:

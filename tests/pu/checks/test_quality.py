@@ -2,9 +2,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
 from puorl.pu.checks.quality import measure_quality, of_filter
+from puorl.pu.intervals import bootstrap_interval
+from puorl.pu.judgement import Judgement
+from puorl.pu.judging import keep_alike
+from puorl.pu.learning import HeldOut
+from puorl.pu.mpe.bbe import bbe
 from puorl.pu.mpe.estimate import AlphaEstimate
 
 
@@ -56,6 +63,92 @@ def test_rows_taken_as_independent_would_be_overconfident(draw):
     grouped = measure_quality(judged, rng=rng).recall
     alone = measure_quality(replace(judged, group_p=None, group_u=None), rng=rng).recall
     assert grouped.high - grouped.low > 1.5 * (alone.high - alone.low)
+
+
+def fits(rng, *, num_p=1000, num_u=20_000, gap=4.0, likeness=0.9):
+    """A filter and five networks that judge: alike in what they see, each with a cut of its own."""
+    num_target = round(0.3 * num_u)
+    seen = rng.normal(size=num_p + num_u) + gap * (np.arange(num_p + num_u) < num_p + num_target)
+    lane = np.concatenate([np.arange(num_p) * 5 // num_p, np.arange(num_u) * 5 // num_u])
+    order = np.concatenate([np.arange(num_p), num_p + rng.permutation(num_u)])
+    seen, is_target = seen[order], order < num_p + num_target
+
+    def network():
+        own = rng.normal(size=len(seen))
+        cut = gap / 2 + 0.5 * rng.normal()
+        return likeness * seen + np.sqrt(1 - likeness**2) * own - cut
+
+    decided = network()[num_p:] >= 0
+    logit = np.choose(lane, [network() for _ in range(5)])
+    return HeldOut(logit[:num_p], logit[num_p:]), decided, is_target[num_p:]
+
+
+def judged_by(held, kept_p, kept_u, rng):
+    interval = bootstrap_interval(bbe, held.p, held.u, rng=rng, reps=50)
+    return Judgement(
+        position_p=np.arange(len(held.p)),
+        position_u=np.arange(len(held.p), len(held.p) + len(held.u)),
+        score_p=held.p,
+        score_u=held.u,
+        kept_p=kept_p,
+        kept_u=kept_u,
+        group_p=None,
+        group_u=None,
+        alpha=replace(bbe(held.p, held.u), interval=interval),
+    )
+
+
+def test_the_filters_own_recall_and_precision_are_covered_though_fits_differ():
+    hits = np.zeros(3)
+    num_draws = 40
+    for seed in range(num_draws):
+        rng = np.random.default_rng(seed)
+        held, decided, is_target = fits(rng)
+        recall, precision = decided[is_target].mean(), is_target[decided].mean()
+        alike = judged_by(held, *keep_alike(held, decided, 5), rng)
+        apart = judged_by(held, held.p >= 0, held.u >= 0, rng)
+        found = measure_quality(alike, decided=decided, rng=rng)
+        naive = measure_quality(apart, rng=rng)
+        hits += [
+            found.recall.low <= recall <= found.recall.high,
+            found.precision.low <= precision <= found.precision.high,
+            naive.recall.low <= recall <= naive.recall.high,
+        ]
+    assert hits[0] >= 0.9 * num_draws
+    assert hits[1] >= 0.9 * num_draws
+    assert hits[2] < 0.6 * num_draws  # each network's own cut says little about the filter's
+
+
+@given(st.integers(0, 50), st.integers(0, 2000), st.integers(0, 2000), st.floats(0.01, 0.99))
+def test_recall_is_the_less_certain_the_more_rows_are_disputed(num_kept_p, few, more, alpha):
+    few, more = sorted([few, more])
+    kept_p, kept_u = np.arange(50) < num_kept_p, np.arange(2000) < 600
+    held = HeldOut(kept_p.astype(np.float32), kept_u.astype(np.float32))
+    estimate = AlphaEstimate(alpha, (alpha / 2, (1 + alpha) / 2), "bbe")
+    judged = Judgement(
+        np.arange(50), np.arange(50, 2050), held.p, held.u, kept_p, kept_u, None, None, estimate
+    )
+    width = []
+    for num_disputed in (few, more):
+        decided = kept_u ^ (np.arange(2000) < num_disputed)
+        found = measure_quality(judged, decided=decided, rng=np.random.default_rng(0))
+        assert found.disputed == num_disputed / 2000
+        recall = found.recall
+        assert 0 <= recall.low <= recall.value <= recall.high <= 1
+        assert recall.value == kept_p.mean()
+        width.append(recall.high - recall.low)
+    assert width[0] <= width[1] + 0.01  # quantiles of draws; ends stop at 0 and 1
+
+
+def test_disputed_rows_widen_the_interval(draw):
+    judged = draw(np.random.default_rng(11), 4).judged
+    width = []
+    for num_disputed in (0, 1000, 3000):
+        decided = judged.kept_u ^ (np.arange(len(judged.kept_u)) < num_disputed)
+        found = measure_quality(judged, decided=decided, rng=np.random.default_rng(0))
+        width.append(found.recall.high - found.recall.low)
+    assert width[0] < width[1] < width[2]
+    assert width[2] > 1.5 * width[0]
 
 
 @pytest.mark.slow

@@ -56,11 +56,12 @@ def _names(pool: Dataset, ids: np.ndarray, first: np.ndarray, number: np.ndarray
 
 
 def _decision(judged: Judgement) -> float:
-    """The score that parts kept from other rows; one half where nothing or everything is kept."""
-    kept, left = judged.score_u[judged.kept_u], judged.score_u[~judged.kept_u]
-    if len(kept) == 0 or len(left) == 0:
+    """The score above which lie as many rows as are kept; one half where that is none or all."""
+    num_left = int(np.count_nonzero(~judged.kept_u))
+    if num_left in (0, len(judged.kept_u)):
         return 0.5
-    return float(np.clip((kept.min() + left.max()) / 2, 1e-6, 1 - 1e-6))
+    below, above = np.sort(judged.score_u)[num_left - 1 : num_left + 1]
+    return float(np.clip((below + above) / 2, 1e-6, 1 - 1e-6))
 
 
 def _centred(score: np.ndarray, decision: float) -> np.ndarray:

@@ -58,8 +58,10 @@ def make_report(
         interval = alpha_interval(judged.alpha, judged, rng=rng)
         alpha = dataclasses.replace(judged.alpha, interval=interval)
         judged = dataclasses.replace(judged, alpha=alpha)
+    is_kept = np.zeros(len(split.pool), bool)
+    is_kept[split.unlabelled] = kept
     quality = of_filter(
-        measure_quality(judged, rng=rng),
+        measure_quality(judged, decided=is_kept[judged.position_u], rng=rng),
         num_labelled=len(split.labelled),
         kept=kept,
         weight=weight,
