@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core import nn
+from puorl.core.aligned import aligned_empty
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.progress import Advance
@@ -69,7 +70,7 @@ class Encoder(NamedTuple):
         """(n, width) float32. The scaled inputs with residuals beside them."""
         if not self.tasks:
             return x
-        full = np.empty((len(x), self.width), np.float32)
+        full = aligned_empty((len(x), self.width))
         full[:, : x.shape[1]] = x
         for start in range(0, len(x), _BLOCK):
             block = x[start : start + _BLOCK]
@@ -143,7 +144,7 @@ def learn(
         assert config is not None
         size = min(int(k.sum()) for k in known)
         rows = jnp.asarray(np.stack([np.flatnonzero(k)[:size] for k in known]), jnp.int32)
-        x = jnp.asarray(scaled[0] if len(scaled) == 1 else np.stack(scaled))
+        x = jax.device_put(scaled[0] if len(scaled) == 1 else np.stack(scaled))
         for i, task in enumerate(jobs):
             keys = jax.vmap(partial(jax.random.key, impl="threefry2x32"))(jnp.asarray(seeds))
             keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, i + 1)
@@ -160,7 +161,7 @@ def learn(
                 checkpoint.store(f"residuals-{i}", model, done)
             checkpoint.store(f"residuals-{i}", model, shown, now=shown > first)
             learnt.append(model.params)
-        del x  # a copy of all rows on the device
+        del x  # on most devices a copy of all rows
     made = []
     for lane in range(len(pools)):
         own = tuple(jax.tree.map(lambda leaf, k=lane: leaf[k], params) for params in learnt)

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from puorl.core.aligned import aligned_empty
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.transitions import Transitions
 
@@ -66,7 +67,8 @@ def build(rows: Transitions, config: FeatureConfig) -> np.ndarray:
         parts.append(rows.reward[:, None])
     if config.inputs in ("sas", "sars"):
         parts.append(rows.next_obs - rows.obs if config.difference else rows.next_obs)
-    return np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
+    made = aligned_empty((len(rows), sum(part.shape[1] for part in parts)))
+    return np.concatenate(parts, axis=1, out=made, casting="same_kind")
 
 
 def fit_scaling(x: np.ndarray, config: FeatureConfig) -> Scaling:
@@ -74,8 +76,9 @@ def fit_scaling(x: np.ndarray, config: FeatureConfig) -> Scaling:
     width = x.shape[1]
     if not config.standardise:
         return Scaling(np.zeros(width, np.float32), np.ones(width, np.float32), limited=False)
-    mean = np.asarray(np.nanmean(x, axis=0, dtype=np.float64))
-    deviation = np.asarray(np.nanstd(x, axis=0, dtype=np.float64))
+    # Column by column: all at once needs several copies of the data in float64.
+    mean = np.array([np.nanmean(column, dtype=np.float64) for column in x.T])
+    deviation = np.array([np.nanstd(column, dtype=np.float64) for column in x.T])
     for column in _glitched(x, deviation):
         # A few absurd values would make everything else look constant.
         value = x[:, column]

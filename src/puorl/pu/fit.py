@@ -125,7 +125,7 @@ def epochs(
     history = np.array(history)
     if first == num_epochs:
         yield Progress(lanes, num_epochs, num_epochs, history)
-    shown = jnp.asarray(x)
+    shown = jax.device_put(x)
     for epoch in range(first, num_epochs):
         warm_up = epoch < recipe.num_warm_up
         lanes, metrics = classifier.run_epoch(
