@@ -59,6 +59,14 @@ def test_norm_and_its_gradients_are_the_plain_ones(lead):
     )
 
 
+def test_many_rows_are_the_same_function():
+    y, scale, offset = 3.0 + normal(0, 5000, 8), normal(1, 8), normal(2, 8)
+    ours = cpu_layers.normalise(y, scale, offset, 1e-5)
+    np.testing.assert_allclose(ours, plain_normalise(y, scale, offset, 1e-5), atol=2e-5)
+    few = cpu_layers.normalise(y[:100], scale, offset, 1e-5)
+    np.testing.assert_allclose(ours[:100], few, atol=2e-5)
+
+
 def test_constant_rows_have_finite_gradients():
     y, scale, offset = jnp.full((4, WIDTH), 2.0), jnp.ones(WIDTH), jnp.zeros(WIDTH)
     grad = jax.grad(lambda y: cpu_layers.normalise(y, scale, offset, 1e-5)[:, 0].sum())(y)
