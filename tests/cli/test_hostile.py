@@ -119,7 +119,7 @@ def test_training_more_than_fits_is_refused_with_the_numbers(here, capsys, monke
     monkeypatch.setattr("puorl.core.room.free_memory", lambda: 3_000_000)
     command = "train rows.npz --learner bc --steps 20 --out x"
     for more, most in (
-        ("--set batch_size=10k hidden=8", "a batch"),
+        ("--set batch_size=1M hidden=8", "a batch"),
         ("--set batch_size=8 hidden=1k,1k", "networks"),
         ("--set batch_size=8 hidden=128,128 --seeds 100", "networks"),
     ):
