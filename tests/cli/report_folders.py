@@ -4,9 +4,7 @@ import dataclasses
 import json
 import re
 import struct
-import subprocess
 import zlib
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -49,20 +47,6 @@ WRONG_VALUES = [
     ("doubtful", {}),
 ]
 """Place in a report to what cannot stand there."""
-MEASURE = """<!DOCTYPE html><body>{frames}<script>
-window.onload = () => {{
-  document.title = "measured " + [...document.querySelectorAll("iframe")].map((frame) => {{
-    const inner = frame.contentDocument;
-    inner.querySelectorAll("details").forEach((each) => {{ each.open = true; }});
-    const wide = [...inner.querySelectorAll("main *")].filter(
-      (each) => each.getBoundingClientRect().right > frame.width + 0.5);
-    const shown = [...inner.images].filter((each) => each.naturalWidth > 0);
-    return [inner.documentElement.scrollWidth <= frame.width, wide.length,
-      inner.querySelectorAll("svg[role=img]").length, shown.length].join(",");
-  }}).join(" ");
-}};
-</script></body>"""
-"""Says of each frame: whether it is as wide as its page, what sticks out, figures, pictures."""
 
 
 def make_filter_folder(folder, report):
@@ -126,23 +110,3 @@ def pixels(file):
     assert (lines[:, 0] == 1).all()
     steps = lines[:, 1:].reshape(height, width, 3)
     return np.cumsum(steps, axis=1, dtype=np.uint8)
-
-
-def measured(html, folder, chromium):
-    """What `MEASURE` says of a page on a phone and on a screen, and what the browser wrote."""
-    frames = [
-        f'<iframe width="{width}" height="800" srcdoc="{escape(html)}"></iframe>'
-        for width in (360, 1280)
-    ]
-    outer = folder / "outer.html"
-    outer.write_text(MEASURE.format(frames="".join(frames)), encoding="utf-8")
-    command = (
-        f"{chromium} --headless=new --no-sandbox --disable-gpu --window-size=1800,900 "
-        f"--user-data-dir={folder / 'profile'} --enable-logging=stderr --dump-dom"
-    ).split()
-    run = subprocess.run(
-        [*command, outer.as_uri()], capture_output=True, text=True, check=True, timeout=120
-    )
-    found = re.search(r"<title>measured (\S+) (\S+)</title>", run.stdout)
-    assert found is not None, run.stderr[-2000:]
-    return found.groups(), run.stderr
