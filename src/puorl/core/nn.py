@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from puorl.core import cpu_layers
 from puorl.core.errors import ConfigError
+from puorl.core.orthonormal import orthonormal
 
 Initialiser = Callable[[jax.Array, int, int], tuple[jax.Array, jax.Array]]
 Activation = Callable[[jax.Array], jax.Array]
@@ -80,8 +81,7 @@ class Orthogonal(NamedTuple):
     def of(self, noise: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
         """A layer from standard normal numbers, (fan_in * fan_out,) float32."""
         tall = noise.reshape(max(fan_in, fan_out), min(fan_in, fan_out))
-        q, r = jnp.linalg.qr(tall)
-        q = q * jnp.broadcast_to(jnp.sign(jnp.diagonal(r)), q.shape)  # else not uniform
+        q = orthonormal(tall)
         w = self.gain * (q if fan_in >= fan_out else q.T)
         return w, jnp.zeros(fan_out, jnp.float32)
 
