@@ -15,7 +15,7 @@ from puorl.rl.policy import Policy
 
 
 def steps_with_a_point(budget, every):
-    watch = Watch("hopper", budget, every)
+    watch = Watch({"a": "hopper"}, budget, every)
     reached = [min(step, budget.steps) for step in range(every, budget.steps + every, every)]
     return [step for step in dict.fromkeys(reached) if watch._is_due(step)]
 
@@ -39,7 +39,7 @@ def test_any_number_of_updates_has_whole_cycles_and_ends_with_a_point(steps):
 
 def test_measured_are_mean_return_and_score(monkeypatch):
     policy = Policy.of("tanh", [{"w": np.zeros((11, 3)), "b": np.zeros(3)}])
-    watch = Watch("hopper", Budget(steps=10, points=2, episodes=3, curve_episodes=2), 5)
+    watch = Watch({"a": "hopper"}, Budget(steps=10, points=2, episodes=3, curve_episodes=2), 5)
     found = watch.measure(5, {"a": policy})["a"]
     assert found["score"] == pytest.approx(float(normalised_score("hopper", found["return"])))
     final = watch.final({"a": policy})["a"]

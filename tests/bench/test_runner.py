@@ -386,8 +386,8 @@ def test_faults_of_the_machine_are_no_rows(tmp_path, monkeypatch, error):
 def test_a_lane_that_is_given_up_is_a_row_with_an_error(tmp_path, monkeypatch):
     trained = groups.train
 
-    def one_lost(group, cell, sets, advance):
-        found = trained(group, cell, sets, advance)
+    def one_lost(group, crew, sets, advance):
+        found = trained(group, crew, sets, advance)
         lost = next(iter(found))
         found[lost] = groups.Result(None, [], "given up at step 4: a loss is not finite", {})
         return found

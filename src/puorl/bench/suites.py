@@ -86,14 +86,26 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Suite:
-    """The suite of that name.
+    """The suite of that name, or of several names joined by ``+``, run as one.
 
     Raises:
-        ConfigError: There is none; the message lists those there are.
+        ConfigError: There is none; the message lists those there are. Or suites of different
+            budgets.
     """
-    if name not in _MAKERS:
-        raise ConfigError(f"suite: expected one of {', '.join(_MAKERS)}, got {name!r}")
-    return _MAKERS[name]()
+    found = []
+    for word in name.split("+"):
+        if word not in _MAKERS:
+            raise ConfigError(f"suite: expected one of {', '.join(_MAKERS)}, got {word!r}")
+        found.append(_MAKERS[word]())
+    if len(found) == 1:
+        return found[0]
+    if any(suite.budget != found[0].budget for suite in found):
+        raise ConfigError(f"suite: expected suites of one budget to join, got {name!r}")
+    parts: list[Part] = []
+    for suite in found:
+        parts += [part for part in suite.parts if part not in parts]
+    about = "; ".join(suite.about for suite in found)
+    return Suite(name, about, tuple(parts), found[0].budget)
 
 
 def _parts(

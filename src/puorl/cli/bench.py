@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # importing these loads jax
 
 _GOES_ON = "the same command goes on from there"
 _Steps = Annotated[Count | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
-_Workers = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+_Number = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,11 @@ class BenchRun:
       puorl bench run core --seeds 5 --out results
       puorl bench run paper --only 'hopper iql' --seeds 5 --out results
       puorl bench run core --seeds 2 --split-seeds 3 --out results
+      puorl bench run control+core --seeds 5 --lanes 80 --out results
     """
 
     suite: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SUITE")]]
-    """Which part of the grid; puorl bench list shows them."""
+    """Which part of the grid; puorl bench list shows them. Several are joined by +."""
     out: Path
     """Folder of results; it is made, or added to."""
     seeds: int = 5
@@ -55,7 +56,10 @@ class BenchRun:
     """Keep runs in whose setting, learner and method all these words occur."""
     steps: _Steps = None
     """Updates of every training, instead of the suite's."""
-    workers: _Workers = None
+    lanes: _Number = None
+    """Most trainings side by side, of one setting or of several that fit together. By default 40;
+    on a CPU every setting is trained apart unless this is given."""
+    workers: _Number = None
     """Processes that collect data side by side; as many as cores by default."""
     retry: bool = False
     """Also run again what ended in an error."""
@@ -66,8 +70,9 @@ class BenchRun:
 
     def run(self) -> None:
         """Plan, tell, run, and say what came of it."""
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers: expected 1 or more, got {self.workers}")
+        for name, count in (("--workers", self.workers), ("--lanes", self.lanes)):
+            if count is not None and count < 1:
+                raise ConfigError(f"{name}: expected 1 or more, got {count}")
         suite = suites.find(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
         from puorl.bench.plan import make_plan
@@ -97,6 +102,7 @@ class BenchRun:
                 plan,
                 self.out,
                 retry=self.retry,
+                lanes=self.lanes,
                 workers=self.workers or os.cpu_count() or 1,
                 show=True,
                 tell=lambda line: console.print(line),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from puorl.bench.suites import Budget
@@ -21,7 +22,8 @@ FINAL_SEED, CURVE_SEED = 0, 1
 class Watch:
     """Looks at policies in the target's domain."""
 
-    body: str
+    bodies: Mapping[str, str]
+    """Lane to the body whose task its policy has."""
     budget: Budget
     point_every: int
 
@@ -32,18 +34,28 @@ class Watch:
         if not policies or not self._is_due(step):
             return {}
         episodes = self.budget.curve_episodes
-        returns = _returns(policies, self.body, episodes, CURVE_SEED)
+        returns = self._returns(policies, episodes, CURVE_SEED)
         return {
             name: {
                 "return": float(each.mean()),
-                "score": float(normalised_score(self.body, each).mean()),
+                "score": float(normalised_score(self.bodies[name], each).mean()),
             }
             for name, each in returns.items()
         }
 
     def final(self, policies: Mapping[str, Policy]) -> dict[str, np.ndarray]:
         """Returns of every policy's final episodes."""
-        return _returns(policies, self.body, self.budget.episodes, FINAL_SEED)
+        return self._returns(policies, self.budget.episodes, FINAL_SEED)
+
+    def _returns(
+        self, policies: Mapping[str, Policy], episodes: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        found = {}
+        for body in dict.fromkeys(self.bodies[name] for name in policies):
+            own = {name: each for name, each in policies.items() if self.bodies[name] == body}
+            seen = evaluate(list(own.values()), body, episodes=episodes, seed=seed)
+            found |= dict(zip(own, seen.returns, strict=True))
+        return found
 
     def _is_due(self, step: int) -> bool:
         steps, points = self.budget.steps, self.budget.points
@@ -53,7 +65,9 @@ class Watch:
 
 def point_every(learner: Learner, budget: Budget) -> int:
     """Updates between two checkpoints: as many as the budget has rests, in whole cycles."""
-    wanted = budget.steps // (budget.points * budget.rests)
+    # On a GPU the next point of the curve is minutes away, and to rest takes seconds.
+    rests = budget.rests if jax.default_backend() == "cpu" else 1
+    wanted = budget.steps // (budget.points * rests)
     return max(learner.cycle, wanted - wanted % learner.cycle)
 
 
@@ -66,12 +80,3 @@ def curves(metrics: Path) -> dict[str, list[list[float]]]:
             if point.get("score") is not None:
                 found.setdefault(point["lane"], []).append([point["step"], point["score"]])
     return found
-
-
-def _returns(
-    policies: Mapping[str, Policy], body: str, episodes: int, seed: int
-) -> dict[str, np.ndarray]:
-    if not policies:
-        return {}
-    seen = evaluate(list(policies.values()), body, episodes=episodes, seed=seed)
-    return dict(zip(policies, seen.returns, strict=True))

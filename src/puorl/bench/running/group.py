@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from puorl.bench.crews import Crew
 from puorl.bench.plan import Cell
 from puorl.bench.running.evaluation import Watch, curves, point_every
+from puorl.bench.running.one_pool import on_one_pool
 from puorl.bench.running.prepared import Prepared
 from puorl.core.files import read_json, write_json
 from puorl.core.progress import Advance
@@ -25,12 +27,17 @@ from puorl.rl.trainer import Point
 
 _LANES, _DONE, _PACE = "lanes.json", "done.json", "pace.jsonl"
 
+Key = tuple[str, str]
+"""A cell's id and the label of a method in it."""
+
 
 @dataclass(frozen=True)
 class LaneOf:
     """A lane and the run it is for."""
 
     run: str
+    cell: str
+    """Id of the run's cell."""
     training: str
     method: str
     """The label of its method's choice."""
@@ -73,32 +80,41 @@ class Group:
         shutil.rmtree(self.folder)
 
 
-def unfinished(root: Path, cell: Cell) -> list[Group]:
-    """Groups of a cell that were begun and have not ended."""
+def unfinished(root: Path, crew: Crew) -> list[Group]:
+    """Groups that were begun and have not ended, all of whose lanes are of a crew's cells."""
+    known = {cell.id for cell in crew.cells}
     found = []
-    for path in sorted(root.glob(f"{cell.id}-*/{_LANES}")):
+    for path in sorted(root.glob(f"*/{_LANES}")):
         if not (path.parent / _DONE).exists():
             lanes = [LaneOf(**lane) for lane in read_json(path)]
-            found.append(Group(path.parent, tuple(lanes)))
+            if {lane.cell for lane in lanes} <= known:
+                found.append(Group(path.parent, tuple(lanes)))
     return found
 
 
-def begin(root: Path, cell: Cell, lanes: Sequence[LaneOf]) -> Group:
-    """A new group; only the holder of the cell's claim may begin one."""
-    numbers = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{cell.id}-*")]
-    folder = root / f"{cell.id}-{max(numbers, default=0) + 1:03d}"
+def begin(root: Path, crew: Crew, lanes: Sequence[LaneOf]) -> Group:
+    """A new group; only the holder of the claims of the crew's cells may begin one."""
+    numbers = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{crew.id}-*")]
+    folder = root / f"{crew.id}-{max(numbers, default=0) + 1:03d}"
     write_json(folder / _LANES, [asdict(lane) for lane in lanes])
     return Group(folder, tuple(lanes))
 
 
 def train(
-    group: Group, cell: Cell, sets: Mapping[str, Prepared], advance: Advance
+    group: Group, crew: Crew, sets: Mapping[Key, Prepared], advance: Advance
 ) -> dict[str, Result]:
-    """Train a group from where it stands to its end, and look at its policies; by run."""
-    job = _job(group, cell, sets)
-    every = job.point_every
-    watch = Watch(cell.setting.body, cell.budget, every)
-    pace = _Pace(group.folder / _PACE, cell, len(group.lanes), advance, group.folder / "run")
+    """Train a group from where it stands to its end, and look at its policies; by run.
+
+    Args:
+        group: From `begin` or `unfinished`.
+        crew: Whose lanes they are.
+        sets: What was prepared, for every cell's id and method's label among the lanes.
+        advance: Is told of every stretch.
+    """
+    job, names = _job(group, crew, sets)
+    bodies = {names[lane.run]: crew.cell(lane.cell).setting.body for lane in group.lanes}
+    watch = Watch(bodies, crew.cells[0].budget, job.point_every)
+    pace = _Pace(group.folder / _PACE, crew.title, len(group.lanes), advance, group.folder / "run")
     outcome = rl_run.run(
         group.folder / "run", job, resume=True, measure=watch.measure, on_point=pace.on_point
     )
@@ -107,39 +123,47 @@ def train(
     evaluated = time.perf_counter() - began
     drawn = curves(group.folder / "run" / rl_run.METRICS)
     found = {}
-    names = _lane_names(job)
     seconds = pace.seconds() | {"evaluate": round(evaluated, 2)}
     for lane in group.lanes:
-        name = names[lane.method, lane.seed]
+        name = names[lane.run]
         stop = outcome.stopped.get(name)
         error = None if stop is None else f"given up at step {stop.step:,}: {stop.reason}"
         found[lane.run] = Result(returns.get(name), drawn.get(name, []), error, seconds)
     return found
 
 
-def _job(group: Group, cell: Cell, sets: Mapping[str, Prepared]) -> Job:
-    labels = list(dict.fromkeys(lane.method for lane in group.lanes))
-    seeds = {label: [x.seed for x in group.lanes if x.method == label] for label in labels}
-    return Job(
+def _job(group: Group, crew: Crew, sets: Mapping[Key, Prepared]) -> tuple[Job, dict[str, str]]:
+    """What to train, and the name of every run's lane in it."""
+    keys = list(dict.fromkeys((lane.cell, lane.method) for lane in group.lanes))
+    alone = len({cell for cell, _ in keys}) == 1
+    called = {key: key[1] if alone else f"{_slug(crew.cell(key[0]))}-{key[1]}" for key in keys}
+    cell = crew.cells[0]
+    job = Job(
         cell.made,
-        {label: sets[label].set for label in labels},
-        seeds,
+        on_one_pool({called[key]: sets[key].set for key in keys}),
+        {
+            called[key]: [lane.seed for lane in group.lanes if (lane.cell, lane.method) == key]
+            for key in keys
+        },
         cell.budget.steps,
         point_every(cell.made, cell.budget),
         most_lanes=len(group.lanes),
     )
+    lines = list(job.sets)
+    names = {(lines[lane.line], lane.seed): name for name, lane in job.lanes.items()}
+    return job, {lane.run: names[called[lane.cell, lane.method], lane.seed] for lane in group.lanes}
 
 
-def _lane_names(job: Job) -> dict[tuple[str, int], str]:
-    labels = list(job.sets)
-    return {(labels[lane.line], lane.seed): name for name, lane in job.lanes.items()}
+def _slug(cell: Cell) -> str:
+    """In names of files; the id tells settings of one name apart."""
+    return f"{cell.setting.name.replace('/', '-')}-{cell.id[:4]}"
 
 
 class _Pace:
     """Writes down how long every stretch took, so that a resumed group knows its whole time."""
 
-    def __init__(self, path: Path, cell: Cell, lanes: int, advance: Advance, folder: Path) -> None:
-        self._path, self._title, self._lanes, self._advance = path, cell.title, lanes, advance
+    def __init__(self, path: Path, title: str, lanes: int, advance: Advance, folder: Path) -> None:
+        self._path, self._title, self._lanes, self._advance = path, title, lanes, advance
         self._step = rl_run.standing_of(folder)[1] if folder.exists() else 0
         self._last = time.perf_counter()
         if self._step:

@@ -1,8 +1,8 @@
 """The runner: a plan becomes rows. Killed at any time, it goes on; nothing is done twice or lost.
 
-Cells are claimed one by one, so that several processes can share a store. Within a cell every
-method is prepared once, lanes train together, and rows are written when a group ends. What fails
-becomes a row with an error, and the rest goes on.
+Cells are claimed crew by crew, so that several processes can share a store. Within a cell every
+method is prepared once, lanes of a crew train together, and rows are written when a group ends.
+What fails becomes a row with an error, and the rest goes on.
 """
 
 import contextlib
@@ -14,12 +14,13 @@ from typing import Any
 
 import jax
 
+from puorl.bench.crews import Crew, make_crews
 from puorl.bench.plan import MOST_LANES, Cell, Outlook, Plan, Run, missing, needed_sources, outlook
 from puorl.bench.running import group as groups
 from puorl.bench.running import rows
 from puorl.bench.running.claims import Claims
 from puorl.bench.running.collecting import collect_all
-from puorl.bench.running.group import Group, LaneOf
+from puorl.bench.running.group import Group, Key, LaneOf
 from puorl.bench.running.prepared import Prepared, prepare
 from puorl.bench.running.rows import Opened
 from puorl.bench.store import Store
@@ -54,6 +55,7 @@ def run(
     out: Path,
     *,
     retry: bool = False,
+    lanes: int | None = None,
     workers: int = 1,
     show: bool = False,
     tell: Callable[[str], None] = lambda _: None,
@@ -64,6 +66,8 @@ def run(
         plan: From `make_plan`.
         out: Folder of the store; prepared sets, groups in training and claims lie there, too.
         retry: Also run again what ended in an error before.
+        lanes: Most lanes that train together, of one setting or of several; `MOST_LANES` if None,
+            and on a CPU, which has no gain from more, every setting is trained apart then.
         workers: Processes that collect data side by side.
         show: Show progress bars.
         tell: Is told a line when something happened that is worth one.
@@ -71,14 +75,26 @@ def run(
     Raises:
         DataError: The folder cannot be written.
     """
-    return _Session(plan, out, retry, tell).run(workers, show)
+    most = lanes or MOST_LANES
+    joined = lanes is not None or jax.default_backend() != "cpu"
+    crews = make_crews(plan, most if joined else None)
+    return _Session(plan, crews, most, out, retry, tell).run(workers, show)
 
 
 class _Session:
     """One process at work on a store."""
 
-    def __init__(self, plan: Plan, out: Path, retry: bool, tell: Callable[[str], None]) -> None:
-        self._plan, self.out, self.tell = plan, out, tell
+    def __init__(
+        self,
+        plan: Plan,
+        crews: tuple[Crew, ...],
+        most_lanes: int,
+        out: Path,
+        retry: bool,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._plan, self._crews, self.most_lanes = plan, crews, most_lanes
+        self.out, self.tell = out, tell
         self.store = Store(out)
         self._claims = Claims(out / "claims")
         self.retry_before = rows.now() if retry else ""
@@ -92,13 +108,17 @@ class _Session:
         total = max(1, ahead.lane_steps)
         with progress_bar("training", total=total, unit="lane-steps", show=show) as advance:
             self.advance = advance
-            while pending := self._pending_cells():
-                # A list, since every cell is to be tried.
-                if not any([self._work(cell) for cell in pending]):
+            while pending := self._pending():
+                # A list, since every crew is to be tried.
+                if not any([self._work(crew) for crew in pending]):
                     time.sleep(_SECONDS_BETWEEN_LOOKS)
         took = time.perf_counter() - began
         counts = {f"num_{name}": count for name, count in self._counts.items()}
         return Summary(**counts, seconds=took)
+
+    def _pending(self) -> list[Crew]:
+        cells = self._pending_cells()
+        return [crew for crew in self._crews if any(cell in cells for cell in crew.cells)]
 
     def _pending_cells(self) -> list[Cell]:
         todo = self.missing(self._plan.runs)
@@ -114,32 +134,27 @@ class _Session:
             with self._claims.held("collect", wait=True):
                 collect_all(needed_sources(pending), workers=workers, show=show)
 
-    def _work(self, cell: Cell) -> bool:
-        """Do all that can be done of a cell now; whether that was anything."""
+    def _work(self, crew: Crew) -> bool:
+        """Do all that can be done of a crew's cells now; whether that was anything."""
         with contextlib.ExitStack() as held:
-            if not held.enter_context(self._claims.held(f"cell-{cell.id}")):
-                return False
-            todo = self.missing(self._plan.runs_of(cell))
-            todo = self._free(todo, held) if todo else []
-            if not todo:
-                return False
-            try:
-                opened = Opened.of(cell)
-            except Exception as error:
-                self.fail(todo, "data", error, None)
-                return True
-            _Work(self, cell, opened).do(todo)
-        return True
+            for cell in crew.cells:
+                if not held.enter_context(self._claims.held(f"cell-{cell.id}")):
+                    return False
+            todo = self.missing([run for cell in crew.cells for run in self._plan.runs_of(cell)])
+            todo = self._free(todo, crew, held) if todo else []
+            if todo:
+                _Work(self, crew).do(todo)
+        return bool(todo)
 
-    def _free(self, todo: list[Run], held: contextlib.ExitStack) -> list[Run]:
-        """Without runs whose training is begun elsewhere: another cell will have it."""
+    def _free(self, todo: list[Run], crew: Crew, held: contextlib.ExitStack) -> list[Run]:
+        """Without runs whose training is begun elsewhere: another crew will have it."""
         keys = {run.id: run.cell.shared_key(run.method) for run in todo}
         free = {
             key: held.enter_context(self._claims.held(f"shared-{key}"))
             for key in dict.fromkeys(keys.values())
             if key is not None
         }
-        begun = self._begun_elsewhere(todo[0].cell) if free else set()
+        begun = self._begun_elsewhere(crew) if free else set()
         chosen = [
             run
             for run in todo
@@ -147,8 +162,8 @@ class _Session:
         ]
         return self.missing(chosen)  # somebody may just have finished
 
-    def _begun_elsewhere(self, cell: Cell) -> set[tuple[str | None, int]]:
-        """Shared trainings that stand in killed groups of other cells, and not in this one's.
+    def _begun_elsewhere(self, crew: Crew) -> set[tuple[str | None, int]]:
+        """Shared trainings that stand in killed groups of other crews, and not in this one's.
 
         Only where the plan will go on with them: to leave anything else would be to wait for ever.
         """
@@ -160,9 +175,9 @@ class _Session:
                 for lane in group.lanes
                 if lane.run in wanted
             }
-            for each in self._plan.cells
+            for each in self._crews
         }
-        return set().union(*begun.values()) - begun[cell.id]
+        return set().union(*begun.values()) - begun[crew.id]
 
     def append(self, row: Mapping[str, Any]) -> None:
         self.store.append(row)
@@ -185,65 +200,88 @@ class _Session:
 
 
 class _Work:
-    """What is done in one cell, while its claim is held."""
+    """What is done in one crew, while the claims of its cells are held."""
 
-    def __init__(self, session: _Session, cell: Cell, opened: Opened) -> None:
-        self._session, self._cell, self._opened = session, cell, opened
+    def __init__(self, session: _Session, crew: Crew) -> None:
+        self._session, self._crew = session, crew
         self._root = session.out / "groups"
-        self._choices = {method.label: method for method in cell.methods}
-        self._sets: dict[str, Prepared] = {}
+        self._opened: dict[str, Opened] = {}
+        self._sets: dict[Key, Prepared] = {}
 
     def do(self, todo: list[Run]) -> None:
-        for label in dict.fromkeys(run.method.label for run in todo):
-            self._prepare(label, [run for run in todo if run.method.label == label])
-        for group in groups.unfinished(self._root, self._cell):
+        for cell, label in dict.fromkeys((run.cell, run.method.label) for run in todo):
+            runs = [run for run in todo if run.cell is cell and run.method.label == label]
+            self._prepare(cell, label, runs)
+        for group in groups.unfinished(self._root, self._crew):
             # A kill may have left a group of which all rows are in the store.
             wanted = {run.id for run in self._session.missing(todo)}
             if wanted & {lane.run for lane in group.lanes}:
                 self._resume(group)
-        left = [run for run in self._session.missing(todo) if run.method.label in self._sets]
+        left = [run for run in self._session.missing(todo) if _key(run) in self._sets]
         left = [run for run in left if not self._copy(run)]
-        lanes = [self._lane(run) for run in left]
-        for start in range(0, len(lanes), MOST_LANES):
-            chosen = lanes[start : start + MOST_LANES]
-            self._train(groups.begin(self._root, self._cell, chosen))
+        first: dict[str, LaneOf] = {}
+        for run in left:
+            lane = self._lane(run)
+            first.setdefault(lane.training, lane)
+        lanes, most = list(first.values()), self._session.most_lanes
+        for start in range(0, len(lanes), most):
+            chosen = lanes[start : start + most]
+            self._train(groups.begin(self._root, self._crew, chosen))
+        for run in self._session.missing(left):
+            self._copy(run)
 
-    def _prepare(self, label: str, runs: list[Run]) -> bool:
-        """Prepare a method once; whether that worked."""
-        if label in self._sets:
-            return True
-        seed = self._cell.setting.split_seed
-        folder = self._session.out / "prepared"
-        self._session.advance(0, f"{self._cell.title}: {label}")
+    def _prepare(self, cell: Cell, label: str, runs: list[Run]) -> None:
+        """Prepare a method once; if that fails, these runs do."""
+        if (cell.id, label) in self._sets:
+            return
+        choice = next(method for method in cell.methods if method.label == label)
+        self._session.advance(0, f"{cell.title}: {label}")
         try:
-            self._sets[label] = prepare(
-                folder, self._opened.split, self._opened.mark, self._choices[label], seed=seed
+            opened = self._open(cell)
+        except Exception as error:
+            self._session.fail(runs, "data", error, None)
+            return
+        try:
+            self._sets[cell.id, label] = prepare(
+                self._session.out / "prepared",
+                opened.split,
+                opened.mark,
+                choice,
+                seed=cell.setting.split_seed,
             )
         except Exception as error:
-            self._session.fail(runs, "prepare", error, self._opened)
-            return False
-        return True
+            self._session.fail(runs, "prepare", error, opened)
+
+    def _open(self, cell: Cell) -> Opened:
+        if cell.id not in self._opened:
+            self._opened[cell.id] = Opened.of(cell)
+        return self._opened[cell.id]
 
     def _lane(self, run: Run) -> LaneOf:
-        label = run.method.label
-        training = rows.training_id(run, self._sets[label])
-        return LaneOf(run.id, training, label, run.seed, self._cell.shared_key(run.method))
+        training = rows.training_id(run, self._sets[_key(run)])
+        shared = run.cell.shared_key(run.method)
+        return LaneOf(run.id, run.cell.id, training, run.method.label, run.seed, shared)
 
     def _resume(self, group: Group) -> None:
         """Go on with a group that was killed, if its lanes are still what they were."""
-        known = [lane for lane in group.lanes if lane.method in self._choices]
-        for label in dict.fromkeys(lane.method for lane in known):
-            self._prepare(label, [])
-        same = len(known) == len(group.lanes) and all(
-            lane.method in self._sets and self._lane(self._run(lane)) == lane for lane in known
+        runs = [self._run(lane) for lane in group.lanes]
+        known = [run for run in runs if run is not None]
+        for run in known:
+            self._prepare(run.cell, run.method.label, [])
+        same = len(known) == len(runs) and all(
+            _key(run) in self._sets and self._lane(run) == lane
+            for run, lane in zip(known, group.lanes, strict=True)
         )
         if same:
             self._train(group)
         else:
             group.abandon()
 
-    def _run(self, lane: LaneOf) -> Run:
-        return self._cell.run(self._choices[lane.method], lane.seed)
+    def _run(self, lane: LaneOf) -> Run | None:
+        """The run of a lane; None where its method is no longer there."""
+        cell = self._crew.cell(lane.cell)
+        choices = [method for method in cell.methods if method.label == lane.method]
+        return cell.run(choices[0], lane.seed) if choices else None
 
     def _copy(self, run: Run) -> bool:
         """Write the row of a run whose training is in the store; whether there was one."""
@@ -254,46 +292,58 @@ class _Work:
             row for row in same if row["time"] >= self._session.retry_before
         ]
         if same:
-            label = run.method.label
-            self._session.append(rows.copied(run, self._opened, self._sets[label], same[0]))
+            opened = self._opened[run.cell.id]
+            self._session.append(rows.copied(run, opened, self._sets[_key(run)], same[0]))
         return bool(same)
 
     def _train(self, group: Group) -> None:
         try:
-            found = groups.train(group, self._cell, self._sets, self._session.advance)
+            found = groups.train(group, self._crew, self._sets, self._session.advance)
         except Exception as error:
             self._divide(group, error)
             return
         latest = self._session.store.latest()
-        for lane in group.lanes:
-            run = self._run(lane)
+        for lane, run in self._runs(group):
             if missing([run], latest, retry_before=self._session.retry_before):
-                prepared = self._sets[lane.method]
+                prepared, opened = self._sets[_key(run)], self._opened[run.cell.id]
                 result = found[lane.run]
-                row = rows.finished(run, self._opened, prepared, lane.training, result, group.name)
+                row = rows.finished(run, opened, prepared, lane.training, result, group.name)
                 if result.error is not None:
-                    self._session.tell(f"{self._cell.title} {lane.method}: {result.error}")
+                    self._session.tell(f"{run.cell.title} {lane.method}: {result.error}")
                 self._session.append(row)
         group.finish()
+
+    def _runs(self, group: Group) -> list[tuple[LaneOf, Run]]:
+        pairs = [(lane, self._run(lane)) for lane in group.lanes]
+        return [(lane, run) for lane, run in pairs if run is not None]
 
     def _divide(self, group: Group, error: Exception) -> None:
         """A group failed: train its methods one by one, so that only the culprit's runs fail."""
         if _is_the_machines(error):
             raise error
-        labels = list(dict.fromkeys(lane.method for lane in group.lanes))
-        if len(labels) == 1:
-            runs = [self._run(lane) for lane in group.lanes]
-            self._session.fail(self._session.missing(runs), "train", error, self._opened)
+        keys = list(dict.fromkeys((lane.cell, lane.method) for lane in group.lanes))
+        if len(keys) == 1:
+            runs = [run for _, run in self._runs(group)]
+            opened = self._opened[keys[0][0]]
+            self._session.fail(self._session.missing(runs), "train", error, opened)
             group.abandon()
             return
         # The parts first: a kill in between must find either the whole or all of them.
         parts = [
-            groups.begin(self._root, self._cell, [x for x in group.lanes if x.method == label])
-            for label in labels
+            groups.begin(
+                self._root,
+                self._crew,
+                [lane for lane in group.lanes if (lane.cell, lane.method) == key],
+            )
+            for key in keys
         ]
         group.abandon()
         for part in parts:
             self._train(part)
+
+
+def _key(run: Run) -> Key:
+    return run.cell.id, run.method.label
 
 
 def _is_the_machines(error: BaseException) -> bool:

@@ -1,0 +1,217 @@
+"""Cells that train together: who joins whom, and that joining changes nothing but the time."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_suite import BUDGET, LEARNER, small
+
+from puorl.bench import suites
+from puorl.bench.crews import make_crews
+from puorl.bench.plan import make_plan
+from puorl.bench.running import group as groups
+from puorl.bench.running.one_pool import on_one_pool
+from puorl.bench.running.runner import run
+from puorl.bench.settings import Setting
+from puorl.bench.store import Store
+from puorl.bench.suites import LearnerChoice, MethodChoice, Part, Suite
+from puorl.core.errors import ConfigError
+from puorl.data.dataset import Dataset
+from puorl.data.training_set import TrainingSet
+
+
+def sizes(plan, most_lanes):
+    """Trainings of every crew that no earlier one has, and its cells."""
+    seen, found = set(), []
+    for crew in make_crews(plan, most_lanes):
+        own = {r.expected_training for cell in crew.cells for r in plan.runs_of(cell)}
+        found.append((len(own - seen), len(crew.cells)))
+        seen |= own
+    return found
+
+
+def test_settings_of_one_shape_join_up_to_the_limit():
+    plan = make_plan(suites.find("control+core"), seeds=5)
+    assert sizes(plan, None) == [(n, 1) for n in (25, 30, 20, 30, 20, 30, 20, 20, 20)]
+    assert sizes(plan, 80) == [(75, 3), (80, 3), (60, 3)]
+    # Hopper's rows have another shape than those of the others.
+    assert sizes(plan, 10_000) == [(75, 3), (140, 6)]
+    assert [cell for crew in make_crews(plan, 80) for cell in crew.cells] == list(plan.cells)
+
+
+def test_another_learner_is_another_crew():
+    parts = tuple(
+        Part(
+            Setting("body_mass", "hopper", "ME/ME", 0.05, rows=600), learner, (MethodChoice("olp"),)
+        )
+        for learner in (LEARNER, LearnerChoice("bc", settings={"hidden": (8,), "batch_size": 8}))
+    )
+    crews = make_crews(make_plan(Suite("two", "", parts, BUDGET), seeds=1), 40)
+    assert [len(crew.cells) for crew in crews] == [1, 1]
+
+
+def test_joined_suites_have_each_part_once():
+    joined = suites.find("core+paper")
+    assert joined.parts == suites.find("paper").parts
+    assert joined.name == "core+paper"
+    with pytest.raises(ConfigError, match="one budget"):
+        suites.find("core+smoke")
+    with pytest.raises(ConfigError, match="got 'nothing'"):
+        suites.find("core+nothing")
+
+
+# ------------------------------------------------------------------------------- trained together
+
+
+def two_bodies():
+    """HalfCheetah and Walker2d, whose rows have one shape, each with two kinds of others."""
+    methods = tuple(MethodChoice(name) for name in ("olp", "sharing_all", "oracle"))
+    settings = [
+        Setting("body_mass", body, quality, 0.05, rows=600)
+        for body in ("halfcheetah", "walker2d")
+        for quality in ("ME/ME", "ME/R")
+    ]
+    return Suite("bodies", "", tuple(Part(s, LEARNER, methods) for s in settings), BUDGET)
+
+
+def numbers(out):
+    names = ("training", "scores", "curve", "error", "num_rows", "content")
+    return {key: {n: row[n] for n in names} for key, row in Store(out).latest().items()}
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """Every cell alone."""
+    out = tmp_path_factory.mktemp("apart")
+    plan = make_plan(two_bodies(), seeds=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PUORL_CACHE", str(tmp_path_factory.getbasetemp() / "puorl-cache"))
+        run(plan, out)
+    return out, plan
+
+
+def close(ours, theirs):
+    assert set(ours) == set(theirs)
+    for key, row in ours.items():
+        other = theirs[key]
+        assert {n: row[n] for n in ("training", "error", "num_rows", "content")} == {
+            n: other[n] for n in ("training", "error", "num_rows", "content")
+        }
+        np.testing.assert_allclose(row["scores"], other["scores"], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(row["curve"], other["curve"], rtol=1e-3, atol=1e-3)
+
+
+def test_together_they_learn_what_they_learn_apart(apart, tmp_path):
+    reference, plan = apart
+    done = run(plan, tmp_path, lanes=40)
+    assert (done.num_trained, done.num_copied, done.num_failed) == (16, 8, 0)
+    rows = Store(tmp_path).rows()
+    assert {row["group"] for row in rows} == {make_crews(plan, 40)[0].id + "-001"}
+    assert {row["seconds"]["lanes"] for row in rows} == {16}
+    close(numbers(tmp_path), numbers(reference))
+    policies = list(tmp_path.glob("groups/*/run/policies/*"))
+    assert len(policies) == 16
+
+
+def test_a_crew_larger_than_the_limit_trains_in_turns(apart, tmp_path):
+    reference, plan = apart
+    run(plan, tmp_path, lanes=6)
+    assert {row["seconds"]["lanes"] for row in Store(tmp_path).rows()} == {6, 2}
+    close(numbers(tmp_path), numbers(reference))
+
+
+def test_a_killed_crew_goes_on_with_the_same_lanes(apart, tmp_path, monkeypatch):
+    reference, plan = apart
+    written = groups._Pace.on_point
+
+    def interrupted(self, point, lanes):
+        written(self, point, lanes)
+        if point.step == 6:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(groups._Pace, "on_point", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(plan, tmp_path, lanes=40)
+    run(plan, tmp_path, lanes=40)
+    [record] = [json.loads(p.read_text()) for p in tmp_path.glob("groups/*/run/record.json")]
+    assert record["resumed"] == [{"group": 0, "step": 6, "resumed": "bitwise"}]
+    close(numbers(tmp_path), numbers(reference))
+
+
+def test_a_killed_crew_keeps_nobody_waiting_who_asks_for_less(apart, tmp_path, monkeypatch):
+    reference, plan = apart
+
+    def interrupted(self, point, lanes):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(groups._Pace, "on_point", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(plan, tmp_path, lanes=40)
+    run(plan, tmp_path)  # every cell alone: none of them can go on with the whole crew's group
+    close(numbers(tmp_path), numbers(reference))
+
+
+def test_a_broken_set_of_one_cell_leaves_the_others_alone(tmp_path, monkeypatch):
+    from puorl.methods.base import METHODS
+
+    monkeypatch.setitem(METHODS, "unusable", "small_suite.Unusable")
+    plan = make_plan(small("olp", "unusable"), seeds=1)
+    done = run(plan, tmp_path, lanes=40)
+    assert (done.num_trained, done.num_copied, done.num_failed) == (1, 1, 2)
+
+
+# -------------------------------------------------------------------------------------- one pool
+
+
+def rows_of(num_rows, scale, rng):
+    return Dataset.from_arrays(
+        obs=rng.normal(size=(num_rows, 2)),
+        action=scale * rng.uniform(-1, 1, (num_rows, 1)),
+        reward=rng.normal(size=num_rows),
+        next_obs=rng.normal(size=(num_rows, 2)),
+        terminal=np.zeros(num_rows, bool),
+    )
+
+
+def test_sets_of_several_pools_draw_the_same_rows_from_one():
+    rng = np.random.default_rng(0)
+    one, two = rows_of(5, 1.0, rng), rows_of(7, 1.0, rng)
+    sets = {
+        "a": TrainingSet(one, np.array([4, 0])),
+        "b": TrainingSet(two, np.array([6, 1]), weight=np.array([0.5, 1.0])),
+        "c": TrainingSet(one, np.array([2])),
+    }
+    found = on_one_pool(sets)
+    assert len({id(chosen.pool) for chosen in found.values()}) == 1
+    for name, chosen in sets.items():
+        own = found[name]
+        np.testing.assert_array_equal(own.pool.obs[own.rows], chosen.pool.obs[chosen.rows])
+        np.testing.assert_array_equal(own.pool.reward[own.rows], chosen.pool.reward[chosen.rows])
+        assert own.weight is chosen.weight
+    assert on_one_pool({"a": sets["a"]})["a"] is sets["a"]
+
+
+def test_pools_with_other_actions_are_not_joined():
+    rng = np.random.default_rng(0)
+    sets = {
+        name: TrainingSet.whole(rows_of(5, scale, rng)) for name, scale in (("a", 1.0), ("b", 3.0))
+    }
+    with pytest.raises(ConfigError, match="one range"):
+        on_one_pool(sets)
+
+
+def test_a_crew_is_a_plain_value():
+    plan = make_plan(small(), seeds=1)
+    [crew] = make_crews(plan, 40)
+    assert crew.title == f"{plan.cells[0].title} and 1 more"
+    assert crew.cell(plan.cells[1].id) is plan.cells[1]
+    turned = dataclasses.replace(plan, cells=plan.cells[::-1])
+    assert make_crews(turned, 40)[0].id != crew.id
+    assert make_crews(plan, None)[0].id == plan.cells[0].id
