@@ -60,7 +60,7 @@ class BenchRun:
     """Most trainings side by side, of one setting or of several that fit together. By default 40;
     on a CPU every setting is trained apart unless this is given."""
     workers: _Number = None
-    """Processes that collect data side by side; as many as cores by default."""
+    """Cores that collect data; all by default."""
     retry: bool = False
     """Also run again what ended in an error."""
     dry_run: bool = False

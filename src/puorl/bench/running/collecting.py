@@ -18,7 +18,8 @@ def collect_all(sources: Sequence[Source], *, workers: int, show: bool) -> None:
 
     Args:
         sources: What to make.
-        workers: Processes side by side, one core each; with 1, all cores work on one dataset.
+        workers: Cores to use; where there are fewer datasets, each gets several. With 1, every
+            dataset in turn takes what it finds.
         show: Show a progress bar.
     """
     order = sorted(sources, key=lambda s: -s.rows * _COST.get(s.body, 1))
@@ -30,12 +31,13 @@ def collect_all(sources: Sequence[Source], *, workers: int, show: bool) -> None:
                 advance(source.rows)
             return
         earlier = {name: os.environ.get(name) for name in _ONE_THREAD}
-        # One core a dataset: matrix products must not start threads of their own.
+        threads = max(1, workers // len(order))
+        # Matrix products must not start threads of their own.
         os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         try:
             spawn = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(min(workers, len(order)), spawn) as pool:
-                begun = {pool.submit(_collect, source): source for source in order}
+                begun = {pool.submit(_collect, source, threads): source for source in order}
                 for done in as_completed(begun):
                     done.result()
                     advance(begun[done].rows)
@@ -47,5 +49,5 @@ def collect_all(sources: Sequence[Source], *, workers: int, show: bool) -> None:
                     os.environ[name] = value
 
 
-def _collect(source: Source) -> None:
-    source.collect(threads=1)
+def _collect(source: Source, threads: int) -> None:
+    source.collect(threads=threads)
