@@ -190,3 +190,11 @@ def test_a_clean_installation_works(built, tmp_path):
     clean.works("train rows.npz --learner bc --steps 20 --set hidden=8,8 batch_size=32 --out run")
     tried = json.loads(clean.works("evaluate run --env hopper --episodes 2 --json"))
     assert len(tried["policies"][0]["returns"]) == 2
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "puorl", "collect"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "puorl collect" in done.stderr
