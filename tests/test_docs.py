@@ -3,6 +3,7 @@
 import doctest
 import pkgutil
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -48,3 +49,12 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if not re.match(r"[a-z]+:", target):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_results_page_says_what_the_rows_say():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from results_page import PAGE, written
+
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.count("<!-- puorl bench report ") == page.count("<!-- end -->") == 2
+    assert written(page) == page  # else: python benchmarks/results_page.py

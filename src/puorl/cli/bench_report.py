@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl.bench.reporting.report import (
-    RULE,
     Report,
     lead,
     make_report,
@@ -21,6 +20,7 @@ from puorl.bench.reporting.report import (
 from puorl.bench.reporting.report_page import as_page
 from puorl.bench.reporting.table_formats import as_rich
 from puorl.bench.store import Store
+from puorl.cli.flag import Flag
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, check_free
 
@@ -57,9 +57,9 @@ class BenchReport:
     """File to write; for all, the folder."""
     format: Literal["text", "markdown", "latex", "html", "all"] = "text"
     """Of what is printed or written."""
-    json: bool = False
+    json: Flag = False
     """Print all numbers as one JSON object, and nothing else."""
-    force: bool = False
+    force: Flag = False
     """Replace files that exist."""
 
     def run(self) -> None:
@@ -122,6 +122,7 @@ def _print(report: Report, console: Console) -> None:
     console.print()
     for table in report.tables:
         console.print(as_rich(table))
-    console.print(Text(RULE, style="dim"))
+    if report.rule:
+        console.print(Text(report.rule, style="dim"))
     for note in report.results.notes:
         console.print(Text(f"note: {note}", style="dim"))

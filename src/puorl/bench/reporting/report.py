@@ -26,9 +26,15 @@ class Report:
     results: Results
     overview: tuple[Overview, ...]
     answers: tuple[Answer, ...]
+    """None where the rows answer no question at all."""
     tables: tuple[Table, ...]
     has_paper: bool
     """Whether the paper's numbers stand beside ours."""
+
+    @property
+    def rule(self) -> str:
+        """How the answers are found; nothing where there are none."""
+        return RULE if self.answers else ""
 
 
 def make_report(rows: Iterable[Row], notes: Iterable[str] = (), *, paper: bool = True) -> Report:
@@ -45,6 +51,8 @@ def make_report(rows: Iterable[Row], notes: Iterable[str] = (), *, paper: bool =
     results = collect_results(rows, notes)
     overview = overviews(results, generator(0, "bench", "report"))
     answered = answers(results, paper=paper)
+    if all(each.word == "not enough rows" for each in answered):
+        answered = ()  # rows that are about something else
     tables = all_tables(results, overview, answered, paper=paper)
     return Report(results, overview, answered, tables, paper)
 
@@ -66,7 +74,7 @@ def lead(report: Report) -> str:
 
 def to_markdown(report: Report) -> str:
     """The whole report as Markdown."""
-    parts = [f"# {TITLE}", lead(report), RULE]
+    parts = [f"# {TITLE}", lead(report), *([report.rule] if report.rule else [])]
     parts += [as_markdown(table).rstrip() for table in report.tables]
     if report.results.notes:
         notes = (markdown_text(" ".join(note.split())) for note in report.results.notes)

@@ -11,7 +11,7 @@ from puorl.bench.reporting.figures import (
     iqm_picture,
     score_picture,
 )
-from puorl.bench.reporting.questions import RULE, Answer, Word
+from puorl.bench.reporting.questions import Answer, Word
 from puorl.bench.reporting.report import TITLE, Report, lead
 from puorl.bench.reporting.results import Group, Task
 from puorl.bench.reporting.table_formats import as_html
@@ -63,7 +63,9 @@ def _answers(report: Report) -> Markup:
     for answer in report.answers:
         table = _table(report, f"question-{answer.number}")
         parts += [_banner(answer), as_html(table, caption=""), _SPACE]
-    return page.section("The paper's questions", *parts, page.paragraph(RULE))
+    if not parts:
+        return Markup("")
+    return page.section("The paper's questions", *parts, page.paragraph(report.rule))
 
 
 def _banner(answer: Answer) -> Markup:
