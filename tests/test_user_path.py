@@ -120,7 +120,7 @@ def walk(tmp_path_factory):
         patch.chdir(folder)
         patch.setitem(PRESETS, "default", SMALL)
         log = write_logs(folder / "logs")
-        look = ["inspect", "logs/*.csv", "--label", "checked == 1", "--json", *FIELDS.split()]
+        look = ["inspect", "logs/*.csv", "--labelled", "checked == 1", "--json", *FIELDS.split()]
         Path("inspected.json").write_text(here(*look))
         Path("printed.txt").write_text(keep(here))
         small = "--learner bc --seeds 2 --steps 300 --set hidden=32,32 batch_size=64".split()

@@ -36,8 +36,10 @@ INSPECT = cases(
     rows.npz --obs '' | expected obs
     rows.npz --obs , | expected one key for obs
     rows.npz --reward nope | nope
-    rows.npz --label '' | expected a column, got the end
-    rows.npz --label 'reward >' | expected a value
+    rows.npz --labelled '' | expected a column, got the end
+    rows.npz --labelled 'reward >' | expected a value
+    rows.npz --labelled nothing.csv | nothing.csv: no such file
+    rows.npz --label 'reward > 0' | Perhaps you meant: --labelled
     rows.npz --nope 1 | Unrecognized options: --nope
     """,
 )
@@ -213,6 +215,9 @@ EVALUATE = cases(
     rows.npz --env hopper --seed -1 | seed: expected a whole number
     rows.npz --env hopper --seed 4294967296 | seed: expected a whole number
     rows.npz --env hopper --threads x | --threads: expected a whole number
+    rows.npz --env hopper --out seen.txt | --out: expected a name that ends in .json
+    rows.npz --env hopper --out torn/run.json --force | other than run.json and record.json
+    rows.npz --env hopper --out letter/x.json | where a folder is needed
     """,
 )
 

@@ -67,6 +67,14 @@ def test_other_formats_and_a_policy_file(tmp_path):
     assert made.provenance == expected.provenance
 
 
+def test_short_runs(tmp_path):
+    assert main(words(tmp_path / "rows.npz", "--horizon", "15")) == 0
+    expected = collect("hopper", quality="random", rows=600, horizon=15, cache=False)
+    made = load(tmp_path / "rows.npz")
+    assert made.fingerprint == expected.fingerprint
+    assert np.bincount(made.episode).max() == 15
+
+
 def test_nothing_is_overwritten_or_even_simulated_without_force(tmp_path, capsys, monkeypatch):
     out = tmp_path / "rows.hdf5"
     out.write_text("precious")
@@ -93,6 +101,7 @@ def test_no_cache_leaves_the_cache_alone(tmp_path, monkeypatch):
         (["--env", "ant"], "halfcheetah, hopper, walker2d"),
         (["--domain", "windy"], "body_mass"),
         (["--rows", "several"], "1M"),
+        (["--horizon", "2000"], "horizon: expected 1 to 1,000"),
         (["--quality", "superb"], "medium-expert"),
         (["--out", "rows.doc"], "known formats"),
     ],
@@ -158,5 +167,5 @@ def test_command_and_function_have_the_same_defaults():
     defaults = collect.__kwdefaults__ | dict(
         zip(("domain", "quality", "rows", "seed"), collect.__defaults__, strict=True)
     )
-    for name in ("domain", "quality", "rows", "policy", "policy_domain", "threads"):
+    for name in ("domain", "quality", "rows", "policy", "policy_domain", "horizon", "threads"):
         assert getattr(command, name) == defaults[name]

@@ -43,6 +43,7 @@ def helped():
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "COLUMNS": "80"},
     )
     assert (run.returncode, run.stderr) == (0, "")
     return json.loads(run.stdout)
@@ -71,6 +72,12 @@ def test_help_has_examples_that_call_the_command(helped, call):
     assert all(f"puorl {called(call)}" in line for line in examples)
 
 
+@pytest.mark.parametrize("call", CALLS, ids=called)
+def test_help_fits_eighty_columns(helped, call):
+    lines = helped["told"][called(call)][1].splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_help_does_not_load_jax(helped):
     assert not helped["jax"]
 
@@ -83,14 +90,14 @@ def test_help_may_be_asked_for_by_a_letter(call, capsys):
 
 def test_what_a_program_may_read_comes_as_json(helped):
     """All but the group itself, and the script, which is for programs anyway."""
-    without = {name for name, (_, text) in helped["told"].items() if "  --json " not in text}
+    without = {name for name, (_, text) in helped["told"].items() if "│ --json " not in text}
     assert without == {"bench", "completion"}
 
 
 def test_the_same_option_takes_the_same_everywhere(helped):
     takes: dict = {}
     for name, (_, text) in helped["told"].items():
-        for option, value in re.findall(r"^  (--[a-z-]+)(?: ([A-Z{]\S*))?", text, re.MULTILINE):
+        for option, value in re.findall(r"^│ (--[a-z-]+)(?: ([A-Z{]\S*))?", text, re.MULTILINE):
             takes.setdefault(option, {}).setdefault(value, []).append(name)
     differing = {option: values for option, values in takes.items() if len(values) > 1}
     # A body, or a domain of it; a format of data, or of a report; settings of the filter, or of a

@@ -70,7 +70,7 @@ def test_the_table_has_a_line_for_each_policy_and_their_mean(here, capsys):
     assert out.startswith("2 policies in hopper/nominal, 3 episodes each\n")
     for row in (0, 1):
         [line] = [text for text in out.splitlines() if f"seed-{row}.safetensors" in text]
-        assert line.split()[1:] == [
+        assert line.split()[:-1] == [
             f"{seen.mean[row]:,.1f}",
             "±",
             f"{seen.std[row]:,.1f}",
@@ -80,6 +80,46 @@ def test_the_table_has_a_line_for_each_policy_and_their_mean(here, capsys):
     mean = mean_over_seeds(seen.mean)
     said = f"run: mean of 2 policies: return {mean.value:,.1f} [{mean.low:,.1f}, {mean.high:,.1f}]"
     assert said in out
+
+
+def test_long_paths_are_not_broken(here, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = "a-run-of-many-words/" * 5 + "run"
+    make_run(here / folder, [0, 1])
+    assert main(["evaluate", folder, "--env", "hopper", "--episodes", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["return", "std", "score", "length", "policy"]
+    files = [f"{folder}/policies/seed-{seed}.safetensors" for seed in (0, 1)]
+    assert [line.split()[-1] for line in lines[2:4]] == files
+    assert {line.index(folder) for line in lines[2:4]} == {lines[1].index("policy")}
+    assert lines[4].startswith(f"{folder}: mean of 2 policies: return ")
+
+
+def test_the_file_has_what_json_prints_and_is_replaced_by_force_only(here, capsys, monkeypatch):
+    make_run(here / "run", [0, 1])
+    words = [
+        "evaluate",
+        "run",
+        "--env",
+        "hopper",
+        "--episodes",
+        "2",
+        "--out",
+        "run/new/hopper.json",
+    ]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("(95 % interval over policies)\nwrote run/new/hopper.json\n")
+    written = (here / "run/new/hopper.json").read_text()
+    assert [path.name for path in (here / "run/new").iterdir()] == ["hopper.json"]
+    assert main([*words, "--force", "--seed", "1", "--json"]) == 0
+    printed = capsys.readouterr().out
+    assert (here / "run/new/hopper.json").read_text() == printed != written
+    with monkeypatch.context() as patch:
+        patch.setattr("puorl.cli.evaluate.evaluate", None)  # nothing is simulated in vain
+        assert main(words) == 2
+    assert "run/new/hopper.json: already exists" in capsys.readouterr().err
+    assert (here / "run/new/hopper.json").read_text() == printed
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 10, 30])
@@ -171,7 +211,7 @@ def test_the_program_itself_answers_and_needs_no_jax(here):
 def test_the_examples_of_the_help_are_understood():
     lines = [text.strip() for text in str(Evaluate.__doc__).splitlines()]
     commands = [text for text in lines if text.startswith("puorl evaluate")]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
-        words = shlex.split(command.partition(" > ")[0])[2:]
+        words = shlex.split(command)[2:]
         assert tyro.cli(Evaluate, args=words, config=PARSING).paths

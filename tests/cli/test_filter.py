@@ -13,7 +13,8 @@ from filter_runs import LENGTH, NUM_CHECKED, NUM_OTHER, NUM_TARGET, hashes, word
 import puorl
 from puorl.cli.filter import Filter
 from puorl.cli.main import main
-from puorl.cli.training_data import RowOptions, read_training_set
+from puorl.cli.options import DataOptions
+from puorl.cli.training_data import read_training_set
 from puorl.data.keep_list import read_keep_list
 from puorl.data.returns import return_range
 from puorl.data.save import _WRITERS
@@ -73,7 +74,7 @@ def test_settings_say_how_to_do_it_again(whole, file, rows):
 
 def test_training_takes_what_was_kept_and_the_returns_of_all(whole, rows):
     for path in (whole, whole / "kept.npz"):
-        chosen = read_training_set([str(path)], RowOptions(), next_action=False)
+        chosen = read_training_set([str(path)], DataOptions(), next_action=False)
         assert chosen.pool.fingerprint == puorl.load(whole / "kept.npz").fingerprint
         assert chosen.weight is None
         assert chosen.returns == return_range([rows.rows])
@@ -126,11 +127,24 @@ def test_soft_mode_keeps_all_rows_with_weights(here, file, rows):
     assert weight[~known & ours].mean() > weight[~ours].mean() + 0.3
     listed = np.loadtxt("run/keep.csv", delimiter=",", skiprows=1)
     np.testing.assert_array_equal(listed[:, 1].astype(np.float32), weight)
-    chosen = read_training_set(["run"], RowOptions(), next_action=False)
+    chosen = read_training_set(["run"], DataOptions(), next_action=False)
     np.testing.assert_array_equal(chosen.weight, weight)
     quality = json.loads((here / "run" / "report.json").read_text())["quality"]
     assert quality["mean_weight"] == pytest.approx(weight[~known].mean(), rel=1e-5)
     assert quality["num_kept"] == (weight[~known] >= 0.5).sum()
+
+
+def test_without_a_report_the_choice_is_the_same(here, file, whole, capsys):
+    assert main(words(file, "--no-report")) == 0
+    out = capsys.readouterr().out
+    alpha = puorl.DomainFilter.load("run/model").alpha_.value
+    assert f"alpha (target rows among the unlabelled): {alpha:.1%}; this and the choice" in out
+    assert "report" not in out.replace("--no-report", "")
+    got, expected = hashes(here / "run"), hashes(whole)
+    assert expected.keys() - got.keys() == {"report.html", "report.json"}
+    assert [name for name in got if got[name] != expected[name]] == ["settings.json"]
+    chosen = read_training_set(["run"], DataOptions(), next_action=False)
+    assert chosen.pool.fingerprint == puorl.load(whole / "kept.npz").fingerprint
 
 
 def test_by_episode_whole_episodes_are_listed(here, file, rows, capsys):
@@ -291,7 +305,14 @@ def test_rows_without_episodes_cannot_be_decided_by_episode(here, rows, capsys):
 def test_help_says_what_labelled_takes(capsys):
     assert main(["filter", "--help"]) == 0
     text = capsys.readouterr().out
-    for word in ("puorl filter logs.csv", "source_row", "keep.csv", "--out-format", "--next-obs"):
+    for word in (
+        "puorl filter logs.csv",
+        "source_row",
+        "--no-report",
+        "keep.csv",
+        "--out-format",
+        "--next-obs",
+    ):
         assert word in text
     assert "--label " not in text
 

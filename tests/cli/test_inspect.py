@@ -42,14 +42,41 @@ def test_tables_fit_eighty_columns_without_colour(file, capsys, monkeypatch):
     assert "warning  no reward" in out
 
 
+def test_a_long_path_is_not_broken(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / ("a-folder-of-many-words/" * 4) / "rows.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("obs_x,act_x\n1,2\n3,4\n5,6\n")
+    assert main(["inspect", str(file)]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"source       {file} (csv, 0.0 MB)"
+    assert second.startswith("fingerprint  ")
+
+
 def test_json_is_one_object_and_nothing_else(file, capsys):
-    assert main(["inspect", file, "--json", "--label", "checked == 1"]) == 0
+    assert main(["inspect", file, "--json", "--labelled", "checked == 1"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     seen = json.loads(out)
     assert seen["num_rows"] == 60
     assert seen["labels"] == {"num_rows": 10, "share": pytest.approx(1 / 6), "num_episodes": 3}
     assert {f["level"] for f in seen["findings"]} <= {"info", "warning", "problem"}
+
+
+def test_labelled_is_what_the_filter_takes(file, tmp_path, capsys):
+    (tmp_path / "known.txt").write_text("row\n3\n5\n")
+    shutil.copy(file, tmp_path / "ours.npz")
+    for labelled, num_rows, num_labelled in (
+        (str(tmp_path / "known.txt"), 60, 2),
+        (str(tmp_path / "ours.npz"), 120, 60),
+        ("robot == 'nobody'", 60, 0),
+        ("checked >= 0", 60, 60),
+    ):
+        assert main(["inspect", file, "--labelled", labelled, "--json"]) == 0
+        seen = json.loads(capsys.readouterr().out)
+        assert (seen["num_rows"], seen["labels"]["num_rows"]) == (num_rows, num_labelled)
+        problems = [f["text"] for f in seen["findings"] if f["level"] == "problem"]
+        assert bool([p for p in problems if "labelled" in p]) == (num_labelled in (0, num_rows))
 
 
 def test_several_paths_are_one_dataset(file, tmp_path, capsys):

@@ -202,6 +202,39 @@ def test_a_closed_pipe_is_quiet(tmp_path):
     assert (run.returncode, run.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        "--version",
+        "inspect a.npz",
+        "inspect --help",
+        "split a.npz --others b.npz --rows 20 --labelled-share 0.1 --seed 0 --out split",
+        "bench list",
+        "bench list --json",
+        "completion bash",
+        "doctor",
+    ],
+)
+def test_a_closed_pipe_is_quiet_whoever_prints(words, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    for name in ("a.npz", "b.npz"):
+        puorl.save(puorl.Dataset.from_arrays(obs=rows, action=rows), tmp_path / name)
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = "import sys; from puorl.cli.main import main; sys.exit(main())"
+    run = subprocess.run(
+        [sys.executable, "-c", code, *words.split()],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (141, "")
+
+
 def test_start_of_the_program_is_quick():
     start = time.perf_counter()
     assert puorl_program("--help").returncode == 0

@@ -118,11 +118,12 @@ def test_what_is_missing_is_said(here):
     text = Content(page_of("kept")).text
     assert "No folder of puorl train was named" in text
     assert "The best policy" not in text
+    change("run/record.json", asked=[])
     text = Content(page_of("run")).text
     assert "No folder of puorl filter was named" in text
     assert "does not record how many rows it learnt from" in text
     assert "DATA stands for rows" in text
-    assert "does not say in which domain" in text  # of the returns that train measured
+    assert "in a domain that the folder does not name" in text  # the returns that train measured
     lines = Path("run/metrics.jsonl").read_text().splitlines()
     bare = [{"step": 60, "lane": json.loads(line)["lane"], "actor_loss": None} for line in lines]
     Path("run/metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in bare[-2:]))
@@ -217,7 +218,7 @@ def test_commands_are_those_that_made_the_folders(here):
     told = train_command(material.trainings[0], material.filterings)
     assert told == (
         f"puorl train kept --learner bc --seeds 2 --steps {STEPS} --set 'hidden=16,16' "
-        "batch_size=16 --out run"
+        "batch_size=16 --env hopper/nominal --eval-every 20 --eval-episodes 1 --out run"
     ).replace("'", "")
     parsed = tyro.cli(Train, args=shlex.split(told)[2:], config=PARSING)
     config = dataclasses.asdict(parsed._learner().config)

@@ -203,6 +203,48 @@ def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
         assert err.count("\n") == 1
 
 
+def asked_in(folder):
+    return json.loads((folder / "record.json").read_text())["asked"]
+
+
+def test_what_was_read_is_recorded_and_a_moved_file_goes_on(here, unbroken, data, capsys):
+    rows = puorl.load(data)
+    part = {"files": [str(data)], "num_rows": 300, "fingerprint": rows.fingerprint}
+    whole = {"paths": [str(data)], "fields": {}, "parts": [part]}
+    nowhere = {"env": None, "eval_every": None, "eval_episodes": None}
+    assert asked_in(unbroken) == [whole | nowhere]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "store", stopping(Checkpoint.store))
+        with pytest.raises(SystemExit, match="130"):
+            main(words("--env", "hopper", "--eval-episodes", "2"))
+    (here / "rows.npz").rename(here / "moved.npz")
+    assert main(words("--resume", data="moved.npz")) == 0
+    first, second = asked_in(here / "run")
+    assert (first["paths"], first["env"], first["eval_episodes"]) == (
+        ["rows.npz"],
+        "hopper/nominal",
+        2,
+    )
+    assert (second["paths"], second["env"]) == (["moved.npz"], None)
+    assert first["parts"][0]["fingerprint"] == second["parts"][0]["fingerprint"]
+    record = json.loads((here / "run" / "record.json").read_text())
+    assert [each["resumed"] for each in record["resumed"]] == ["bitwise"]
+    assert results(here / "run") == results(unbroken)
+    assert main(words("--resume", data="moved.npz")) == 0
+    assert len(asked_in(here / "run")) == 2  # the same again is not told again
+
+
+def stopping(store):
+    """Ctrl-C after the first checkpoint."""
+
+    def stopped(self, stage, *args, **kwargs):
+        if int(stage.removeprefix("step-")) > EVERY:
+            raise KeyboardInterrupt
+        store(self, stage, *args, **kwargs)
+
+    return stopped
+
+
 # --------------------------------------------------------------------- what comes in between
 
 

@@ -11,9 +11,10 @@ from train_rows import train_rows
 import puorl
 from puorl.cli import train_loggers
 from puorl.cli.learner_settings import parse_settings
+from puorl.cli.options import DataOptions
 from puorl.cli.train import Name
 from puorl.cli.train_course import Course, Trial, point_every
-from puorl.cli.training_data import RowOptions, read_training_set
+from puorl.cli.training_data import read_training_set
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.data.returns import return_range
@@ -51,7 +52,7 @@ def test_weights_count_only_in_the_mode_soft(here):
     puorl.save(weighted, "plain.npz")
 
     def read(*paths):
-        return read_training_set([str(p) for p in paths], RowOptions(), next_action=False)
+        return read_training_set([str(p) for p in paths], DataOptions(), next_action=False)
 
     np.testing.assert_array_equal(read(soft).weight, weight.astype(np.float32))
     assert read(soft).returns == (-3.0, 5.0)
@@ -75,8 +76,10 @@ def test_weights_count_only_in_the_mode_soft(here):
 
 
 def test_the_following_action_is_added_where_it_is_needed(here):
-    assert read_training_set(["rows.npz"], RowOptions(), next_action=False).pool.next_action is None
-    chosen = read_training_set(["rows.npz"], RowOptions(), next_action=True)
+    assert (
+        read_training_set(["rows.npz"], DataOptions(), next_action=False).pool.next_action is None
+    )
+    chosen = read_training_set(["rows.npz"], DataOptions(), next_action=True)
     action = chosen.pool.action
     np.testing.assert_array_equal(chosen.pool.next_action[:49], action[1:50])
     assert np.isnan(chosen.pool.next_action[49]).all()

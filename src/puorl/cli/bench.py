@@ -14,6 +14,7 @@ from rich.table import Table
 
 from puorl.bench import suites
 from puorl.cli.bench_report import BenchReport
+from puorl.cli.flag import Flag
 from puorl.cli.main import INTERRUPTED
 from puorl.cli.options import Count
 from puorl.core.errors import ConfigError, DataError
@@ -61,11 +62,11 @@ class BenchRun:
     on a CPU every setting is trained apart unless this is given."""
     workers: _Number = None
     """Cores that collect data; all by default."""
-    retry: bool = False
+    retry: Flag = False
     """Also run again what ended in an error."""
-    dry_run: bool = False
+    dry_run: Flag = False
     """Say what is to do and how long it may take, and do nothing."""
-    json: bool = False
+    json: Flag = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
@@ -150,7 +151,7 @@ class BenchList:
       puorl bench list --json
     """
 
-    json: bool = False
+    json: Flag = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from puorl.cli.flag import Flag
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.extras import require
 from puorl.core.files import check_reachable, write_json
@@ -41,7 +42,7 @@ class Demo:
     """Folder to make: report.html, results.json and the policies."""
     seed: int = 0
     """Seed of rows, labels, filter and training; the same seed gives the same results."""
-    json: bool = False
+    json: Flag = False
     """Print the results as one JSON object on stdout, and all else on stderr."""
 
     def run(self) -> None:

@@ -24,6 +24,7 @@ from puorl.cli.doctor_trials import (
     try_packages,
     try_rendering,
 )
+from puorl.cli.flag import Flag
 from puorl.core.cores import num_threads
 from puorl.core.room import free_memory, size_told
 
@@ -132,7 +133,7 @@ class Doctor:
       puorl doctor --json > installation.json
     """
 
-    json: bool = False
+    json: Flag = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:

@@ -9,22 +9,22 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tyro
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from puorl.bench.stats import Summary
+from puorl.cli.flag import Flag
 from puorl.cli.options import Count
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import read_json
+from puorl.core.files import check_free, read_json, write_json
 from puorl.core.prng import checked_seed
 from puorl.envs.bodies import body
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.evaluate import Evaluation, evaluate
 from puorl.rl.policy import Policy
 
-_PLAN, _POLICIES = "run.json", "policies"
+_PLAN, _RECORD, _POLICIES = "run.json", "record.json", "policies"
+_APART = "  "
 
 
 class Member(NamedTuple):
@@ -45,8 +45,9 @@ class Evaluate:
 
     Examples:
       puorl evaluate run --env hopper
-      puorl evaluate run-iql run-bc --env hopper/body_mass --episodes 100 --seed 1
-      puorl evaluate run/policies/seed-0.safetensors --env hopper/gravity=0.5 --json > seed-0.json
+      puorl evaluate run --env hopper --out run/hopper.json
+      puorl evaluate run-iql run-bc --env hopper/body_mass --episodes 20 --seed 1
+      puorl evaluate run/policies/seed-0.safetensors --env hopper/gravity=0.5 --json
     """
 
     paths: tyro.conf.Positional[
@@ -61,12 +62,18 @@ class Evaluate:
     """Seed of the start states and of the domain's noise."""
     threads: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """Cores to use; all by default."""
-    json: bool = False
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    """File to write, .json: what --json prints. In the folder of the run puorl report finds it."""
+    force: Flag = False
+    """Replace the file if it exists."""
+    json: Flag = False
     """Print one JSON object on stdout, with every return, and nothing else."""
 
     def run(self) -> None:
-        """Load, simulate, print."""
+        """Load, simulate, write, print."""
         spec = parse_domain(self.env)
+        if self.out is not None:
+            check_out(self.out, force=self.force)  # before the work
         checked_seed(self.seed)
         check_episodes("--episodes", self.episodes)
         members = read_members(self.paths)
@@ -85,11 +92,30 @@ class Evaluate:
             threads=self.threads,
         )
         names, groups = [m.name for m in members], [m.group for m in members]
+        content = as_json(seen, names, groups, self.seed)
+        if self.out is not None:
+            write_json(self.out, content, force=self.force)
         if self.json:
-            content = as_json(seen, names, groups, self.seed)
             sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
-        else:
-            show(seen, names, groups, console)
+            return
+        show(seen, names, groups, console)
+        if self.out is not None:
+            console.print(Text(f"wrote {self.out}"))
+
+
+def check_out(path: Path, *, force: bool) -> None:
+    """Refuse a file that may not be written, or under whose name nobody would look for it.
+
+    Raises:
+        ConfigError: Another suffix than .json, or the name of a file of `puorl train`.
+        DataError: Something is there, or nothing can be written there.
+    """
+    if path.suffix != ".json" or path.name in (_PLAN, _RECORD):
+        raise ConfigError(
+            f"--out: expected a name that ends in .json, other than {_PLAN} and {_RECORD} of "
+            f"puorl train, got {str(path)!r}"
+        )
+    check_free(path, force=force)
 
 
 def check_episodes(option: str, episodes: int) -> None:
@@ -188,16 +214,17 @@ def show(seen: Evaluation, names: Sequence[str], groups: Sequence[str], console:
         groups: With which others each policy is averaged.
         console: Where to.
     """
-    scored = seen.mean_score is not None
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("policy", overflow="fold")
-    for name in ("return", "std", *(["score"] if scored else []), "length"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row, name in enumerate(names):
+    cells = [["return", "std", *(["score"] if seen.mean_score is not None else []), "length"]]
+    for row in range(len(names)):
         numbers = [f"{seen.mean[row]:,.1f}", f"± {seen.std[row]:,.1f}"]
         numbers += [f"{seen.mean_score[row]:.1f}"] if seen.mean_score is not None else []
-        table.add_row(Text(name), *numbers, f"{seen.lengths[row].mean():,.0f}")
-    console.print(table)
+        cells.append([*numbers, f"{seen.lengths[row].mean():,.0f}"])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    # Paths come last: they may be long, and one that is broken in the middle cannot be copied.
+    for numbers, name in zip(cells, ["policy", *names], strict=True):
+        aligned = [text.rjust(width) for text, width in zip(numbers, widths, strict=True)]
+        line = _APART.join([*aligned, name])
+        console.print(Text(line, style="bold" if numbers is cells[0] else ""), soft_wrap=True)
     for means in _means(seen, groups):
         title = f"{means['group']}: " if means["group"] else ""
         text = f"{title}mean of {means['num_policies']} policies: return {_told(means['return'])}"

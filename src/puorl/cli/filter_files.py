@@ -42,7 +42,7 @@ def write_files(
     flt: "DomainFilter",
     split: PUSplit,
     known: KnownRows,
-    report: "FilterReport",
+    report: "FilterReport | None",
     *,
     unit: str,
     kept_name: str,
@@ -55,7 +55,7 @@ def write_files(
         flt: The fitted filter.
         split: What it was fitted on.
         known: The rows behind the split.
-        report: What the filter says of itself.
+        report: What the filter says of itself; None where nothing was checked.
         unit: What was decided about, as `DomainFilter` names it.
         kept_name: Name of the file of kept rows; the suffix chooses the format.
         settings: What the run was asked for; written with what came out.
@@ -63,16 +63,13 @@ def write_files(
     Returns:
         Name of each file to what is in it, in a few words.
     """
-    from puorl.pu.report_page import as_page
-
     training = flt.filter(split)
     kept = _kept_rows(training)
     score = _scores(flt, split, training)
     listed = _write_list(folder / KEEP_LIST, known, training, score, unit)
     save(kept, folder / kept_name)
     flt.save(folder / MODEL)
-    (folder / PAGE).write_text(as_page(report), encoding="utf-8")
-    write_json(folder / REPORT, report.to_dict())
+    reported = {} if report is None else _write_report(folder, report)
     outcome = {"file": kept_name, "num_rows": len(kept), "fingerprint": kept.fingerprint}
     content = {**settings, RETURNS: _finite(training.returns), "kept": outcome}
     write_json(folder / SETTINGS, content)
@@ -83,10 +80,17 @@ def write_files(
         kept_name: rows,
         KEEP_LIST: f"the same as a list, by {listed}, with scores",
         MODEL: "the filter; puorl.DomainFilter.load reads it",
-        PAGE: "the report, for a browser",
-        REPORT: "the report, for programs",
+        **reported,
         SETTINGS: "arguments, versions and fingerprints",
     }
+
+
+def _write_report(folder: Path, report: "FilterReport") -> dict[str, str]:
+    from puorl.pu.report_page import as_page
+
+    (folder / PAGE).write_text(as_page(report), encoding="utf-8")
+    write_json(folder / REPORT, report.to_dict())
+    return {PAGE: "the report, for a browser", REPORT: "the report, for programs"}
 
 
 def _kept_rows(training: TrainingSet) -> Dataset:

@@ -4,17 +4,22 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
+import tyro
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from puorl.cli.flag import Flag
+from puorl.cli.known_rows import read_known_rows
 from puorl.cli.options import DataOptions, Paths
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
+_NAME_WIDTH = 11
 
 
 @dataclass(frozen=True)
@@ -25,19 +30,28 @@ class Inspect:
 
     Examples:
       puorl inspect hopper-medium.hdf5
-      puorl inspect 'logs/*.csv' --obs 'obs_*' --action 'act_*' --episode ep --time t
-      puorl inspect logs.parquet --label 'checked == 1' --json > logs.json
+      puorl inspect 'logs/*.csv' --obs 'pos_*' --episode trip --time clock
+      puorl inspect logs.parquet --labelled 'checked == 1' --json > logs.json
     """
 
     paths: Paths
     """Files, globs, or folders of Parquet or Minari."""
-    data: DataOptions = DataOptions()
-    json: bool = False
+    labelled: Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")] = (
+        None
+    )
+    """Rows known to be the target's, as puorl filter will take them: a condition, or a file."""
+    json: Flag = False
     """Print one JSON object on stdout and nothing else."""
+    data: DataOptions = DataOptions()
 
     def run(self) -> None:
         """Read, look, print."""
-        seen = inspect(self.data.load(self.paths))
+        if self.labelled is None:
+            dataset = self.data.load(self.paths)
+        else:
+            known = read_known_rows(self.paths, self.data, self.labelled, need_some=False)
+            dataset = known.pool
+        seen = inspect(dataset)
         if self.json:
             sys.stdout.write(json.dumps(seen.to_dict(), indent=2, allow_nan=False) + "\n")
         else:
@@ -46,8 +60,13 @@ class Inspect:
 
 def show(seen: Inspection, console: Console) -> None:
     """Print an inspection for a person."""
+    source = f"{_shortened(seen.source)} ({seen.format}, {seen.num_bytes / 1e6:,.1f} MB)"
+    # A path that is broken in the middle cannot be copied.
+    console.print(
+        Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source), soft_wrap=True
+    )
     facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold")
+    facts.add_column(style="bold", min_width=_NAME_WIDTH)
     facts.add_column(overflow="fold")
     for name, value in _facts(seen):
         facts.add_row(name, Text(value))
@@ -63,7 +82,6 @@ def show(seen: Inspection, console: Console) -> None:
 
 
 def _facts(seen: Inspection) -> Iterator[tuple[str, str]]:
-    yield "source", _shortened(seen.source) + f" ({seen.format}, {seen.num_bytes / 1e6:,.1f} MB)"
     yield "fingerprint", seen.fingerprint
     yield "rows", f"{seen.num_rows:,} ({seen.num_duplicated_rows:,} of them copies of others)"
     if seen.episodes is None:

@@ -41,7 +41,9 @@ class KnownRows:
         return self.pool.columns[LABELLED]
 
 
-def read_known_rows(paths: Sequence[str], options: DataOptions, labelled: str) -> KnownRows:
+def read_known_rows(
+    paths: Sequence[str], options: DataOptions, labelled: str, *, need_some: bool = True
+) -> KnownRows:
     """Read the rows and find out which of them are known.
 
     Args:
@@ -51,15 +53,17 @@ def read_known_rows(paths: Sequence[str], options: DataOptions, labelled: str) -
             .csv with one column, or with one and ``score``) as `match_keep_list` takes it, or rows
             that are all the target's (any other file that can be loaded; a folder's name needs a
             slash in it).
+        need_some: Whether to refuse data of which no row or every row is known.
 
     Raises:
         DataError: Something cannot be read, the list or file does not fit the rows, or no row or
-            every row is known.
+            every row is known and ``need_some`` is on.
         ConfigError: A wrong condition.
     """
     if not _is_path(labelled):
-        data = dataclasses.replace(options, label=labelled).load(paths)
-        _require_some(data, data.columns[LABELLED], f"the condition {labelled} holds", labelled)
+        data = options.load(paths, label=labelled)
+        if need_some:
+            _require_some(data, data.columns[LABELLED], f"the condition {labelled} holds", labelled)
         return KnownRows(data, data, "one")
     data = options.load(paths)
     if not os.path.exists(labelled):
@@ -68,7 +72,8 @@ def read_known_rows(paths: Sequence[str], options: DataOptions, labelled: str) -
         mask = np.zeros(len(data), bool)
         listed = match_keep_list(labelled, data)
         mask[listed.row] = True
-        _require_some(data, mask, f"{labelled}: the list speaks")
+        if need_some:
+            _require_some(data, mask, f"{labelled}: the list speaks")
         return KnownRows(data, _marked(data, mask, *listed.notes), "one")
     _require_apart(labelled, paths, options)
     known = dataclasses.replace(options, format=None).load([labelled])

@@ -4,12 +4,14 @@ import contextlib
 import difflib
 import io
 import os
+import shutil
 import sys
 from importlib import import_module
 from inspect import cleandoc
 from typing import Any
 
 from puorl import __version__
+from puorl.cli.help_text import fitted
 from puorl.cli.usage import as_options, one_line
 from puorl.core.errors import PuorlError
 
@@ -62,6 +64,10 @@ def main(argv: list[str] | None = None) -> int:
         # The reader (head, less) has what it wanted; nothing may be written at exit any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):
+            return BROKEN_PIPE  # rich has done the same, and would leave with a 1
+        raise
     except MemoryError:
         return _complain(f"there is not enough memory for this; {_SMALLER}")
     except RuntimeError as error:
@@ -92,9 +98,9 @@ def _run(name: str, words: list[str]) -> int:
 
     module, _, attribute = COMMANDS[name][0].partition(":")
     command: Any = getattr(import_module(module), attribute)
-    program, said = f"puorl {name}", io.StringIO()
+    program, told, said = f"puorl {name}", _Captured(), io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(said):
             chosen = tyro.cli(
                 command,
                 args=words,
@@ -104,11 +110,29 @@ def _run(name: str, words: list[str]) -> int:
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
             )
     except SystemExit as leaving:  # --help (0) or wrong usage (2)
-        return 0 if leaving.code == 0 else _complain(one_line(said.getvalue(), program, words))
+        if leaving.code != 0:
+            return _complain(one_line(said.getvalue(), program, words))
+        sys.stdout.write(fitted(told.text(), shutil.get_terminal_size().columns))
+        return 0
     if name in COMPUTING:
         _wait_for_each_computation()
     chosen.run()
     return 0
+
+
+class _Captured(io.TextIOWrapper):
+    """Holds what is meant for stdout; may have the same colours and signs."""
+
+    def __init__(self) -> None:
+        self._held, self._real = io.BytesIO(), sys.stdout
+        super().__init__(self._held, encoding=self._real.encoding or "utf-8", errors="replace")
+
+    def isatty(self) -> bool:
+        return self._real.isatty()
+
+    def text(self) -> str:
+        self.flush()
+        return self._held.getvalue().decode(self.encoding)
 
 
 def _wait_for_each_computation() -> None:

@@ -38,7 +38,6 @@ Paths = tyro.conf.Positional[
 
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 _Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
-_Text = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
 _Format = Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")]
 
 
@@ -62,13 +61,11 @@ class DataOptions:
     """Episode id: numbers or text."""
     time: _Name = None
     """Time stamp."""
-    label: _Text = None
-    """Rows known to be the target's, e.g. 'checked == 1'."""
     format: _Format = None
     """hdf5, npz, csv, parquet or minari, when the file's name does not tell."""
 
-    def load(self, paths: Sequence[str]) -> Dataset:
-        """Read all paths as one dataset."""
+    def load(self, paths: Sequence[str], label: str | None = None) -> Dataset:
+        """Read all paths as one dataset; where a condition is given, its column comes with it."""
         return load(
             list(paths),
             format=self.format,
@@ -80,7 +77,7 @@ class DataOptions:
             timeout=self.timeout,
             episode=self.episode,
             time=self.time,
-            label=self.label,
+            label=label,
         )
 
 

@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
+from puorl.cli.flag import Flag
 from puorl.core.files import atomic_path, check_free
 from puorl.envs.domains import DomainSpec, parse_domain
 
@@ -28,8 +29,9 @@ class Report:
 
     Takes what the other commands left, in any number and order:
       - folders of puorl filter, puorl train and puorl bench run
-      - what puorl evaluate --json printed: a file, or all such files in a folder; those in a
-        folder of puorl train are found by themselves
+      - what puorl evaluate --out wrote, or --json printed: a file, or all such files in a folder;
+        those in a folder of puorl train are found by themselves
+
     The page is one HTML file that needs no network. What was not recorded is said to be missing.
 
     Examples:
@@ -47,9 +49,9 @@ class Report:
     """File to write."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
     """Simulated domain to film the best policy in, such as hopper or hopper/body_mass."""
-    force: bool = False
+    force: Flag = False
     """Replace the file if it exists."""
-    json: bool = False
+    json: Flag = False
     """Print one JSON object on stdout that says what was made of what, and nothing else."""
 
     def run(self) -> None:

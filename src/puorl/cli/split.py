@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from puorl.cli.flag import Flag
 from puorl.cli.options import Count
 from puorl.core.files import check_free
 from puorl.data.draw import PARTS
@@ -23,7 +24,7 @@ class Split:
 
     Examples:
       puorl split target.hdf5 --others other.hdf5 --seed 0 --out split0
-      puorl split a.npz --others b.npz c.npz --proportions 2 1 --rows 200k --seed 1 --out split1
+      puorl split a.npz --others b.npz c.npz --rows 200k --seed 1 --out split1
     """
 
     target: tyro.conf.Positional[Path]
@@ -46,9 +47,9 @@ class Split:
         tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="")
     ] = None
     """How the others share their rows; equal by default."""
-    force: bool = False
+    force: Flag = False
     """Replace the folder if it exists."""
-    json: bool = False
+    json: Flag = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:

@@ -8,20 +8,21 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.text import Text
 
 from puorl.cli import evaluate as evaluation
+from puorl.cli.flag import Flag
 from puorl.cli.learner_settings import parse_settings
 from puorl.cli.main import INTERRUPTED
-from puorl.cli.options import Count, Paths
+from puorl.cli.options import Count, DataOptions, Paths
 from puorl.cli.run_folder import locked
 from puorl.cli.train_course import Course, Trial, point_every
 from puorl.cli.train_loggers import TRACKED, LateSink, Logger
-from puorl.cli.training_data import RowOptions, read_training_set
+from puorl.cli.training_data import read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError
 from puorl.core.extras import require
 from puorl.core.prng import checked_seed
@@ -56,8 +57,9 @@ class Train:
 
     Examples:
       puorl train kept --learner iql --seeds 5 --steps 1e6 --out run
-      puorl train 'logs/*.parquet' --reward gain --set hidden=64,64 batch_size=128 --out run
-      puorl train medium.hdf5 --learner rebrac --preset hopper-medium --env hopper --out run
+      puorl train 'logs/*.csv' --reward gain --set hidden=64,64 gamma=0.98 --out run
+      puorl train medium.hdf5 --learner rebrac --preset hopper-medium --out run
+      puorl train medium.hdf5 --env hopper --eval-every 10k --out run
       puorl train kept --learner iql --seeds 5 --steps 1e6 --out run --resume
     """
 
@@ -73,11 +75,11 @@ class Train:
     """Seed of the first; the others count on from it."""
     steps: Count = 100_000
     """Updates of each policy; the papers make a million."""
-    preset: str = "default"
+    preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "default"
     """Named settings of the learner to start from."""
     settings: _Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
-    resume: bool = False
+    resume: Flag = False
     """Go on with the run in the folder; where there is none, begin."""
     env: _Env = None
     """Simulated domain to try the policies in, such as hopper or hopper/body_mass."""
@@ -87,9 +89,9 @@ class Train:
     """Episodes of each policy in an evaluation."""
     logger: Logger = "none"
     """Log the metrics there, too."""
-    json: bool = False
+    json: Flag = False
     """Print one JSON object on stdout and nothing else."""
-    data: RowOptions = RowOptions()
+    data: DataOptions = DataOptions()
 
     def run(self) -> None:
         """Read, train, and say what was made."""
@@ -192,7 +194,8 @@ class Train:
             sys.stderr.write(f"puorl: warning: {warning.message}\n")
         every = point_every(self.out, learner, self.steps, self.eval_every)
         seeds = range(self.seed, self.seed + self.seeds)
-        job = Job(learner, {"data": chosen}, {"data": seeds}, self.steps, every)
+        asked = self._asked(chosen, spec)
+        job = Job(learner, {"data": chosen}, {"data": seeds}, self.steps, every, asked=asked)
         course = Course(self.out, job)
         self._tell(chosen, course)
         trial = None
@@ -214,6 +217,18 @@ class Train:
             )
         seen = None if trial is None else trial.final(outcome.policies)
         return _Result(outcome, learner, course, seen)
+
+    def _asked(self, chosen: TrainingSet, spec: DomainSpec | None) -> dict[str, Any]:
+        """What the record keeps: all that may differ from one resume to the next."""
+        fields = {n: v for n, v in dataclasses.asdict(self.data).items() if v is not None}
+        return {
+            "paths": list(self.paths),
+            "fields": fields,
+            "parts": chosen.about["parts"],
+            "env": None if spec is None else spec.text,
+            "eval_every": self.eval_every,
+            "eval_episodes": None if spec is None else self.eval_episodes,
+        }
 
     def _tell(self, chosen: TrainingSet, course: Course) -> None:
         """What is learnt from; on stderr where stdout is for JSON."""

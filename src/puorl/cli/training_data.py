@@ -3,31 +3,23 @@
 import glob
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tyro
 
 from puorl.cli.filter_files import MARKER, RETURNS, SETTINGS, WEIGHT
 from puorl.cli.options import DataOptions
 from puorl.core.errors import DataError
 from puorl.core.files import read_json
 from puorl.data.dataset import Dataset
-from puorl.data.load import load
+from puorl.data.load import expand, load
 from puorl.data.returns import return_range
 from puorl.data.training_set import TrainingSet
 
 
-@dataclass(frozen=True)
-class RowOptions(DataOptions):
-    """Where to find each field, when it is not under a usual name (NAMES: parted by commas)."""
-
-    label: tyro.conf.Suppress[tyro.conf.Fixed[str | None]] = None  # every row is learnt from
-
-
 class _Part(NamedTuple):
+    files: list[str]
     dataset: Dataset
     weight: np.ndarray | None
     """(n,) float32, or None where all rows count alike."""
@@ -35,12 +27,14 @@ class _Part(NamedTuple):
 
 
 def read_training_set(
-    paths: Sequence[str], options: RowOptions, *, next_action: bool
+    paths: Sequence[str], options: DataOptions, *, next_action: bool
 ) -> TrainingSet:
     """All rows of all paths.
 
     A folder that `puorl filter` wrote, or the file of kept rows in it, brings the range of returns
     of the whole pool along, and its weights if it was written in the mode soft.
+
+    What was read is told in ``about``: the files of each part, its rows and their fingerprint.
 
     Args:
         paths: Files, globs and folders.
@@ -51,8 +45,10 @@ def read_training_set(
     Raises:
         DataError: Something cannot be read, or is named twice.
     """
+    from puorl.rl.train import rows_told  # loads jax
+
     folders, plain = _sorted_out(paths)
-    parts = [_plain_part(options.load(plain))] if plain or not folders else []
+    parts = [_plain_part(plain, options)] if plain or not folders else []
     parts += [_kept_part(folder) for folder in folders]
     dataset = Dataset.concatenate([part.dataset for part in parts])
     if next_action and dataset.next_action is None:
@@ -64,12 +60,13 @@ def read_training_set(
             [np.ones(len(p.dataset), np.float32) if p.weight is None else p.weight for p in parts]
         )
     returns = (min(ends), max(ends)) if ends else None
-    return TrainingSet(dataset, np.arange(len(dataset)), weight, returns)
+    about = {"parts": [rows_told(part.dataset, part.files) for part in parts]}
+    return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, about=about)
 
 
 def _sorted_out(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Folders of the filter, and what else there is."""
-    folders: list[Path] = []
+    folders: dict[Path, Path] = {}
     plain: list[str] = []
     for path in paths:
         is_pattern = glob.has_magic(path) and not os.path.exists(path)
@@ -78,13 +75,13 @@ def _sorted_out(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
             folder = _filter_folder(Path(name))
             if folder is None:
                 plain.append(name)
-            elif folder in folders:
+            elif folder.resolve() in folders:
                 raise DataError(
                     f"{name}: is named twice, so its rows would count twice; name it once"
                 )
             else:
-                folders.append(folder)
-    return folders, plain
+                folders[folder.resolve()] = folder
+    return list(folders.values()), plain
 
 
 def _filter_folder(path: Path) -> Path | None:
@@ -92,7 +89,7 @@ def _filter_folder(path: Path) -> Path | None:
     for folder in (path, path.parent):
         if (folder / SETTINGS).is_file() and (folder / MARKER).is_file():
             if folder == path or _kept_file(folder) == path:
-                return folder.resolve()
+                return folder
     return None
 
 
@@ -113,8 +110,10 @@ def _setting(folder: Path, *names: str) -> Any:
     return content
 
 
-def _plain_part(dataset: Dataset) -> _Part:
-    return _Part(dataset, None, return_range([dataset.rows]))
+def _plain_part(paths: list[str], options: DataOptions) -> _Part:
+    dataset = options.load(paths)
+    files = [str(path) for path in expand(paths, ids=options.format == "minari")]
+    return _Part(files, dataset, None, return_range([dataset.rows]))
 
 
 def _kept_part(folder: Path) -> _Part:
@@ -128,4 +127,5 @@ def _kept_part(folder: Path) -> _Part:
                 "run the filter again"
             )
         weight = dataset.columns[WEIGHT].astype(np.float32)
-    return _Part(dataset, weight, None if returns is None else (returns[0], returns[1]))
+    files = [str(_kept_file(folder))]
+    return _Part(files, dataset, weight, None if returns is None else (returns[0], returns[1]))

@@ -26,6 +26,8 @@ _SETTINGS = (
     "obs action reward next_obs terminal timeout episode time label format unit inputs mode seed "
     "rows target_share labelled_share proportions policy threads"
 ).split()
+_OTHERWISE = {"label": "labelled"}
+"""Settings whose option has another name."""
 _IN_PYTHON = re.compile(r" \((?:force|resume)=True in Python\)")
 _KEYWORD = re.compile(
     rf"(?<![\w.`'\"-])(?P<name>{'|'.join(_SETTINGS)})=(?:(?P<quote>['\"])(?P<value>[\w:]+)(?P=quote)"
@@ -38,13 +40,15 @@ def as_options(message: str) -> str:
 
     >>> as_options("name it with format=, or use inputs='sas' (force=True in Python)")
     'name it with --format, or use --inputs sas'
+    >>> as_options("or load with label=; got none")
+    'or load with --labelled; got none'
     """
     message = _IN_PYTHON.sub("", message)
     return _KEYWORD.sub(_as_option, message)
 
 
 def _as_option(match: re.Match[str]) -> str:
-    option = "--" + match["name"].replace("_", "-")
+    option = "--" + _OTHERWISE.get(match["name"], match["name"]).replace("_", "-")
     return f"{option} {match['value']}" if match["value"] else option
 
 

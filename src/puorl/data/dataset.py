@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from puorl.data import canonical, episodes, expression
 from puorl.data.provenance import Provenance
 from puorl.data.raw import SOURCE_ROW, RawRows
 from puorl.data.transitions import Transitions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +132,7 @@ class Dataset:
             format=raw.format,
             obs_names=raw.obs_names,
             action_names=raw.action_names,
+            action_range=raw.action_range,
             missing=done.missing,
             notes=tuple(notes),
         )
@@ -297,6 +300,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         domain=_shared([p.provenance.domain for p in parts]),
         behaviour=_shared([p.provenance.behaviour for p in parts]),
         recipe=None,
+        action_range=_shared([p.provenance.action_range for p in parts]),
         missing=tuple(dict.fromkeys(m for p in parts for m in p.provenance.missing)),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -320,5 +324,5 @@ def _distinct_episodes(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(result)
 
 
-def _shared(names: Sequence[str | None]) -> str | None:
-    return names[0] if len(set(names)) == 1 else None
+def _shared(values: Sequence[T | None]) -> T | None:
+    return values[0] if len(set(values)) == 1 else None

@@ -25,6 +25,7 @@ __all__ = ["read", "write"]
 _METADATA = "metadata.json"
 _MAIN_FILE = "main_data.hdf5"
 _STEP_FIELDS = {"reward": "rewards", "terminal": "terminations", "timeout": "truncations"}
+_ACTIONS = "actions"
 _NUMBERS = "biuf"
 
 
@@ -210,7 +211,7 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
     steps = table.steps()
     keys = [key for key in steps if not key.startswith("next_observations")]
     rows = RawRows(format="minari", arrays={})
-    for name, prefix in (("obs", "observations"), ("action", "actions")):
+    for name, prefix in (("obs", "observations"), ("action", _ACTIONS)):
         chosen = _chosen(getattr(names, name), name, prefix, keys, table.source)
         chosen = [key for key in chosen if _is_numbers(key, steps[key], rows, table.source)]
         if not chosen:
@@ -222,6 +223,8 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
         rows.obs_names, rows.action_names = (
             (labels, rows.action_names) if name == "obs" else (rows.obs_names, labels)
         )
+        if chosen == [_ACTIONS]:
+            rows.action_range = _bounds(metadata, rows.arrays["action"].shape[1])
     rows.arrays["episode"] = np.repeat(np.arange(len(lengths)), lengths)
     taken = _single_fields(rows, steps, names, keys, table.source)
     for key in keys:
@@ -233,6 +236,22 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
     if metadata.get("dataset_id"):
         rows.notes.append(f"Minari dataset {metadata['dataset_id']}")
     return rows
+
+
+def _bounds(
+    metadata: Mapping[str, Any], act_dim: int
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """The range that the action space gives, if it is finite and of as many components."""
+    if "action_space" not in metadata:
+        return None
+    spaces = require("minari.serialization", extra="minari", purpose="reading Minari datasets")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="gymnasium")
+        space = spaces.deserialize_space(metadata["action_space"])
+    low, high = (np.asarray(getattr(space, end, np.nan)) for end in ("low", "high"))
+    if low.shape != (act_dim,) or not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return None
+    return tuple(map(float, low)), tuple(map(float, high))
 
 
 def _single_fields(

@@ -79,7 +79,7 @@ def write(dataset: Dataset, path: Path) -> None:
     storage = storages.MinariStorage.new(
         data,
         observation_space=_box(spaces, rows.obs),
-        action_space=_box(spaces, rows.action),
+        action_space=_box(spaces, rows.action, dataset.provenance.action_range),
         data_format="hdf5",
     )
     storage.update_metadata(
@@ -247,8 +247,18 @@ def _with_reset(values: np.ndarray) -> np.ndarray:
     return np.concatenate([values[:1], values])
 
 
-def _box(spaces: Any, matrix: np.ndarray) -> Any:
-    return spaces.Box(-np.inf, np.inf, shape=(matrix.shape[1],), dtype=matrix.dtype.type)
+def _box(
+    spaces: Any,
+    matrix: np.ndarray,
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+) -> Any:
+    """A space of such rows; without bounds where none are known, or rows lie beyond them."""
+    kind = matrix.dtype.type
+    if bounds is not None and len(bounds[0]) == matrix.shape[1]:
+        low, high = (np.array(end, kind) for end in bounds)
+        if ((low <= matrix) & (matrix <= high)).all():
+            return spaces.Box(low, high, dtype=kind)
+    return spaces.Box(-np.inf, np.inf, shape=(matrix.shape[1],), dtype=kind)
 
 
 def _dataset_id(path: Path) -> str:

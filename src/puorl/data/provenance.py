@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ class Provenance:
     """All that is needed to make the rows again, for data we generate."""
     obs_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
+    action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Least and largest value of each action component, where the source says so."""
     missing: tuple[str, ...] = ()
     """Fields that the source did not have."""
     notes: tuple[str, ...] = ()
@@ -31,7 +34,10 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `from_dict` is its inverse."""
-        return dataclasses.asdict(self)
+        content = dataclasses.asdict(self)
+        if self.action_range is None:
+            del content["action_range"]  # as in files from before there was one
+        return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Provenance":
@@ -45,6 +51,9 @@ class Provenance:
         lists: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content.items()
         }
+        if isinstance(lists.get("action_range"), tuple):
+            ends = lists["action_range"]
+            lists["action_range"] = tuple(tuple(e) if isinstance(e, list) else e for e in ends)
         try:
             made = cls(**lists)
         except TypeError as error:
@@ -93,6 +102,16 @@ class Provenance:
 def _fits(name: str, value: Any) -> bool:
     if name in ("source", "obs_names", "action_names", "missing", "notes"):
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    if name == "action_range":
+        return value is None or _is_range(value)
     if name == "recipe":
         return value is None or isinstance(value, Mapping)
     return isinstance(value, str) or (value is None and name != "format")
+
+
+def _is_range(value: Any) -> bool:
+    if not (isinstance(value, tuple) and len(value) == 2):
+        return False
+    if not all(isinstance(end, tuple) for end in value) or len(value[0]) != len(value[1]):
+        return False
+    return all(isinstance(x, float) and math.isfinite(x) for end in value for x in end)

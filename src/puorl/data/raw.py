@@ -72,6 +72,8 @@ class RawRows:
     """Names of the state columns, where the file has them."""
     action_names: tuple[str, ...] = ()
     """Names of the action columns, where the file has them."""
+    action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Least and largest value of each action component, where the file says so."""
     notes: list[str] = field(default_factory=list)
     """What a person should know about how the file was read."""
     provenance: Provenance | None = None

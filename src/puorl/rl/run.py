@@ -6,7 +6,7 @@ The folder holds
 - ``metrics.jsonl``: a line for each lane and point
 - ``checkpoints/``: the last states of the group in training
 - ``policies/``: one file for each lane that reached its end
-- ``record.json``: what happened: finished groups, lanes given up, resumes, versions
+- ``record.json``: what happened: finished groups, lanes given up, resumes, versions, rows read
 - ``compiled/``: on a GPU, the compiled program: compiled anew it may round otherwise
 """
 
@@ -60,14 +60,15 @@ class Job:
     point_every: int
     most_lanes: int | None = None
     """Lanes that train together; what suits the device if None."""
+    asked: Mapping[str, Any] | None = None
+    """Where the rows were read and the like, JSON-ready: for the record, and never compared."""
 
     @property
     def lanes(self) -> dict[str, Lane]:
         """Every lane by name; a single training set goes without saying."""
-        names = list(self.sets)
         return {
-            (f"seed-{seed}" if len(names) == 1 else f"{name}-seed-{seed}"): Lane(line, seed)
-            for line, name in enumerate(names)
+            (f"seed-{seed}" if len(self.sets) == 1 else f"{name}-seed-{seed}"): Lane(line, seed)
+            for line, name in enumerate(self.sets)
             for seed in self.seeds[name]
         }
 
@@ -75,14 +76,13 @@ class Job:
         """The plan of a new run, JSON-ready."""
         lanes = list(self.lanes)
         most = self.most_lanes or _MOST_LANES.get(jax.default_backend(), _MOST_LANES["cpu"])
-        pool = next(iter(self.sets.values())).pool
         return {
             "version": _VERSION,
             "learner": self.learner.name,
             "config": _as_json(dataclasses.asdict(self.learner.config)),
             "steps": self.steps,
             "point_every": self.point_every,
-            "data": pool.fingerprint,
+            "data": next(iter(self.sets.values())).pool.fingerprint,
             "sets": {name: set_fingerprint(chosen) for name, chosen in self.sets.items()},
             "groups": [lanes[i : i + most] for i in range(0, len(lanes), most)],
         }
@@ -134,6 +134,8 @@ def run(
     trainer.check_steps(job.learner, steps=job.steps, point_every=job.point_every)
     plan = _begin(folder, job, resume)
     record = _Record(folder / RECORD)
+    if job.asked is not None and job.asked not in record.content["asked"]:
+        record.content["asked"].append(job.asked)
     if "versions" not in record.content:
         record.write()
     for number, names in enumerate(plan["groups"]):
@@ -151,9 +153,9 @@ class _Record:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.content: dict[str, Any] = {"finished": [], "stopped": {}, "resumed": []}
+        self.content: dict[str, Any] = {"finished": [], "stopped": {}, "resumed": [], "asked": []}
         if path.exists():
-            self.content = read_json(path)
+            self.content |= read_json(path)
 
     def add(self, name: str, value: Any) -> None:
         if isinstance(self.content[name], list):
@@ -272,8 +274,7 @@ def policies(work: Work, standing: Standing, *, steps: int) -> list[Policy | Non
         if lost[i] is not None:
             made.append(None)
             continue
-        scaling = work.scaling[lane.line]
-        mean, scale = (None, None) if scaling is None else scaling
+        mean, scale = work.scaling[lane.line] or (None, None)
         made.append(
             Policy.of(
                 work.learner.actor_kind,

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from puorl.core.counts import parse_count
@@ -86,7 +87,8 @@ def train(
             advance(length, pace)
 
         if out is not None:
-            job = Job(made, {"data": chosen}, {"data": numbers}, total, every)
+            asked = {"parts": [rows_told(chosen.pool, chosen.pool.provenance.source)]}
+            job = Job(made, {"data": chosen}, {"data": numbers}, total, every, asked=asked)
             outcome = run_in(out, job, resume=resume, on_point=on_point)
             found, lost = list(outcome.policies.values()), outcome.stopped
         else:
@@ -103,6 +105,11 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
     raise ConfigError(
         f"train: expected a Dataset or what DomainFilter.filter gives, got {type(data).__name__}"
     )
+
+
+def rows_told(rows: Dataset, files: Sequence[str]) -> dict[str, Any]:
+    """What a run records of the rows it read: from where, how many, and their fingerprint."""
+    return {"files": list(files), "num_rows": len(rows), "fingerprint": rows.fingerprint}
 
 
 def check_rewards(learner: Learner, chosen: TrainingSet) -> None:

@@ -20,7 +20,7 @@ from puorl.data.load import load
 from puorl.pu.report import FilterReport
 
 PLAN, RECORD, METRICS = "run.json", "record.json", "metrics.jsonl"
-_KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --json printed"
+_KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
 _MARKS = {"step", "lane"}
 _LARGEST = 1e30  # no axis has room for more; it counts as not known
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
@@ -65,7 +65,8 @@ class Filtering:
     """A folder of `puorl filter`."""
 
     path: str
-    report: FilterReport
+    report: FilterReport | None
+    """None where the filter was told to check nothing."""
     settings: FilterSettings
     rows: Dataset | None
     """What was kept; None where it cannot be read here."""
@@ -94,9 +95,32 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Rows that were read together."""
+
+    files: tuple[str, ...]
+    num_rows: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one command asked of a run; less is known where it was begun from Python."""
+
+    paths: tuple[str, ...] = ()
+    fields: dict[str, str] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    env: str | None = None
+    eval_every: int | None = None
+    eval_episodes: int | None = None
+
+
+@dataclass(frozen=True)
 class Record:
     """``record.json`` of a training run."""
 
+    asked: tuple[Asked, ...] = ()
+    """By the first command, then by those that went on otherwise."""
     stopped: dict[str, Stop] = field(default_factory=dict)
     resumed: tuple[dict[str, Any], ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
@@ -119,6 +143,11 @@ class Training:
     """Of those that came to their end."""
 
     @property
+    def asked(self) -> Asked:
+        """What was asked last; all of it unknown where nothing is recorded."""
+        return self.record.asked[-1] if self.record.asked else Asked()
+
+    @property
     def lanes(self) -> list[str]:
         """Names of all policies that were to be trained."""
         return [name for group in self.plan.groups for name in group]
@@ -137,7 +166,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What `puorl evaluate --json` printed."""
+    """What `puorl evaluate` wrote (``--out``) or printed (``--json``)."""
 
     env: str
     episodes: int
@@ -146,7 +175,7 @@ class Evaluated:
     path: str = ""
     """From where it was read."""
     command: str = "evaluate"
-    """What printed it."""
+    """What made it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,17 +252,21 @@ def _read_folder(path: Path, made: Material) -> None:
 
 def _filtering(folder: Path) -> Filtering:
     settings = decoded(FilterSettings, read_object(folder / SETTINGS), folder / SETTINGS)
-    place = folder / REPORT
-    report = decoded(FilterReport, read_object(place), place)
-    bins = report.histogram
-    num_bins = max(len(bins.edge) - 1, 0)
-    if {len(bins.labelled), len(bins.unlabelled)} != {num_bins}:
-        raise DataError(f"{place}: expected {num_bins} shares in the histogram, got another number")
+    report = None if settings.arguments.get("no_report") is True else _report(folder / REPORT)
     try:
         rows, problem = load(folder / settings.kept.file), ""
     except PuorlError as error:  # moved away to save room, or an extra is not installed
         rows, problem = None, str(error)
     return Filtering(str(folder), report, settings, rows, problem)
+
+
+def _report(place: Path) -> FilterReport:
+    report = decoded(FilterReport, read_object(place), place)
+    bins = report.histogram
+    num_bins = max(len(bins.edge) - 1, 0)
+    if {len(bins.labelled), len(bins.unlabelled)} != {num_bins}:
+        raise DataError(f"{place}: expected {num_bins} shares in the histogram, got another number")
+    return report
 
 
 def _training(folder: Path) -> Training:

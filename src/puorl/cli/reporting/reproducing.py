@@ -26,8 +26,7 @@ def reproduce_section(material: Material, command: str) -> Markup:
     for each in (seen for seen in material.evaluations if seen.command == "evaluate"):
         paths = dict.fromkeys(scored.group or scored.policy for scored in each.policies)
         words = ["--env", each.env, "--episodes", str(each.episodes), "--seed", str(each.seed)]
-        line = shlex.join(["puorl", "evaluate", *paths, *words, "--json"])
-        commands.append(f"{line} > {shlex.quote(each.path)}")
+        commands.append(shlex.join(["puorl", "evaluate", *paths, *words, "--out", each.path]))
     commands += [
         shlex.join(["puorl", "bench", "run", "SUITE", "--out", each.path])
         for each in material.benchmarks
@@ -56,19 +55,18 @@ def filter_command(filtering: Filtering) -> str:
     defaults = {each.name: each.default for each in dataclasses.fields(Filter)}
     for name, value in asked.items():
         if name not in _NAMED and value != defaults.get(name):
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += [_option(name)] if value is True else [_option(name), str(value)]
     fields = asked.get("data", {})
-    for name, value in fields.items() if isinstance(fields, Mapping) else ():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+    words += _given(fields) if isinstance(fields, Mapping) else []
     return shlex.join([*words, "--out", str(asked.get("out", filtering.path))])
 
 
 def train_command(training: Training, filterings: Sequence[Filtering]) -> str:
     """The command that would train the same policies; DATA where it is not known from what."""
-    plan = training.plan
+    plan, asked = training.plan, training.asked
     source = source_of(training, filterings)
-    words = ["puorl", "train", "DATA" if source is None else source.path]
-    words += ["--learner", plan.learner]
+    paths = asked.paths or ("DATA",) if source is None else (source.path,)
+    words = ["puorl", "train", *paths, "--learner", plan.learner]
     seeds = [int(match[1]) for name in training.lanes if (match := _LANE.fullmatch(name))]
     words += ["--seeds", str(len(training.lanes))]
     words += ["--seed", str(min(seeds))] if seeds and min(seeds) else []
@@ -76,7 +74,19 @@ def train_command(training: Training, filterings: Sequence[Filtering]) -> str:
     changed = _changed(plan.learner, plan.config)
     if changed:
         words += ["--set", *(f"{name}={_text(value)}" for name, value in changed.items())]
+    words += _given(asked.fields) if source is None else []
+    if asked.env is not None:
+        told = {"env": asked.env} | {n: getattr(asked, n) for n in ("eval_every", "eval_episodes")}
+        words += _given({name: value for name, value in told.items() if value is not None})
     return shlex.join([*words, "--out", training.path])
+
+
+def _given(options: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in options.items() for word in (_option(name), str(value))]
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def source_of(training: Training, filterings: Sequence[Filtering]) -> Filtering | None:
@@ -105,16 +115,17 @@ def _text(value: Any) -> str:
 def _gaps(material: Material) -> list[str]:
     """What the folders do not say, and a reader needs."""
     said = []
-    unknown = [t for t in material.trainings if source_of(t, material.filterings) is None]
-    for each in unknown:
+    for each in material.trainings:
+        if not each.asked.paths and source_of(each, material.filterings) is None:
+            said.append(
+                f"{each.path}/: DATA stands for rows with the fingerprint {each.plan.data}; the "
+                "folder does not say by which paths they were read, and no filter named here kept "
+                "them."
+            )
+    if any(not each.asked.paths for each in material.trainings):
         said.append(
-            f"{each.path}/: DATA stands for rows with the fingerprint {each.plan.data}; the folder "
-            "does not say in which files they were, and no filter named here kept them."
-        )
-    if material.trainings:
-        said.append(
-            "Whether policies were evaluated while they were trained is not recorded; it does not "
-            "change them."
+            "Whether policies were evaluated while they were trained is not recorded everywhere; "
+            "it does not change them."
         )
     if material.benchmarks:
         said.append("Which suite a benchmark was is not recorded; puorl bench list names them.")

@@ -42,7 +42,7 @@ def evaluation_sections(
     if not trainings:
         return []
     rows = [row for training in trainings for row in _last_rows(training)]
-    how = "puorl evaluate RUN --env ENV --json > RUN/evaluation.json"
+    how = "puorl evaluate RUN --env ENV --out RUN/evaluation.json"
     if not rows:
         words = (
             f"The policies have not been run anywhere. {how} does that; then make this page anew."
@@ -50,9 +50,11 @@ def evaluation_sections(
         return [page.section("How good are they?", page.paragraph(words))]
     header = ("Policy", "Return", "Deviation", "Score")
     table = page.table("At the end of training", header, rows, numeric=(1, 2, 3))
+    known = dict.fromkeys(each.asked.env for each in trainings if each.asked.env is not None)
+    where = f"in {', '.join(known)}" if known else "in a domain that the folder does not name"
     words = (
-        "These numbers were measured while training (--env), over few episodes; the folder does "
-        f"not say in which domain. For more episodes: {how}"
+        f"These numbers were measured while training (--env), {where}, over few episodes. For "
+        f"more: {how}"
     )
     return [page.section("How good are they?", table, page.paragraph(words))]
 

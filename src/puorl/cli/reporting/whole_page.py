@@ -1,10 +1,11 @@
 """The page: what was asked, the data, the filter, training, results, how to do it again."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
-from puorl.bench.reporting.report import RULE, lead
+from puorl.bench.reporting.report import lead
 from puorl.bench.reporting.table_formats import as_html
 from puorl.cli.reporting.film import Film, strip
 from puorl.cli.reporting.folders import Benchmark, Filtering, Material, Training
@@ -22,6 +23,7 @@ from puorl.pu.report_page import as_sections, as_terms
 
 TITLE = "puorl report"
 _UNKNOWN, _DASH = "not recorded", "–"
+_MOST_FILES = 5
 _INPUTS = {
     "sas": "by state, action and next state",
     "sar": "by state, action and reward",
@@ -48,7 +50,7 @@ def as_page(material: Material, film: Film | str, *, command: str) -> str:
     parts += evaluation_sections(material.evaluations, material.trainings)
     parts.append(_film(film))
     parts += [_benchmark(each, number) for number, each in enumerate(material.benchmarks, 1)]
-    if material.filterings:
+    if any(each.report is not None for each in material.filterings):
         parts.append(page.section("How to read this page", page.terms(_terms(material))))
     parts.append(reproduce_section(material, command))
     made = [f"{path} (puorl {kind})" for path, kind in material.kinds().items()]
@@ -58,15 +60,19 @@ def as_page(material: Material, film: Film | str, *, command: str) -> str:
 def _in_short(material: Material) -> Markup:
     tiles = []
     for each in material.filterings:
-        quality, kept = each.report.quality, each.settings.kept
+        report = each.report
+        verdict = "not checked" if report is None else f"verdict: {report.verdict}"
         tiles.append(
             Tile(
                 f"Rows kept{_of(each, material)}",
-                as_count(kept.num_rows),
+                as_count(each.settings.kept.num_rows),
                 "They go on to training, labelled ones included.",
-                interval=f"verdict: {each.report.verdict.replace('_', ' ')}",
+                interval=verdict.replace("_", " "),
             )
         )
+        if report is None:
+            continue
+        quality = report.quality
         ends = as_percent_range(quality.purity.low, quality.purity.high)
         tiles.append(
             Tile(
@@ -118,11 +124,13 @@ def _asked(material: Material) -> Markup:
 def _asked_of_filter(filtering: Filtering) -> str:
     asked = filtering.settings.arguments
     paths = ", ".join(filtering.settings.paths)
+    names = ("labelled", "unit", "preset", "mode", "seed")
+    told = {name: asked.get(name, _UNKNOWN) for name in names}
     inputs = _INPUTS.get(str(asked.get("inputs")), "by inputs that are not recorded")
     return (
-        f"Which rows of {paths} are the target's? Known to be: {asked.get('labelled', _UNKNOWN)}. "
-        f"Decided by {filtering.report.unit}, {inputs}, preset {asked.get('preset', _UNKNOWN)}, "
-        f"mode {asked.get('mode', _UNKNOWN)}, seed {asked.get('seed', _UNKNOWN)}."
+        f"Which rows of {paths} are the target's? Known to be: {told['labelled']}. Decided by "
+        f"{told['unit']}, {inputs}, preset {told['preset']}, mode {told['mode']}, seed "
+        f"{told['seed']}."
     )
 
 
@@ -150,13 +158,7 @@ def _data(material: Material) -> Markup:
         notes += _about_kept(each)
     for run in material.trainings:
         hashes.append((f"{run.path}/: rows it learnt from", run.plan.data))
-        source = source_of(run, material.filterings)
-        notes.append(
-            f"The run in {run.path}/ learnt from the rows in {source.path}/: fingerprints agree."
-            if source
-            else f"The run in {run.path}/ does not record how many rows it learnt from, nor their "
-            "files; no filter named here kept rows with that fingerprint."
-        )
+        notes.append(_learnt_from(run, source_of(run, material.filterings)))
     header = ("Rows", "Number", "Episodes", "Domain")
     counts = (
         page.table("A dash: not recorded", header, rows, numeric=(1, 2)) if rows else Markup("")
@@ -165,15 +167,38 @@ def _data(material: Material) -> Markup:
     return page.section("The data", counts, *map(page.paragraph, dict.fromkeys(notes)), prints)
 
 
+def _learnt_from(run: Training, source: Filtering | None) -> str:
+    """From which rows a run learnt, as far as that is known."""
+    if source is not None:
+        return f"The run in {run.path}/ learnt from the rows in {source.path}/: fingerprints agree."
+    parts = run.asked.parts
+    if not parts:
+        return (
+            f"The run in {run.path}/ does not record how many rows it learnt from, nor their "
+            "files; no filter named here kept rows with that fingerprint."
+        )
+    told = "; ".join(f"{as_count(part.num_rows)} rows of {_listed(part.files)}" for part in parts)
+    return f"The run in {run.path}/ learnt from {told}. No filter named here kept such rows."
+
+
+def _listed(files: Sequence[str]) -> str:
+    more = len(files) - _MOST_FILES
+    return ", ".join(files[:_MOST_FILES]) + (f" and {as_count(more)} more" if more > 0 else "")
+
+
 def _counts(filtering: Filtering, which: str) -> list[tuple[str, ...]]:
-    quality, rows = filtering.report.quality, filtering.rows
+    report, rows = filtering.report, filtering.rows
+    labelled, unlabelled = _DASH, _DASH
+    if report is not None:
+        quality = report.quality
+        labelled, unlabelled = as_count(quality.num_labelled), as_count(quality.num_unlabelled)
     episodes, domain = _DASH, _DASH
     if rows is not None:
         domain = rows.provenance.domain or _DASH
         episodes = _DASH if rows.episode is None else as_count(len(np.unique(rows.episode)))
     return [
-        (f"labelled{which}", as_count(quality.num_labelled), _DASH, _DASH),
-        (f"unlabelled{which}", as_count(quality.num_unlabelled), _DASH, _DASH),
+        (f"labelled{which}", labelled, _DASH, _DASH),
+        (f"unlabelled{which}", unlabelled, _DASH, _DASH),
         (f"kept{which}", as_count(filtering.settings.kept.num_rows), episodes, domain),
     ]
 
@@ -198,17 +223,25 @@ def _about_kept(filtering: Filtering) -> list[str]:
 
 
 def _filter(filtering: Filtering, number: int, *, several: bool) -> list[Markup]:
+    title = f"The filter: {filtering.path}" if several else "The filter"
+    if filtering.report is None:
+        words = (
+            "Nothing was checked (--no-report), so nothing says how good this choice is. The same "
+            "command without --no-report and with --force makes up for it."
+        )
+        return [page.section(title, page.paragraph(words))]
     anchor = f"warnings-{number}" if several else "warnings"
     verdict, *rest = as_sections(filtering.report, anchor=anchor)
-    title = f"The filter: {filtering.path}" if several else "The filter"
     return [page.section(title, verdict), *rest]
 
 
 def _terms(material: Material) -> dict[str, str]:
     """The filter's words; a score may be a row's or a policy's here."""
+    reports = [each.report for each in material.filterings if each.report is not None]
     words = {
         {"Score": "Score of a row"}.get(name, name): meaning
-        for name, meaning in as_terms(material.filterings[0].report).items()
+        for report in reports[:1]
+        for name, meaning in as_terms(report).items()
     }
     return {**words, "Score of a policy": SCORE} if material.trainings else words
 
@@ -232,7 +265,7 @@ def _benchmark(benchmark: Benchmark, number: int) -> Markup:
         f"Benchmark: {benchmark.path}",
         page.paragraph(lead(report)),
         *map(as_html, tables),
-        page.paragraph(RULE),
+        page.paragraph(report.rule),
         page.warning_list(report.results.notes) if report.results.notes else Markup(""),
         page.paragraph(words),
     )
