@@ -1,3 +1,6 @@
+import dataclasses
+
+import numpy as np
 import pytest
 
 from puorl.bench import suites
@@ -32,6 +35,27 @@ def test_another_body_and_another_reward():
     assert (other.body, other.domain) == ("walker2d", "nominal")
     [(other, _)] = Setting("reward", "hopper", "ME/ME").others
     assert (other.domain, other.policy_domain) == ("reward", "nominal")
+
+
+def test_short_runs_are_other_rows_and_the_rest_keeps_its_name():
+    long, short = (
+        Setting("mixture", "hopper", "M/R"),
+        Setting("mixture", "hopper", "M/R", horizon=50),
+    )
+    # Keys of runs and of trainings are made of these: nothing may have been added.
+    assert "horizon" not in long.to_dict()
+    assert set(dataclasses.asdict(long.target)) == {
+        *("body", "domain", "quality", "rows", "seed", "policy_domain")
+    }
+    assert short.to_dict() == long.to_dict() | {"horizon": 50}
+    assert [source.limit for source in long.sources] == [None] * 3
+    assert [source.limit for source in short.sources] == [50] * 3
+    assert long.target != short.target
+
+
+def test_short_runs_are_collected():
+    made = Setting("reward", "hopper", "M/M", 0.05, rows=200, horizon=20).target.collect()
+    assert np.bincount(made.episode).tolist() == [20, 20, 20]
 
 
 def test_a_setting_makes_its_split():

@@ -121,6 +121,21 @@ def test_what_is_scaled_down_is_said(story):
     assert study.PLAN.filter_config == FilterConfig()
 
 
+def test_short_runs_are_made_and_said(story, html):
+    plan, data, _, _ = story
+    for source in data.sources:
+        assert np.bincount(source.episode).max() == 40
+    assert "in short runs (40 steps at most)" in words.asked(plan)
+    assert ("steps of a run, at most", "40", "1,000") in words.scaled_down(plan)
+    # The policies are judged as everybody's are.
+    assert words.judged(plan).endswith("1,000 steps at most")
+    assert words.judged(plan) in Content(html).text
+    setting = dataclasses.replace(plan.setting, horizon=None)
+    long = dataclasses.replace(plan, setting=setting)
+    assert "short" not in words.asked(long)
+    assert ("steps of a run, at most", "1,000", "1,000") in words.scaled_down(long)
+
+
 def test_a_cautious_report_is_explained(story):
     plan, _, filtered, _ = story
     assert words.report_note(plan, filtered) == ""

@@ -180,9 +180,10 @@ def test_a_recipe_names_everything_that_matters():
         {"rows": 201},
         {"seed": 1},
         {"policy": untrained(seed=1)},
+        {"horizon": 50},
     ]
     names = [collect(**base | one, cache=False).provenance.recipe["recipe"] for one in changed]
-    assert len({recipe["recipe"], *names}) == 6
+    assert len({recipe["recipe"], *names}) == 7
 
 
 def test_numpy_numbers_are_numbers():

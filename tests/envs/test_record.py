@@ -29,8 +29,9 @@ class FakeSimulator:
 
     obs_dim, act_dim = 3, 1
 
-    def __init__(self, domains, *, seed, threads, streams):
+    def __init__(self, domains, *, seed, threads, streams, max_steps):
         self.body, self.seed, self.streams = FakeSimulator.body, seed, np.array(streams)
+        self.max_steps = max_steps or self.body.max_steps
         self.episode = np.zeros(len(streams), int)
         self.elapsed = np.zeros(len(streams), int)
 
@@ -41,7 +42,7 @@ class FakeSimulator:
     def step(self, action):
         self.elapsed += 1
         next_obs = self.obs
-        limit = self.body.max_steps
+        limit = self.max_steps
         ends = np.array([limit] * len(self.streams))
         if self.body.can_end:
             pairs = zip(self.streams, self.episode, strict=True)
@@ -82,9 +83,9 @@ def fake(monkeypatch):
     return choose
 
 
-def reference(seed, rows, name="hopper"):
+def reference(seed, rows, name="hopper", horizon=None):
     """All episodes of all slots by (first step, slot), as triples (slot, episode, length)."""
-    limit = body(name).max_steps
+    limit = horizon or body(name).max_steps
     found = []
     for slot in range(NUM_SLOTS):
         start = episode = 0
@@ -131,6 +132,20 @@ def test_any_seed_and_size_against_the_reference(seed, rows):
     np.testing.assert_array_equal(np.bincount(made.episode), [length for *_, length in taken])
     whole = length_of(seed, *taken[-1][:2], 1000)
     assert made.cut == (None if taken[-1][2] == whole else taken[-1][2])
+
+
+@pytest.mark.parametrize("name", ["hopper", "halfcheetah"])
+def test_a_horizon_makes_many_short_runs(fake, name):
+    fake(name)
+    made = record(domain(name), Noisy(), 20_000, seed=4, horizon=40, threads=2)
+    taken = reference(4, 20_000, name, horizon=40)
+    states = [(s, e, t) for s, e, length in taken for t in range(length)]
+    np.testing.assert_array_equal(made.obs, states)
+    lengths = np.bincount(made.episode)
+    assert lengths.max() == 40
+    at_horizon = made.timeout[np.cumsum(lengths) - 1] & (lengths == 40)
+    assert at_horizon.sum() == (lengths == 40).sum() > 100
+    assert made.terminal.any() == body(name).can_end
 
 
 def test_a_cut_episode_is_marked_as_a_timeout(fake):

@@ -32,6 +32,11 @@ class Source:
     seed: int
     policy_domain: str | None = None
 
+    @property
+    def limit(self) -> int | None:
+        """Steps after which a run is cut; None for the task's own limit."""
+        return None
+
     def collect(self, *, threads: int | None = None, progress: bool = False) -> Dataset:
         """Make the rows, or read them if they were made before."""
         return collect(
@@ -41,9 +46,26 @@ class Source:
             self.rows,
             self.seed,
             policy_domain=self.policy_domain,
+            horizon=self.limit,
             threads=threads,
             progress=progress,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortRuns(Source):
+    """The same in runs that are cut after a few steps.
+
+    A class of its own: with a field more, sources without a horizon would be other keys than those
+    that stand in the checkpoints of trainings.
+    """
+
+    horizon: int
+
+    @property
+    def limit(self) -> int | None:
+        """The horizon."""
+        return self.horizon
 
 
 @dataclass(frozen=True)
@@ -64,6 +86,8 @@ class Setting:
     """Draws which of the target's rows are labelled; also the seed of every method."""
     data_seed: int = 0
     """Seed of the simulated rows."""
+    horizon: int | None = None
+    """Steps after which a run is cut; None for the task's own limit."""
 
     def __post_init__(self) -> None:
         """Refuse what is no setting, before hours are spent on another."""
@@ -97,7 +121,7 @@ class Setting:
     def target(self) -> Source:
         """Where the target's rows come from: as many are collected as are used."""
         ours, _ = self._qualities
-        return Source(self.body, "nominal", ours, self.num_target, self.data_seed)
+        return self._source(self.body, "nominal", ours, self.num_target)
 
     @property
     def others(self) -> tuple[tuple[Source, float], ...]:
@@ -107,12 +131,11 @@ class Setting:
         actor = "nominal" if self.shift == "reward" else None
         return tuple(
             (
-                Source(
+                self._source(
                     each.domain.body,
                     each.domain.name,
                     each.quality,
                     round(count * each.proportion),
-                    self.data_seed,
                     actor,
                 ),
                 each.proportion,
@@ -139,7 +162,18 @@ class Setting:
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a row of the store."""
-        return {**dataclasses.asdict(self), "name": self.name}
+        told = {**dataclasses.asdict(self), "name": self.name}
+        # Rows of the store from before there was a horizon must be found again.
+        if self.horizon is None:
+            del told["horizon"]
+        return told
+
+    def _source(
+        self, body: str, domain: str, quality: str, rows: int, actor: str | None = None
+    ) -> Source:
+        if self.horizon is None:
+            return Source(body, domain, quality, rows, self.data_seed, actor)
+        return ShortRuns(body, domain, quality, rows, self.data_seed, actor, horizon=self.horizon)
 
     @property
     def _qualities(self) -> tuple[str, str]:

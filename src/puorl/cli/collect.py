@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from puorl.cli.flag import Flag
 from puorl.cli.options import Count
 from puorl.core.room import require_disk
 from puorl.data.dataset import Dataset
@@ -27,9 +28,10 @@ class Collect:
     once is kept in the cache ($PUORL_CACHE, or puorl in the user's cache folder).
 
     Examples:
-      puorl collect --env hopper --quality medium --rows 1M --seed 0 --out medium.hdf5
-      puorl collect --env hopper --domain body_mass --quality medium-expert --seed 0 --out mass.hdf5
-      puorl collect --env walker2d --domain gravity=0.5 --policy-domain nominal --seed 1 --out g.npz
+      puorl collect --env hopper --rows 1M --seed 0 --out medium.hdf5
+      puorl collect --env hopper --domain body_mass --seed 0 --out mass.hdf5
+      puorl collect --env walker2d --quality medium-expert --seed 0 --out me.parquet
+      puorl collect --env hopper --domain gravity=0.5 --seed 1 --out light.npz
     """
 
     env: Annotated[str, tyro.conf.arg(metavar="BODY")]
@@ -50,13 +52,15 @@ class Collect:
         None
     )
     """Use the policies that learnt in this domain; by default those of the domain itself."""
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Steps after which a run is cut, marked as a timeout; by default the task's own 1,000."""
     threads: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """Cores to use; all by default."""
-    no_cache: bool = False
+    no_cache: Flag = False
     """Neither read nor fill the cache."""
-    force: bool = False
+    force: Flag = False
     """Replace the file if it exists."""
-    json: bool = False
+    json: Flag = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
@@ -72,6 +76,7 @@ class Collect:
             self.seed,
             policy=self.policy,
             policy_domain=self.policy_domain,
+            horizon=self.horizon,
             threads=self.threads,
             cache=False if self.no_cache else None,
             progress=True,

@@ -63,7 +63,7 @@ def trained(plan: Plan, found: Trained, console: Console) -> None:
         table.add_row(*row, style=style)
     table.caption = (
         f"{words.SCORE} Means and 95 % intervals over {plan.num_seeds} policies, "
-        f"{plan.episodes} episodes each."
+        f"{words.judged(plan)}."
     )
     table.caption_justify = "left"
     console.print(table)

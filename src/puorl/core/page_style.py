@@ -115,7 +115,9 @@ thead th { border-top: 0; color: var(--muted); font-size: .85rem; line-height: 1
   overflow-wrap: normal; }
 thead th:first-child { overflow-wrap: anywhere; min-width: 4.5rem; }
 tbody th { font-weight: 600; min-width: 4.5rem; }
-.number { text-align: right; overflow-wrap: normal; font-variant-numeric: tabular-nums; }
+td { min-width: 4rem; }
+.number { text-align: right; min-width: 0; overflow-wrap: normal;
+  font-variant-numeric: tabular-nums; }
 .warnings { margin: 0; padding: 0; list-style: none; display: grid; gap: .5rem; }
 .warnings li { border-left: .3rem solid; border-radius: .3rem; padding: .55rem .8rem;
   min-width: 0; }

@@ -167,7 +167,7 @@ def _tile(name: str, measured: Measured, truth: float, meaning: str) -> Tile:
 def _training(plan: Plan, trained: Trained) -> Markup:
     table = page.table(
         f"Final scores: mean and 95 % interval over {plan.num_seeds} policies, "
-        f"{plan.episodes} episodes each",
+        f"{words.judged(plan)}",
         ("Method", "Rows", "Truly ours", "Score", "PU minus it"),
         words.results(trained),
         numeric=(1, 2, 3),

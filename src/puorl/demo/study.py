@@ -47,9 +47,9 @@ _CURVE_STARTS, _FINAL_STARTS = 1, 0
 class Plan:
     """How large everything is."""
 
-    setting: Setting = Setting("entire_body", "halfcheetah", "M/R", rows=20_000)
+    setting: Setting = Setting("entire_body", "halfcheetah", "M/R", rows=40_000, horizon=200)
     """Its seeds are set by the demo's own."""
-    steps: int = 8_000
+    steps: int = 6_000
     num_seeds: int = 5
     """Policies trained for each method."""
     hidden: tuple[int, ...] = (64, 64)

@@ -5,6 +5,7 @@ import math
 from puorl.bench.stats import Difference, Summary
 from puorl.core.page import as_percent, as_percent_range
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained
+from puorl.envs.bodies import body
 
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 MEANINGS = {
@@ -16,6 +17,7 @@ MEANINGS = {
 """What each method trains on."""
 _PAPER = {
     "rows": "1,000,000",
+    "steps of a run, at most": "1,000",
     "labelled rows": "10,000 (1 %)",
     "hidden layers": "256, 256",
     "rows in a batch": "256",
@@ -35,13 +37,20 @@ def asked(plan: Plan) -> str:
         f"{source.body}/{source.domain} driven by a {source.quality} policy"
         for source, _ in setting.others
     )
+    share = as_percent(setting.target_share, digits=0)
     return (
         f"We want a policy for one machine, {setting.body}/nominal. We have {setting.rows:,} rows "
-        f"of logs, of which {as_percent(setting.target_share, digits=0)} come from it (driven by a "
+        f"of logs{_in_short_runs(plan)}, of which {share} come from it (driven by a "
         f"{setting.target.quality} policy) and the rest from another, {others}. Nobody wrote down "
         f"which is which: only {setting.num_labelled:,} rows are known to be ours. Can we train as "
         "well as if we knew?"
     )
+
+
+def judged(plan: Plan) -> str:
+    """How the policies are judged, however short the runs that they learnt from."""
+    limit = body(plan.setting.body).max_steps
+    return f"{plan.episodes} episodes each in the task's usual length, {limit:,} steps at most"
 
 
 def scaled_down(plan: Plan) -> list[tuple[str, str, str]]:
@@ -50,6 +59,7 @@ def scaled_down(plan: Plan) -> list[tuple[str, str, str]]:
     share = as_percent(setting.labelled_share, digits=1 if setting.labelled_share < 0.01 else 0)
     here = {
         "rows": f"{setting.rows:,}",
+        "steps of a run, at most": f"{setting.horizon or body(setting.body).max_steps:,}",
         "labelled rows": f"{setting.num_labelled:,} ({share})",
         "hidden layers": ", ".join(map(str, plan.hidden)),
         "rows in a batch": str(plan.batch_size),
@@ -171,6 +181,11 @@ def conclusion(trained: Trained) -> str:
 def given_up(trained: Trained) -> list[str]:
     """A line for each policy that came to no end."""
     return [f"{TITLES[name]}: {each}" for name, lost in trained.stopped.items() for each in lost]
+
+
+def _in_short_runs(plan: Plan) -> str:
+    horizon = plan.setting.horizon
+    return "" if horizon is None else f" in short runs ({horizon:,} steps at most)"
 
 
 def _place(seen: Difference) -> str:

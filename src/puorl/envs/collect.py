@@ -51,6 +51,7 @@ def collect(
     *,
     policy: Any = None,
     policy_domain: str | None = None,
+    horizon: int | None = None,
     threads: int | None = None,
     cache: bool | str | os.PathLike[str] | None = None,
     progress: bool = False,
@@ -74,6 +75,8 @@ def collect(
             with ``act(obs) -> action``.
         policy_domain: Use the policies that learnt in this domain; by default those of ``domain``
             itself. With ``nominal``, the same controller acts in both domains.
+        horizon: Steps after which a run is cut and marked as a timeout; None for the task's own
+            1,000. Many short runs hold more first steps than a few long ones.
         threads: Cores to use; all if None.
         cache: Folder of data made before; ``$PUORL_CACHE`` or the user's cache folder if None, none
             at all if False. A policy object without a ``fingerprint`` is never cached.
@@ -93,7 +96,9 @@ def collect(
     repair = "take fewer rows="
     require_memory(2 * row_bytes(spec) * num_rows, f"rows {num_rows:,}", repair=repair)
     seed = _checked_seed(seed)
-    recipe = _recipe(spec, quality if policy is None else None, players, num_rows, seed)
+    horizon = _checked_horizon(horizon, bodies.body(spec.body).max_steps)
+    named = quality if policy is None else None
+    recipe = _recipe(spec, named, players, num_rows, seed, horizon)
     # Without the policy's fingerprint two recipes could look alike and mean different data.
     known = all(player.fingerprint is not None for player in players)
     store = None if cache is False or not known else Cache(None if cache is True else cache)
@@ -174,11 +179,16 @@ def _given(spec: DomainSpec, policy: Any) -> _Player:
 
 
 def _recipe(
-    spec: DomainSpec, quality: str | None, players: Sequence[_Player], num_rows: int, seed: int
+    spec: DomainSpec,
+    quality: str | None,
+    players: Sequence[_Player],
+    num_rows: int,
+    seed: int,
+    horizon: int | None,
 ) -> dict[str, Any]:
     """All that decides the rows, in JSON's terms; its hash is the data's name."""
     shares = _shares(num_rows, len(players))
-    settings = {
+    settings: dict[str, Any] = {
         "body": spec.body,
         "domain": spec.to_dict(),
         "quality": None if quality is None else quality.replace("_", "-"),
@@ -191,6 +201,9 @@ def _recipe(
         "mujoco": version("mujoco"),
         "collector": _COLLECTOR,
     }
+    # Only where it is set: recipes made before there was a horizon keep their names.
+    if horizon is not None:
+        settings["horizon"] = horizon
     return {"recipe": fingerprint.of_settings(settings), **settings}
 
 
@@ -211,6 +224,7 @@ def _play(
                     player.policy,
                     entry["rows"],
                     seed=_stream(spec, player, recipe["seed"]),
+                    horizon=recipe.get("horizon"),
                     threads=threads,
                     advance=advance,
                 )
@@ -231,9 +245,16 @@ def _play(
         domain=spec.text,
         behaviour=recipe["quality"] or players[0].name,
         recipe=dict(recipe),
+        action_range=_action_range(spec),
         notes=tuple(notes),
     )
     return Dataset(_joined(parts), {}, provenance)
+
+
+def _action_range(spec: DomainSpec) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Every motor of every body takes -1 to 1."""
+    act_dim = bodies.body(spec.body).act_dim
+    return (-1.0,) * act_dim, (1.0,) * act_dim
 
 
 def _joined(parts: Sequence[Recorded]) -> Transitions:
@@ -267,6 +288,18 @@ def _checked_seed(seed: Any) -> int:
     if number < 0:
         raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}")
     return number
+
+
+def _checked_horizon(horizon: Any, longest: int) -> int | None:
+    """None for the task's own limit, however it was asked for: equal rows have equal recipes."""
+    if horizon is None:
+        return None
+    number = parse_count(horizon, name="horizon")
+    if not 1 <= number <= longest:
+        raise ConfigError(
+            f"horizon: expected 1 to {longest:,}, the task's own limit, got {horizon!r}"
+        )
+    return None if number == longest else number
 
 
 def _checked_rows(rows: int | str, num_players: int) -> int:

@@ -64,6 +64,7 @@ def record(
     rows: int,
     *,
     seed: int,
+    horizon: int | None = None,
     threads: int | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Recorded:
@@ -75,6 +76,7 @@ def record(
             ``act_with_noise`` acts with noise.
         rows: How many rows to return, at least 1.
         seed: Names all random streams.
+        horizon: Steps after which an episode is cut as a timeout; the task's own limit if None.
         threads: Cores to use; all if None. The rows do not depend on it.
         advance: Called with the number of rows that were added, whenever some were.
     """
@@ -86,19 +88,26 @@ def record(
     with ExitStack() as stack:
         groups = [
             stack.enter_context(
-                _Slots(domain, policy, slots, seed=seed, threads=count // num_groups)
+                _Slots(
+                    domain,
+                    policy,
+                    slots,
+                    seed=seed,
+                    horizon=horizon,
+                    threads=count // num_groups,
+                )
             )
             for slots in np.array_split(np.arange(NUM_SLOTS), num_groups)
         ]
         pool = stack.enter_context(ThreadPoolExecutor(num_groups))
-        body = groups[0].simulator.body
-        shortest = 0 if body.can_end else body.max_steps
+        longest = groups[0].simulator.max_steps
+        shortest = 0 if groups[0].simulator.body.can_end else longest
         steps = int(np.clip(rows // NUM_SLOTS, *_CHUNK_STEPS))
         chunks: list[_Chunk] = []
         tallies: list[tuple[np.ndarray, np.ndarray]] = []
         num_rows = num_shown = 0
         while groups:
-            if num_rows + NUM_SLOTS * body.max_steps >= rows:
+            if num_rows + NUM_SLOTS * longest >= rows:
                 last = _last_needed(tallies, groups, rows, shortest)
                 groups = [group for group in groups if group.keep(last)]
             made = list(pool.map(lambda group: group.play(steps), groups))
@@ -114,10 +123,21 @@ class _Slots:
     """Some of the slots, stepped together."""
 
     def __init__(
-        self, domain: DomainSpec, policy: Any, slots: np.ndarray, *, seed: int, threads: int
+        self,
+        domain: DomainSpec,
+        policy: Any,
+        slots: np.ndarray,
+        *,
+        seed: int,
+        horizon: int | None,
+        threads: int,
     ) -> None:
         self.simulator = Simulator(
-            [domain] * len(slots), seed=seed, threads=threads, streams=slots.tolist()
+            [domain] * len(slots),
+            seed=seed,
+            threads=threads,
+            streams=slots.tolist(),
+            max_steps=horizon,
         )
         self._policy = policy
         self._slots = slots

@@ -47,6 +47,7 @@ class Simulator:
         threads: Physics threads; all the cores this process may use if None.
         streams: Number of each environment's random stream; 0, 1, 2, ... if None.
         auto_reset: Whether an environment whose episode ended begins the next one at once.
+        max_steps: Steps after which an episode is cut as a timeout; the task's own limit if None.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Simulator:
         threads: int | None = None,
         streams: Sequence[int] | None = None,
         auto_reset: bool = True,
+        max_steps: int | None = None,
     ) -> None:
         mujoco = require("mujoco", extra="sim", purpose="simulating")
         rollout = require("mujoco.rollout", extra="sim", purpose="simulating")
@@ -64,6 +66,7 @@ class Simulator:
         self.domains = tuple(domains)
         self.seed = seed
         self.auto_reset = auto_reset
+        self.max_steps = self.body.max_steps if max_steps is None else max_steps
         self.streams = _checked_streams(streams, len(domains))
         compiled = {spec: _compile(spec) for spec in dict.fromkeys(domains)}
         self.models: list[Any] = [compiled[spec] for spec in domains]
@@ -81,7 +84,7 @@ class Simulator:
 
         self._noise_width = np.array([noise_width(self.body, spec.shifts) for spec in domains])
         # An episode's noise is drawn at its start, so that no step pays a call per environment.
-        noise_shape = len(domains), self.body.max_steps, self.body.act_dim
+        noise_shape = len(domains), self.max_steps, self.body.act_dim
         self._noise = np.zeros(noise_shape) if self._noise_width.any() else None
         self._factors = np.array([reward_factors(spec.shifts) for spec in domains])
         self._state = np.zeros((len(domains), num_state))
@@ -165,7 +168,7 @@ class Simulator:
         reward = self._reward(action, before, qpos[:, 0])
         self._elapsed += 1
         terminal = ~healthy
-        timeout = (self._elapsed >= self.body.max_steps) & healthy
+        timeout = (self._elapsed >= self.max_steps) & healthy
         self.obs = next_obs
         ended = terminal | timeout
         if self.auto_reset and ended.any():

@@ -23,8 +23,8 @@ class Summary:
     lengths: np.ndarray
     """(e,) int64. Their rows."""
     score: float | None
-    """D4RL's normalised score of the mean return; None without whole episodes, or where the domain
-    has a reward of its own."""
+    """D4RL's normalised score of the mean return; None without whole episodes, and where it would
+    mislead: the domain has a reward of its own, or a horizon made the runs shorter."""
 
     @property
     def mean_return(self) -> float:
@@ -52,8 +52,10 @@ def summarise(dataset: Dataset) -> Summary:
     last = np.flatnonzero(np.diff(dataset.episode, append=-1))
     lengths = np.diff(last, prepend=-1)
     returns = np.bincount(dataset.episode, weights=dataset.reward)
-    # A timeout before the task's own limit is the mark of a cut.
-    whole = dataset.terminal[last] | (lengths == bodies.body(spec.body).max_steps)
-    scored = whole.any() and not any(shift.kind == "reward" for shift in spec.shifts)
+    horizon = recipe.get("horizon")
+    # A timeout before the limit is the mark of a cut.
+    whole = dataset.terminal[last] | (lengths == (horizon or bodies.body(spec.body).max_steps))
+    own_reward = any(shift.kind == "reward" for shift in spec.shifts)
+    scored = whole.any() and not own_reward and horizon is None
     score = float(normalised_score(spec.body, returns[whole].mean())) if scored else None
     return Summary(len(dataset), len(last), returns[whole], lengths[whole], score)
