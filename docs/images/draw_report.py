@@ -9,30 +9,16 @@ of "Where only the dynamics differ" in docs/filter.md, 1M rows, 1 % labelled, pr
 """
 
 from pathlib import Path
-from string import Template
+
+from sheet import write
 
 import puorl
 from puorl.core.files import write_json
 from puorl.core.page import as_percent, as_percent_range
-from puorl.core.page_style import DARK, LIGHT
 from puorl.pu.report import FilterReport
 from puorl.pu.report_pictures import alpha_picture, score_picture
 
 HERE = Path(__file__).parent
-RULES = Template("""
-.sheet { fill: $card; stroke: $rule; } .grid { stroke: $rule; }
-text { fill: $ink; stroke: $card; } .quiet { fill: $muted; }
-.s1 { stroke: $series1; } .f1 { fill: $series1; } .s2 { stroke: $series2; } .f2 { fill: $series2; }
-""")
-SHAPES = """
-text { font: 13px system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;
-  paint-order: stroke; stroke-width: 4px; stroke-linejoin: round; }
-.heading { font-size: 16px; font-weight: 650; }
-.area { fill-opacity: .3; stroke-width: 1.4; }
-.trace { fill: none; stroke-width: 2; stroke-linejoin: round; } .d2 { stroke-dasharray: 5 3; }
-"""
-SHEET = (400.0, 300.0)
-"""Both pictures are of one size, so that they stand side by side."""
 
 
 def main() -> None:
@@ -61,9 +47,9 @@ def main() -> None:
 
 def draw(report: FilterReport, truth: dict[str, float]) -> None:
     """The scores, and the estimates with the truth below, as two files."""
-    _write("report-scores.svg", "Scores of known and unknown rows", score_picture(report.histogram))
+    write("report-scores.svg", "Scores of known and unknown rows", score_picture(report.histogram))
     table = _table(report, truth)
-    _write("report-alpha.svg", "How many rows are yours?", alpha_picture(report), table)
+    write("report-alpha.svg", "How many rows are yours?", alpha_picture(report), table)
 
 
 def _table(report: FilterReport, truth: dict[str, float]) -> str:
@@ -83,27 +69,6 @@ def _table(report: FilterReport, truth: dict[str, float]) -> str:
         f'<text x="34" y="{y}">{name}</text><text x="292" y="{y}" text-anchor="end">{words}</text>'
         f'<text x="366" y="{y}" text-anchor="end">{true}</text>'
         for y, (name, words, true) in zip(range(212, 300, 22), lines, strict=True)
-    )
-
-
-def _write(name: str, heading: str, picture: str, below: str = "") -> None:
-    """A picture of the page on a sheet of its own, in the page's light and dark colours."""
-    width, height = SHEET
-    # Colours by name, not as variables: not every viewer of SVG knows those.
-    light, dark = (
-        RULES.substitute({name.replace("-", ""): colour for name, colour in theme.items()}).strip()
-        for theme in (LIGHT, DARK)
-    )
-    style = f"{light}\n{SHAPES.strip()}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
-    inner = picture.replace("<svg ", '<svg x="20" y="44" width="360" height="244" ', 1).replace(
-        'role="img"', 'preserveAspectRatio="xMidYMin"', 1
-    )
-    (HERE / name).write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">\n'
-        f"<style>\n{style}\n</style>\n"
-        f'<rect class="sheet" x="1" y="1" width="{width - 2:g}" height="{height - 2:g}" rx="10"/>\n'
-        f'<text class="heading" x="20" y="30">{heading}</text>\n{inner}\n{below}\n</svg>\n',
-        encoding="utf-8",
     )
 
 
