@@ -1,8 +1,10 @@
 """Cells that train together: who joins whom, and that joining changes nothing but the time."""
 
 import dataclasses
+import gc
 import json
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from small_suite import BUDGET, LEARNER, small
 
 from puorl.bench import suites
 from puorl.bench.crews import make_crews
-from puorl.bench.plan import make_plan
+from puorl.bench.plan import make_plan, outlook
 from puorl.bench.running import group as groups
 from puorl.bench.running.one_pool import on_one_pool
 from puorl.bench.running.runner import run
@@ -23,6 +25,7 @@ from puorl.bench.suites import LearnerChoice, MethodChoice, Part, Suite
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
+from puorl.rl import trainer
 
 
 def sizes(plan, most_lanes):
@@ -52,6 +55,13 @@ def test_another_learner_is_another_crew():
         for learner in (LEARNER, LearnerChoice("bc", settings={"hidden": (8,), "batch_size": 8}))
     )
     crews = make_crews(make_plan(Suite("two", "", parts, BUDGET), seeds=1), 40)
+    assert [len(crew.cells) for crew in crews] == [1, 1]
+
+
+def test_a_setting_that_stands_twice_does_not_wait_for_itself():
+    setting = Setting("body_mass", "hopper", "ME/ME", 0.05, rows=600)
+    parts = tuple(Part(setting, LEARNER, (MethodChoice(name),)) for name in ("olp", "oracle"))
+    crews = make_crews(make_plan(Suite("twice", "", parts, BUDGET), seeds=1), 40)
     assert [len(crew.cells) for crew in crews] == [1, 1]
 
 
@@ -167,6 +177,105 @@ def test_a_broken_set_of_one_cell_leaves_the_others_alone(tmp_path, monkeypatch)
     assert (done.num_trained, done.num_copied, done.num_failed) == (1, 1, 2)
 
 
+def test_settings_of_one_name_are_told_apart_by_the_whole_id(tmp_path):
+    plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=1, split_seeds=2)
+    for number, cell in enumerate(plan.cells):
+        vars(cell)["id"] = f"abcd{number:012d}"
+    run(plan, tmp_path, lanes=40)
+    first, second = Store(tmp_path).rows()
+    assert first["group"] == second["group"]
+    assert first["returns"] != second["returns"]
+    assert len(list(tmp_path.glob("groups/*/run/policies/*"))) == 2
+
+
+def test_a_group_begun_on_another_device_keeps_its_rests(tmp_path, monkeypatch):
+    plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=1)
+
+    def interrupted(self, point, lanes):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(groups._Pace, "on_point", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(plan, tmp_path)
+    monkeypatch.setattr(groups, "point_every", lambda learner, budget: budget.steps // 2)
+    done = run(plan, tmp_path)
+    assert (done.num_trained, done.num_failed) == (1, 0)
+    [record] = [json.loads(p.read_text()) for p in tmp_path.glob("groups/*/run/record.json")]
+    assert [each["step"] for each in record["resumed"]] == [2]
+
+
+def test_what_a_failed_group_held_is_free_when_its_parts_train(tmp_path, monkeypatch):
+    made, held = [], []
+    prepared, trained = trainer.prepare, trainer.train
+
+    def watched(*args):
+        gc.collect()
+        held.append(sum(work() is not None for work in made))
+        work = prepared(*args)
+        made.append(weakref.ref(work))
+        return work
+
+    def too_many(work, **settings):
+        if len(work.lanes) > 1:
+            raise ValueError("too many lanes")
+        return trained(work, **settings)
+
+    monkeypatch.setattr(trainer, "prepare", watched)
+    monkeypatch.setattr(trainer, "train", too_many)
+    done = run(make_plan(small("olp", "oracle", qualities=("ME/ME",)), seeds=1), tmp_path)
+    assert (done.num_trained, done.num_failed) == (2, 0)
+    assert held == [0, 0, 0]
+
+
+def test_groups_that_vanish_or_are_of_another_version_are_nobodys(tmp_path, monkeypatch):
+    plan = make_plan(small("olp"), seeds=1)
+    [crew] = make_crews(plan, 40)
+    group = groups.begin(
+        tmp_path, crew, [groups.LaneOf("r", plan.cells[0].id, "t", "olp", 0, None)]
+    )
+    assert groups.unfinished(tmp_path, crew) == [group]
+    read = groups.read_json
+
+    def late(path):
+        group.abandon()
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(groups, "read_json", late)
+        assert groups.unfinished(tmp_path, crew) == []
+    (tmp_path / "old-001").mkdir()
+    (tmp_path / "old-001" / "lanes.json").write_text('[{"run": "r", "method": "olp"}]')
+    assert groups.unfinished(tmp_path, crew) == []
+
+
+def test_a_copy_says_nothing_about_the_pace_here():
+    plan = make_plan(small("sharing_all"), seeds=1)
+    row = {
+        "method": "olp",
+        "learner": LEARNER.name,
+        "steps": 12,
+        "seconds": {"group": 4.0, "lanes": 2, "prepare": 0.5},
+        "hardware": {"device": "cpu: cpu"},
+    }
+    told = [
+        outlook(plan, [row | {"same_as": source}], {}, "cpu: cpu", retry_before="").measured
+        for source in (None, "another")
+    ]
+    assert told == [True, False]
+
+
+def test_what_another_setting_has_is_not_trained_again_when_it_is_tried_again():
+    plan = make_plan(small("olp"), seeds=1)
+    [here, there] = plan.runs
+    rows = {
+        run.id: {"method": "olp", "learner": LEARNER.name, "error": error, "time": "2030-01-01"}
+        for run, error in ((here, "data: no rows"), (there, None))
+    }
+    told = outlook(plan, list(rows.values()), rows, "cpu: cpu", retry_before="2030-01-02")
+    assert (told.num_done, told.num_trainings, told.lane_steps) == (1, 0, 0)
+
+
 # -------------------------------------------------------------------------------------- one pool
 
 
@@ -215,3 +324,19 @@ def test_a_crew_is_a_plain_value():
     turned = dataclasses.replace(plan, cells=plan.cells[::-1])
     assert make_crews(turned, 40)[0].id != crew.id
     assert make_crews(plan, None)[0].id == plan.cells[0].id
+
+
+def test_no_lane_at_all_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="lanes: expected 1 or more, got 0"):
+        run(make_plan(small(), seeds=1), tmp_path, lanes=0)
+
+
+def test_a_copy_names_the_machine_that_trained(tmp_path, monkeypatch):
+    suite = small("olp")
+    run(make_plan(suite, seeds=1, only="ME-ME"), tmp_path)
+    monkeypatch.setattr("puorl.bench.running.rows.device", lambda: "gpu: another")
+    run(make_plan(suite, seeds=1), tmp_path)
+    trained, copied = Store(tmp_path).rows()
+    assert copied["same_as"] == trained["run"]
+    assert copied["hardware"] == trained["hardware"]
+    assert copied["versions"] == trained["versions"]

@@ -48,7 +48,9 @@ def make_crews(plan: Plan, most_lanes: int | None) -> tuple[Crew, ...]:
     for cell in plan.cells:
         own = {run.expected_training for run in plan.runs_of(cell)}
         fits = most_lanes is not None and len(lanes | own) <= most_lanes
-        if crews and fits and _shape(crews[-1][0]) == _shape(cell):
+        # Of one claim there is one holder: a crew that needs it twice would wait for itself.
+        claimed = bool(crews) and cell.id in {other.id for other in crews[-1]}
+        if crews and fits and not claimed and _shape(crews[-1][0]) == _shape(cell):
             crews[-1].append(cell)
             lanes |= own
         else:

@@ -233,9 +233,8 @@ def outlook(
     """Where a plan stands, by the rows of a store."""
     todo = missing(plan.runs, latest, retry_before=retry_before)
     # A training that some row has already is only copied.
-    have = {run.expected_training for run in plan.runs if run.id in latest} - {
-        run.expected_training for run in todo if run.id in latest
-    }
+    again = {run.id for run in todo}
+    have = {run.expected_training for run in plan.runs if run.id not in again}
     wanted = {run.expected_training: run for run in todo if run.expected_training not in have}
     done = [latest[run.id] for run in plan.runs if run.id in latest]
     num_failed = sum(row["error"] is not None for row in done)
@@ -276,7 +275,8 @@ def _paces(rows: Sequence[Row], device: str) -> dict[str, float]:
     for row in rows:
         seconds = row.get("seconds") or {}
         here = (row.get("hardware") or {}).get("device") == device
-        if here and seconds.get("group"):
+        # A copy is made here of what may have been trained elsewhere.
+        if here and not row.get("same_as") and seconds.get("group"):
             found[row["learner"]] = row["steps"] * seconds["lanes"] / seconds["group"]
     return found
 

@@ -19,6 +19,7 @@ from puorl.bench.plan import Cell
 from puorl.bench.running.evaluation import Watch, curves, point_every
 from puorl.bench.running.one_pool import on_one_pool
 from puorl.bench.running.prepared import Prepared
+from puorl.core.errors import DataError
 from puorl.core.files import read_json, write_json
 from puorl.core.progress import Advance
 from puorl.rl import run as rl_run
@@ -86,10 +87,22 @@ def unfinished(root: Path, crew: Crew) -> list[Group]:
     found = []
     for path in sorted(root.glob(f"*/{_LANES}")):
         if not (path.parent / _DONE).exists():
-            lanes = [LaneOf(**lane) for lane in read_json(path)]
-            if {lane.cell for lane in lanes} <= known:
-                found.append(Group(path.parent, tuple(lanes)))
+            lanes = _lanes(path)
+            if lanes and {lane.cell for lane in lanes} <= known:
+                found.append(Group(path.parent, lanes))
     return found
+
+
+def _lanes(path: Path) -> tuple[LaneOf, ...]:
+    """Who trains there; nobody where its owner just gave it up, or another version wrote it."""
+    try:
+        return tuple(LaneOf(**lane) for lane in read_json(path))
+    except TypeError:
+        return ()
+    except DataError:
+        if path.exists():
+            raise
+        return ()
 
 
 def begin(root: Path, crew: Crew, lanes: Sequence[LaneOf]) -> Group:
@@ -137,7 +150,9 @@ def _job(group: Group, crew: Crew, sets: Mapping[Key, Prepared]) -> tuple[Job, d
     keys = list(dict.fromkeys((lane.cell, lane.method) for lane in group.lanes))
     alone = len({cell for cell, _ in keys}) == 1
     called = {key: key[1] if alone else f"{_slug(crew.cell(key[0]))}-{key[1]}" for key in keys}
-    cell = crew.cells[0]
+    cell, begun = crew.cells[0], group.folder / "run" / rl_run.PLAN
+    # One that was begun on another kind of device goes on with the rests it began with.
+    every = read_json(begun)["point_every"] if begun.exists() else None
     job = Job(
         cell.made,
         on_one_pool({called[key]: sets[key].set for key in keys}),
@@ -146,7 +161,7 @@ def _job(group: Group, crew: Crew, sets: Mapping[Key, Prepared]) -> tuple[Job, d
             for key in keys
         },
         cell.budget.steps,
-        point_every(cell.made, cell.budget),
+        every or point_every(cell.made, cell.budget),
         most_lanes=len(group.lanes),
     )
     lines = list(job.sets)
@@ -155,8 +170,8 @@ def _job(group: Group, crew: Crew, sets: Mapping[Key, Prepared]) -> tuple[Job, d
 
 
 def _slug(cell: Cell) -> str:
-    """In names of files; the id tells settings of one name apart."""
-    return f"{cell.setting.name.replace('/', '-')}-{cell.id[:4]}"
+    """In names of files; the id, all of it, tells settings of one name apart."""
+    return f"{cell.setting.name.replace('/', '-')}-{cell.id}"
 
 
 class _Pace:

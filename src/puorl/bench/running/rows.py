@@ -20,7 +20,9 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.envs.scores import normalised_score
 
-_OF_TRAINING = ("training", "returns", "scores", "curve", "error", "seconds", "group")
+_OF_TRAINING = (
+    "training", "returns", "scores", "curve", "error", "seconds", "group", "versions", "hardware",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +150,9 @@ def _row(run: Run, **found: Any) -> dict[str, Any]:
         "steps": budget.steps,
         "seed": run.seed,
         "evaluation": {"episodes": budget.episodes, "curve_episodes": budget.curve_episodes},
-        **found,
         "versions": _versions(),
         "hardware": {"device": device(), "cores": os.cpu_count()},
+        **found,
         "time": now(),
     }
 

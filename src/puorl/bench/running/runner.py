@@ -7,6 +7,7 @@ What fails becomes a row with an error, and the rest goes on.
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from puorl.bench.running.group import Group, Key, LaneOf
 from puorl.bench.running.prepared import Prepared, prepare
 from puorl.bench.running.rows import Opened
 from puorl.bench.store import Store
+from puorl.core.errors import ConfigError
 from puorl.core.progress import Advance, progress_bar, quiet
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -73,8 +75,11 @@ def run(
         tell: Is told a line when something happened that is worth one.
 
     Raises:
+        ConfigError: Fewer than one lane.
         DataError: The folder cannot be written.
     """
+    if lanes is not None and lanes < 1:
+        raise ConfigError(f"lanes: expected 1 or more, got {lanes}")
     most = lanes or MOST_LANES
     joined = lanes is not None or jax.default_backend() != "cpu"
     crews = make_crews(plan, most if joined else None)
@@ -321,6 +326,7 @@ class _Work:
         """A group failed: train its methods one by one, so that only the culprit's runs fail."""
         if _is_the_machines(error):
             raise error
+        _let_go(error)
         keys = list(dict.fromkeys((lane.cell, lane.method) for lane in group.lanes))
         if len(keys) == 1:
             runs = [run for _, run in self._runs(group)]
@@ -344,6 +350,13 @@ class _Work:
 
 def _key(run: Run) -> Key:
     return run.cell.id, run.method.label
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what the frames of a failed training hold: a device that was full stays full else."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _is_the_machines(error: BaseException) -> bool:
