@@ -58,8 +58,7 @@ class BenchRun:
     steps: _Steps = None
     """Updates of every training, instead of the suite's."""
     lanes: _Number = None
-    """Most trainings side by side, of one setting or of several that fit together. By default 40;
-    on a CPU every setting is trained apart unless this is given."""
+    """Most trainings side by side, of several settings too; 40, on a CPU of one setting only."""
     workers: _Number = None
     """Cores that collect data; all by default."""
     retry: Flag = False

@@ -305,7 +305,8 @@ def _sizes(numbers: _Numbers, size: Size, cases: list[tuple[Task, Task]]) -> str
     if not ours:
         return ""
     mean, least, most = map(_plus, (float(np.mean(ours)), min(ours), max(ours)))
-    text = f"{size.name} {mean} on average, {least} to {most}"
+    text = f"{size.name} {mean}"
+    text += f" on average, {least} to {most}" if len(ours) > 1 else ""
     return text + (f"; the paper's {_plus(float(np.mean(theirs)))}" if theirs else "")
 
 
