@@ -1,17 +1,21 @@
-"""A suite of seconds, methods that fail, and the program that test_runner kills."""
+"""A suite of seconds, methods that fail, kills, and the program that test_runner kills."""
 
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pytest
 
 from puorl.bench.plan import make_plan
+from puorl.bench.running import group as groups
 from puorl.bench.running.evaluation import Watch
 from puorl.bench.running.runner import run
 from puorl.bench.settings import Setting
+from puorl.bench.store import Store
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
 from puorl.data.training_set import Groups, TrainingSet
 
@@ -24,6 +28,29 @@ def small(*names, qualities=("ME/ME", "ME/R"), learner=LEARNER):
     settings = [Setting("body_mass", "hopper", q, 0.05, rows=600) for q in qualities]
     methods = tuple(MethodChoice(name) for name in names or ("olp", "sharing_all", "oracle"))
     return Suite("small", "", tuple(Part(s, learner, methods) for s in settings), BUDGET)
+
+
+def numbers(out):
+    """What a run is worth, by run: all of it must be the same however often it was killed."""
+    names = ("training", "returns", "scores", "curve", "error", "num_rows", "content", "filter")
+    return {key: {n: row[n] for n in names} for key, row in Store(out).latest().items()}
+
+
+@contextmanager
+def killed_while_training(after=None):
+    """The run inside is interrupted: at its first point, or once the point ``after`` is written."""
+    written = groups._Pace.on_point
+
+    def interrupted(self, point, lanes):
+        if after is not None:
+            written(self, point, lanes)
+        if after in (None, point.step):
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups._Pace, "on_point", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 @dataclass(frozen=True)

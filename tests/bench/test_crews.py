@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small_suite import BUDGET, LEARNER, small
+from small_suite import BUDGET, LEARNER, killed_while_training, numbers, small
 
 from puorl.bench import suites
 from puorl.bench.crews import make_crews
@@ -89,11 +89,6 @@ def two_bodies():
     return Suite("bodies", "", tuple(Part(s, LEARNER, methods) for s in settings), BUDGET)
 
 
-def numbers(out):
-    names = ("training", "scores", "curve", "error", "num_rows", "content")
-    return {key: {n: row[n] for n in names} for key, row in Store(out).latest().items()}
-
-
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory):
     """Every cell alone."""
@@ -135,35 +130,20 @@ def test_a_crew_larger_than_the_limit_trains_in_turns(apart, tmp_path):
     close(numbers(tmp_path), numbers(reference))
 
 
-def test_a_killed_crew_goes_on_with_the_same_lanes(apart, tmp_path, monkeypatch):
+def test_a_killed_crew_goes_on_with_the_same_lanes(apart, tmp_path):
     reference, plan = apart
-    written = groups._Pace.on_point
-
-    def interrupted(self, point, lanes):
-        written(self, point, lanes)
-        if point.step == 6:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(groups._Pace, "on_point", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan, tmp_path, lanes=40)
+    with killed_while_training(after=6):
+        run(plan, tmp_path, lanes=40)
     run(plan, tmp_path, lanes=40)
     [record] = [json.loads(p.read_text()) for p in tmp_path.glob("groups/*/run/record.json")]
     assert record["resumed"] == [{"group": 0, "step": 6, "resumed": "bitwise"}]
     close(numbers(tmp_path), numbers(reference))
 
 
-def test_a_killed_crew_keeps_nobody_waiting_who_asks_for_less(apart, tmp_path, monkeypatch):
+def test_a_killed_crew_keeps_nobody_waiting_who_asks_for_less(apart, tmp_path):
     reference, plan = apart
-
-    def interrupted(self, point, lanes):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(groups._Pace, "on_point", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan, tmp_path, lanes=40)
+    with killed_while_training():
+        run(plan, tmp_path, lanes=40)
     run(plan, tmp_path)  # every cell alone: none of them can go on with the whole crew's group
     close(numbers(tmp_path), numbers(reference))
 
@@ -190,14 +170,8 @@ def test_settings_of_one_name_are_told_apart_by_the_whole_id(tmp_path):
 
 def test_a_group_begun_on_another_device_keeps_its_rests(tmp_path, monkeypatch):
     plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=1)
-
-    def interrupted(self, point, lanes):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(groups._Pace, "on_point", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan, tmp_path)
+    with killed_while_training():
+        run(plan, tmp_path)
     monkeypatch.setattr(groups, "point_every", lambda learner, budget: budget.steps // 2)
     done = run(plan, tmp_path)
     assert (done.num_trained, done.num_failed) == (1, 0)

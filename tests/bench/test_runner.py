@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import small_suite
-from small_suite import small
+from small_suite import killed_while_training, numbers, small
 
 from puorl.bench import suites
 from puorl.bench.plan import make_plan
@@ -30,12 +30,6 @@ from puorl.rl import pool as rows_of
 
 PATIENCE = 300.0
 """Seconds after which a process that should have ended is taken to wait for ever."""
-
-
-def numbers(out):
-    """What a run is worth, by run: all of it must be the same however often it was killed."""
-    names = ("training", "returns", "scores", "curve", "error", "num_rows", "content", "filter")
-    return {key: {n: row[n] for n in names} for key, row in Store(out).latest().items()}
 
 
 def check_bookkeeping(out, plan):
@@ -220,19 +214,10 @@ def test_killed_at_any_time_it_ends_as_if_it_had_not_been(unbroken, program, tmp
     assert len(list((tmp_path / "groups").glob("*/done.json"))) == 2
 
 
-def test_a_group_goes_on_from_its_last_checkpoint(unbroken, tmp_path, monkeypatch):
+def test_a_group_goes_on_from_its_last_checkpoint(unbroken, tmp_path):
     reference, plan = unbroken
-    written = groups._Pace.on_point
-
-    def interrupted(self, point, lanes):
-        written(self, point, lanes)
-        if point.step == 6:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(groups._Pace, "on_point", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan, tmp_path)
+    with killed_while_training(after=6):
+        run(plan, tmp_path)
     assert not (tmp_path / "runs.jsonl").exists()
     run(plan, tmp_path)
     records = [json.loads(p.read_text()) for p in (tmp_path / "groups").glob("*/run/record.json")]
@@ -262,18 +247,10 @@ def test_a_kill_between_two_rows_loses_none_and_writes_none_twice(unbroken, tmp_
     assert numbers(tmp_path) == numbers(reference)
 
 
-def test_a_training_begun_in_a_killed_group_is_not_begun_in_another_cell(
-    unbroken, tmp_path, monkeypatch
-):
+def test_a_training_begun_in_a_killed_group_is_not_begun_in_another_cell(unbroken, tmp_path):
     reference, plan = unbroken
-
-    def interrupted(self, point, lanes):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(groups._Pace, "on_point", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan, tmp_path)
+    with killed_while_training():
+        run(plan, tmp_path)
     # A process that comes by the second cell first: it must leave olp and oracle to the first.
     turned = dataclasses.replace(plan, cells=plan.cells[::-1], runs=plan.runs[::-1])
     run(turned, tmp_path)
@@ -297,16 +274,10 @@ def test_a_kill_after_the_last_row_of_a_group_keeps_nobody_waiting(unbroken, tmp
     assert numbers(tmp_path) == numbers(reference)
 
 
-def test_a_killed_group_that_nobody_asks_for_keeps_nobody_waiting(unbroken, tmp_path, monkeypatch):
+def test_a_killed_group_that_nobody_asks_for_keeps_nobody_waiting(unbroken, tmp_path):
     _, plan = unbroken
-
-    def interrupted(self, point, lanes):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(groups._Pace, "on_point", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan, tmp_path)
+    with killed_while_training():
+        run(plan, tmp_path)
     # Of the first cell only sharing_all is wanted now, which its group has beside olp and oracle.
     runs = [r for r in plan.runs if r.cell is plan.cells[1] or r.method.name == "sharing_all"]
     done = run(dataclasses.replace(plan, cells=plan.cells[::-1], runs=tuple(runs)), tmp_path)
