@@ -130,7 +130,7 @@ class FilterReport:
     """One or two plain sentences: what to do."""
     warnings: tuple[str, ...]
     alphas: tuple[AlphaEstimate, ...]
-    """Two estimators, the filter's own first."""
+    """Two estimators, that of the filter's method first; it may differ from the filter's value."""
     alphas_agree: bool
     quality: Quality
     shortcut: Shortcut

@@ -154,7 +154,7 @@ def _alpha(report: FilterReport) -> Markup:
     dots_mean = "Each dot is an estimate, the bar its 95 % interval."
     line_means = "A line that has become level has settled."
     if report.alphas and report.alphas[0].interval:
-        line_means += " The band is the interval of the filter's own estimate."
+        line_means += " The band is the first estimate's interval."
     left = page.group(
         page.paragraph(_agreement(report)),
         page.figure(estimates, dots_mean) if estimates else Markup(""),

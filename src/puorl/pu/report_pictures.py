@@ -94,7 +94,7 @@ def _alpha_dot(estimate: AlphaEstimate, *, own: bool) -> drawing.Dot:
     ends = as_percent_range(low, high)
     method = shorten(estimate.method, _LONGEST_NAME)
     return drawing.Dot(
-        f"{method} (filter's own)" if own else method,
+        f"{method} (the filter's method)" if own else method,
         estimate.value,
         low,
         high,

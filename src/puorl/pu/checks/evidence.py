@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def alpha_ends(self) -> tuple[float, float]:
-        """Of the filter's own estimate."""
+        """Of the first estimate."""
         alpha = self.alphas[0]
         return alpha.interval or (alpha.value, alpha.value)
 
