@@ -1,4 +1,3 @@
-import dataclasses
 
 import numpy as np
 import pytest
@@ -44,13 +43,13 @@ def test_short_runs_are_other_rows_and_the_rest_keeps_its_name():
     )
     # Keys of runs and of trainings are made of these: nothing may have been added.
     assert "horizon" not in long.to_dict()
-    assert set(dataclasses.asdict(long.target)) == {
+    assert set(long.target.to_dict()) == {
         *("body", "domain", "quality", "rows", "seed", "policy_domain")
     }
     assert short.to_dict() == long.to_dict() | {"horizon": 50}
-    assert [source.limit for source in long.sources] == [None] * 3
-    assert [source.limit for source in short.sources] == [50] * 3
-    assert long.target != short.target
+    assert [source.horizon for source in long.sources] == [None] * 3
+    assert [source.horizon for source in short.sources] == [50] * 3
+    assert short.target.to_dict() == long.target.to_dict() | {"horizon": 50}
 
 
 def test_short_runs_are_collected():

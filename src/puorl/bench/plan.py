@@ -85,13 +85,13 @@ class Cell:
         A guess from the settings, for plans and claims. What a run's set really contains decides.
         """
         setting = self.setting
-        seen: dict[str, Any] = {"target": dataclasses.asdict(setting.target)}
+        seen: dict[str, Any] = {"target": setting.target.to_dict()}
         if method.name == "olp":
             seen |= {"labelled": setting.num_labelled, "split_seed": setting.split_seed}
         elif method.name != "oracle":
             return None
         if self.made.scale_rewards:  # by returns of all rows, the others' too
-            seen["others"] = [dataclasses.asdict(source) for source, _ in setting.others]
+            seen["others"] = [source.to_dict() for source, _ in setting.others]
         return _short({"method": method.name, **self.training, **seen})
 
     @cached_property

@@ -31,11 +31,8 @@ class Source:
     rows: int
     seed: int
     policy_domain: str | None = None
-
-    @property
-    def limit(self) -> int | None:
-        """Steps after which a run is cut; None for the task's own limit."""
-        return None
+    horizon: int | None = None
+    """Steps after which a run is cut; None for the task's own limit."""
 
     def collect(self, *, threads: int | None = None, progress: bool = False) -> Dataset:
         """Make the rows, or read them if they were made before."""
@@ -46,26 +43,14 @@ class Source:
             self.rows,
             self.seed,
             policy_domain=self.policy_domain,
-            horizon=self.limit,
+            horizon=self.horizon,
             threads=threads,
             progress=progress,
         )
 
-
-@dataclass(frozen=True, kw_only=True)
-class ShortRuns(Source):
-    """The same in runs that are cut after a few steps.
-
-    A class of its own: with a field more, sources without a horizon would be other keys than those
-    that stand in the checkpoints of trainings.
-    """
-
-    horizon: int
-
-    @property
-    def limit(self) -> int | None:
-        """The horizon."""
-        return self.horizon
+    def to_dict(self) -> dict[str, Any]:
+        """As keys of trainings are made of it."""
+        return _without_no_horizon(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True)
@@ -162,20 +147,19 @@ class Setting:
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a row of the store."""
-        told = {**dataclasses.asdict(self), "name": self.name}
-        # Rows of the store from before there was a horizon must be found again.
-        if self.horizon is None:
-            del told["horizon"]
-        return told
+        return _without_no_horizon({**dataclasses.asdict(self), "name": self.name})
 
     def _source(
         self, body: str, domain: str, quality: str, rows: int, actor: str | None = None
     ) -> Source:
-        if self.horizon is None:
-            return Source(body, domain, quality, rows, self.data_seed, actor)
-        return ShortRuns(body, domain, quality, rows, self.data_seed, actor, horizon=self.horizon)
+        return Source(body, domain, quality, rows, self.data_seed, actor, self.horizon)
 
     @property
     def _qualities(self) -> tuple[str, str]:
         ours, theirs = self.quality.split("/")
         return QUALITIES[ours], QUALITIES[theirs]
+
+
+def _without_no_horizon(told: dict[str, Any]) -> dict[str, Any]:
+    """Rows and trainings from before there was a horizon must be found again."""
+    return {name: value for name, value in told.items() if (name, value) != ("horizon", None)}
