@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from puorl.core import nn
 from puorl.core.errors import ConfigError, DataError
 from puorl.rl import td3_bc, td7
-from puorl.rl.acting import KINDS, NumpyPolicy, dimensions, forward
+from puorl.rl.acting import NumpyPolicy
+from puorl.rl.forward import KINDS, dimensions, forward
 from puorl.rl.learner import MODULES, Sizes, make
 from puorl.rl.policy import Policy
 

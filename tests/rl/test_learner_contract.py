@@ -15,7 +15,7 @@ import pytest
 
 from puorl.core import nn
 from puorl.rl import bc, cql, learner, rebrac, td3_bc, td7
-from puorl.rl.acting import KINDS
+from puorl.rl.forward import KINDS
 from puorl.rl.batch import Batch
 from puorl.rl.policy import Policy
 

@@ -163,14 +163,11 @@ def _batched(
     simulator = Simulator(
         [spec] * len(policy), seed=seed, threads=threads, streams=episode.tolist()
     )
+    act = _together(policies, simulator.act_dim)
     with simulator:
         while len(policy):
             obs = simulator.obs.astype(np.float32)
-            action = np.empty((len(obs), simulator.act_dim))
-            for number in np.unique(policy):
-                rows = policy == number
-                action[rows] = _act(policies[number], obs[rows], simulator.act_dim)
-            step = simulator.step(action)
+            step = simulator.step(act(obs, policy))
             returns[policy, episode] += step.reward
             lengths[policy, episode] += 1
             goes_on = ~(step.terminal | step.timeout)
@@ -178,6 +175,26 @@ def _batched(
                 policy, episode = policy[goes_on], episode[goes_on]
                 simulator.keep(goes_on)
     return returns, lengths
+
+
+def _together(
+    policies: list[Policy], act_dim: int
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """From observations and the numbers of policies to actions; as one, if the policies can."""
+    join = getattr(policies[0], "together", None)
+    stack = join(policies) if join is not None else None
+    if stack is not None:
+        return lambda obs, policy: _checked(stack.act(obs, policy), (len(obs), act_dim))
+
+    def one_by_one(obs: np.ndarray, policy: np.ndarray) -> np.ndarray:
+        action = np.empty((len(obs), act_dim))
+        for number in np.unique(policy):
+            rows = policy == number
+            said = _call(policies[number], obs[rows])
+            action[rows] = _checked(said, (int(rows.sum()), act_dim))
+        return action
+
+    return one_by_one
 
 
 def _foreign(
@@ -203,12 +220,9 @@ def _foreign(
     return returns, lengths
 
 
-def _act(policy: Policy, obs: np.ndarray, act_dim: int) -> np.ndarray:
-    action = _call(policy, obs)
-    if action.shape != (len(obs), act_dim):
-        raise DataError(
-            f"policy: expected actions of shape {(len(obs), act_dim)}, got {action.shape}"
-        )
+def _checked(action: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    if action.shape != shape:
+        raise DataError(f"policy: expected actions of shape {shape}, got {action.shape}")
     return action
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from puorl.core.errors import ConfigError
-from puorl.rl.acting import Kind
+from puorl.rl.forward import Kind
 from puorl.rl.batch import Batch
 
 Metrics = dict[str, jax.Array]

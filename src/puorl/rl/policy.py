@@ -14,8 +14,8 @@ from safetensors.numpy import save as to_bytes
 from puorl.core import fingerprint
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
-from puorl.rl import acting
 from puorl.rl.acting import NumpyPolicy
+from puorl.rl.forward import dimensions
 
 _VERSION = 1
 _HEADER = "puorl_policy"
@@ -62,7 +62,7 @@ class Policy(NumpyPolicy):
         """The policy of a learner's parameters, which are copied.
 
         Args:
-            kind: How the network becomes an action, one of `puorl.rl.acting.KINDS`.
+            kind: How the network becomes an action, one of `puorl.rl.forward.KINDS`.
             params: One lane's tree, as ``learner.actor(state)`` gives it: JAX or NumPy arrays.
             mean: (d,) float32. Of the observations it was trained on; zeros if None.
             scale: (d,) float32. Their deviation with its epsilon; ones if None.
@@ -75,7 +75,7 @@ class Policy(NumpyPolicy):
             DataError: Arrays that do not fit together or are not finite.
         """
         arrays = _named(params)
-        obs_dim, act_dim = acting.dimensions(kind, arrays)
+        obs_dim, act_dim = dimensions(kind, arrays)
         return cls(
             kind,
             arrays,
