@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,38 @@ def test_measures_and_sinks_take_part(job, tmp_path):
     assert [line["return"] for line in lines(tmp_path / "run")] == [each[2] for each in taken]
 
 
+def test_a_point_can_be_looked_at_while_training_goes_on(job, tmp_path, monkeypatch):
+    """The slowest look sees the policies of its own point, and lines stand in order."""
+    trained = threading.Semaphore(0)
+    stretch = trainer._stretch
+
+    def count(*args):
+        made = stretch(*args)
+        trained.release()
+        return made
+
+    def measure(step, policies):
+        if step < job.steps:
+            trained.acquire(timeout=60)  # this stretch
+            assert trained.acquire(timeout=60)  # and the next one, which is over by now
+            trained.release()
+        else:
+            trained.acquire(timeout=60)
+        return {name: {"sum": float(each.arrays["0.w"].sum())} for name, each in policies.items()}
+
+    monkeypatch.setattr(trainer, "_stretch", count)
+    run(tmp_path / "beside", job, measure=measure, while_training=True)
+    monkeypatch.undo()
+
+    def plainly(step, policies):
+        del step
+        return {name: {"sum": float(each.arrays["0.w"].sum())} for name, each in policies.items()}
+
+    run(tmp_path / "plain", job, measure=plainly)
+    assert results(tmp_path / "beside") == results(tmp_path / "plain")
+    assert lines(tmp_path / "beside") == lines(tmp_path / "plain")
+
+
 def test_only_the_last_checkpoints_stay(job, tmp_path):
     kept = []
 
@@ -144,15 +177,16 @@ def test_only_the_last_checkpoints_stay(job, tmp_path):
 # -------------------------------------------------------------------------------- going on
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize(("step", "group"), [(4, 0), (12, 0), (8, 1), (12, 1)])
-def test_a_run_that_ended_between_two_points_goes_on(job, whole, tmp_path, step, group):
+def test_a_run_that_ended_between_two_points_goes_on(job, whole, tmp_path, step, group, beside):
     folder = tmp_path / "run"
     with pytest.raises(Halt):
-        run(folder, job, on_point=halt_at(step, group))
+        run(folder, job, on_point=halt_at(step, group), while_training=beside)
     assert runs.standing_of(folder) == (group, step)
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 99, "lane": "later"}\n{"step": 1')  # what a kill may leave behind
-    outcome = run(folder, job, resume=True)
+    outcome = run(folder, job, resume=True, while_training=beside)
     assert results(folder) == results(whole)
     assert record(folder)["resumed"] == [{"group": group, "step": step, "resumed": "bitwise"}]
     assert list(outcome.policies) == LANES

@@ -17,11 +17,13 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from puorl import __version__
@@ -31,6 +33,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, write_json
 from puorl.data.training_set import TrainingSet
 from puorl.rl import trainer
+from puorl.rl.beside import beside
 from puorl.rl.learner import Learner
 from puorl.rl.metrics import JsonLines, Sink
 from puorl.rl.plans import differing
@@ -114,6 +117,7 @@ def run(
     sinks: Sequence[Sink] = (),
     measure: Measure | None = None,
     on_point: Callable[[Point, int], None] | None = None,
+    while_training: bool = False,
 ) -> Outcome:
     """Train a job in a folder of its own, or go on with one that was killed.
 
@@ -124,7 +128,9 @@ def run(
         keep: Checkpoints to keep of the group in training.
         sinks: Where metrics go besides ``metrics.jsonl``.
         measure: Adds numbers to the metrics of a point.
-        on_point: Is told every point and the number of lanes in it.
+        on_point: Is told every point and the number of lanes in it, once the point is kept.
+        while_training: Measure and keep a point in a thread, while training goes on. It takes
+            another copy of the states on the device, and is no gain where training needs all cores.
 
     Raises:
         ConfigError: The folder holds a run of another job.
@@ -144,7 +150,7 @@ def run(
             group.forget()
             continue
         with _kept_program(folder / "compiled"):
-            group.train(record, keep, sinks, measure, on_point)
+            group.train(record, keep, sinks, measure, on_point, while_training)
     return _outcome(folder, plan, record)
 
 
@@ -189,12 +195,20 @@ class _Group:
         sinks: Sequence[Sink],
         measure: Measure | None,
         on_point: Callable[[Point, int], None] | None,
+        while_training: bool,
     ) -> None:
         work = trainer.prepare(self._job.learner, list(self._job.sets.values()), self._lanes)
         (standing, size), done = self._restore(work, record)
         path = self._folder / METRICS
         _cut(path, int(size))
-        with contextlib.closing(JsonLines(path)) as metrics:
+        with contextlib.closing(JsonLines(path)) as metrics, beside() as other:
+
+            def look(point: Point, made: dict[str, Policy], last: int) -> None:
+                self._write(point, last, made, [metrics, *sinks], measure)
+                self._store(point, path, keep)
+                if on_point is not None:
+                    on_point(point, len(self.names))
+
             for point in trainer.train(
                 work,
                 steps=self._job.steps,
@@ -202,11 +216,13 @@ class _Group:
                 standing=standing,
                 done=done,
             ):
-                self._write(point, done, work, [metrics, *sinks], measure)
-                self._store(point, path, keep)
+                made = self._policies(work, point.standing, point.step) if measure else {}
+                if while_training:
+                    held = dataclasses.replace(point, standing=_copy(point.standing))
+                    other.do(partial(look, held, made, done))
+                else:
+                    look(point, made, done)
                 standing, done = point.standing, point.step
-                if on_point is not None:
-                    on_point(point, len(self.names))
         self._finish(work, standing, record, path)
 
     def forget(self) -> None:
@@ -225,11 +241,14 @@ class _Group:
         return (standing, size), done
 
     def _write(
-        self, point: Point, last: int, work: Work, sinks: Sequence[Sink], measure: Measure | None
+        self,
+        point: Point,
+        last: int,
+        made: Mapping[str, Policy],
+        sinks: Sequence[Sink],
+        measure: Measure | None,
     ) -> None:
-        more: Mapping[str, Mapping[str, float]] = {}
-        if measure is not None:
-            more = measure(point.step, self._policies(work, point.standing, point.step))
+        more = {} if measure is None else measure(point.step, made)
         for i, name in enumerate(self.names):
             stop = point.stopped[i]
             if stop is not None and stop.step <= last:
@@ -256,6 +275,11 @@ class _Group:
     def _policies(self, work: Work, standing: Standing, step: int) -> dict[str, Policy]:
         made = policies(work, standing, steps=step)
         return {n: policy for n, policy in zip(self.names, made, strict=True) if policy is not None}
+
+
+def _copy(standing: Standing) -> Standing:
+    """One of its own: training uses the memory of a point again."""
+    return standing._replace(state=jax.tree.map(jnp.copy, standing.state))
 
 
 def policies(work: Work, standing: Standing, *, steps: int) -> list[Policy | None]:

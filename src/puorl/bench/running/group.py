@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from puorl.bench.crews import Crew
@@ -129,7 +130,12 @@ def train(
     watch = Watch(bodies, crew.cells[0].budget, job.point_every)
     pace = _Pace(group.folder / _PACE, crew.title, len(group.lanes), advance, group.folder / "run")
     outcome = rl_run.run(
-        group.folder / "run", job, resume=True, measure=watch.measure, on_point=pace.on_point
+        group.folder / "run",
+        job,
+        resume=True,
+        measure=watch.measure,
+        on_point=pace.on_point,
+        while_training=jax.default_backend() != "cpu",
     )
     began = time.perf_counter()
     returns = watch.final(outcome.policies)

@@ -1,0 +1,47 @@
+import threading
+
+import pytest
+
+from puorl.rl.beside import beside
+
+
+def test_one_thing_is_done_after_the_other_and_all_at_the_end():
+    done, go = [], threading.Event()
+
+    def first():
+        assert go.wait(60)
+        done.append("first")
+
+    with beside() as other:
+        other.do(first)
+        assert done == []
+        go.set()
+        other.do(lambda: done.append("second"))
+        assert done[0] == "first"
+    assert done == ["first", "second"]
+
+
+def test_an_error_is_raised_where_the_next_thing_begins_or_at_the_end():
+    def fail():
+        raise ValueError("no room")
+
+    with beside() as other:
+        other.do(fail)
+        with pytest.raises(ValueError, match="no room"):
+            other.do(lambda: None)
+    with pytest.raises(ValueError, match="no room"), beside() as other:
+        other.do(fail)
+
+
+def test_what_was_begun_is_done_even_after_an_error():
+    done, go = [], threading.Event()
+
+    def slowly():
+        assert go.wait(60)
+        done.append("kept")
+
+    with pytest.raises(KeyError), beside() as other:
+        other.do(slowly)
+        go.set()
+        raise KeyError("training")
+    assert done == ["kept"]
