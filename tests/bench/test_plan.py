@@ -52,6 +52,16 @@ def test_oracle_is_one_training_across_ratios_and_qualities_unless_rewards_are_s
     assert trainings(plan) == len(plan.runs) == 48
 
 
+def test_only_takes_several_texts_with_commas_between():
+    plan = make_plan(suites.find("paper"), seeds=1, only="entire_body td3_bc pu,hopper iql olp")
+    apart = [
+        make_plan(suites.find("paper"), seeds=1, only=words)
+        for words in ("entire_body td3_bc pu", "hopper iql olp")
+    ]
+    assert {run.id for run in plan.runs} == {run.id for each in apart for run in each.runs}
+    assert len(plan.runs) == sum(len(each.runs) for each in apart) > 0
+
+
 def test_ids_depend_on_all_that_decides_a_run():
     base = small()
     ids = [run.id for run in make_plan(base, seeds=2).runs]

@@ -169,7 +169,8 @@ def make_plan(
         suite: What to run.
         seeds: Number of training seeds, from 0.
         split_seeds: Number of split seeds, from 0: each draws its labels anew and fits anew.
-        only: Keep runs in whose setting, learner and method all words of this text occur.
+        only: Keep runs in whose setting, learner and method all words of this text occur; or all
+            of one of several texts, with commas between them.
         steps: Updates of every training, instead of the suite's.
 
     Raises:
@@ -298,7 +299,7 @@ def _prepare_seconds(rows: Sequence[Row], method: str) -> float:
 
 def _matches(only: str, setting: Setting, learner: LearnerChoice, method: MethodChoice) -> bool:
     text = f"{setting.name} {learner.name} {method.label}"
-    return all(word in text for word in only.split())
+    return any(all(word in text for word in words.split()) for words in only.split(","))
 
 
 def _short(settings: Mapping[str, Any]) -> str:

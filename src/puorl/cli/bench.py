@@ -41,6 +41,7 @@ class BenchRun:
       puorl bench run core --seeds 5 --out results --dry-run
       puorl bench run core --seeds 5 --out results
       puorl bench run paper --only 'hopper iql' --seeds 5 --out results
+      puorl bench run paper --only 'body_mass/M- td3_bc,mixture td3_bc' --out results
       puorl bench run core --seeds 2 --split-seeds 3 --out results
       puorl bench run control+core --seeds 5 --lanes 80 --out results
     """
@@ -54,7 +55,7 @@ class BenchRun:
     split_seeds: int = 1
     """Split seeds, from 0; each draws its labels anew, and every method learns anew."""
     only: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
-    """Keep runs in whose setting, learner and method all these words occur."""
+    """Keep runs in whose setting, learner and method all these words occur; commas mean or."""
     steps: _Steps = None
     """Updates of every training, instead of the suite's."""
     lanes: _Number = None
