@@ -30,9 +30,9 @@ def row(run, /, **changes):
     return made | changes
 
 
-def look(plan, *rows, retry_before=""):
+def look(plan, *rows, retry_before="", **more):
     latest = {each["run"]: each for each in rows}
-    return outlook(plan, rows, latest, "cpu: cpu", retry_before=retry_before)
+    return outlook(plan, rows, latest, "cpu: cpu", retry_before=retry_before, **more)
 
 
 def test_core_is_190_trainings_of_240_runs():
@@ -60,6 +60,9 @@ def test_only_takes_several_texts_with_commas_between():
     ]
     assert {run.id for run in plan.runs} == {run.id for each in apart for run in each.runs}
     assert len(plan.runs) == sum(len(each.runs) for each in apart) > 0
+    for slip in ("hopper iql,", ",", "hopper iql,walkr iql"):
+        with pytest.raises(ConfigError, match="only: expected words"):
+            make_plan(suites.find("paper"), seeds=1, only=slip)
 
 
 def test_ids_depend_on_all_that_decides_a_run():
@@ -165,6 +168,23 @@ def test_paces_of_other_devices_and_learners_are_not_taken():
     slow = row(plan.runs[0], hardware={"device": "gpu: H200"}, run="x")
     other = row(plan.runs[0], learner="cql", run="y")
     assert not look(plan, slow, other).measured
+
+
+def test_the_pace_is_that_of_a_group_of_about_as_many_lanes():
+    plan = make_plan(small("sharing_all"), seeds=4)  # two settings of four trainings each
+    # Lanes of groups, the last one twice, and the lane-steps a second that they did.
+    done = ((1, 5), (3, 20), (100, 99), (7, 44), (7, 40))
+    rows = [
+        row(plan.runs[0], run=str(k), seconds={"group": 12 * lanes / pace, "lanes": lanes})
+        for k, (lanes, pace) in enumerate(done)
+    ]
+    for more, pace in (
+        ({}, 20),
+        ({"crews": [plan.cells]}, 40),
+        ({"crews": [plan.cells], "most_lanes": 1}, 5),
+    ):
+        assert look(plan, *rows, **more).seconds == pytest.approx(8 * 12 / pace)
+    assert look(plan, rows[2]).seconds == pytest.approx(8 * 12 / 99)  # far, but measured
 
 
 def test_learner_of_a_cell_is_as_chosen():

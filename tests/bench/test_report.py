@@ -136,6 +136,15 @@ def test_command_prints_text_markdown_latex_and_json(folder, capsys):
     assert json.loads(capsys.readouterr().out)["split_seed"] == 0
 
 
+def test_a_pipe_is_as_wide_as_columns_says(folder, capsys, monkeypatch):
+    widths = {}
+    for columns in ("", "80", "100"):
+        monkeypatch.setenv("COLUMNS", columns)
+        BenchReport(folder).run()
+        widths[columns] = max(map(len, capsys.readouterr().out.splitlines()))
+    assert 70 < widths["80"] <= 80 < widths["100"] <= 100 < widths[""]
+
+
 def test_command_writes_and_never_overwrites_unasked(folder, tmp_path, capsys):
     out = tmp_path / "tables"
     BenchReport(folder, format="all", out=out).run()

@@ -18,10 +18,10 @@ from puorl.bench.reporting.table_formats import (
     as_html,
     as_latex,
     as_markdown,
-    as_rich,
     latex_document,
 )
 from puorl.bench.reporting.tables import HOLE, Entry, Table
+from puorl.bench.reporting.terminal_tables import as_rich
 
 sys.path.insert(0, str(Path(__file__).parent))
 import synthetic_store
@@ -49,9 +49,9 @@ def entry(found, row_name, column):
     return line[found.header.index(column)]
 
 
-def printed(found):
+def printed(found, width=400):
     out = io.StringIO()
-    Console(file=out, width=400).print(as_rich(found))
+    Console(file=out, width=width).print(as_rich(found, width))
     return out.getvalue()
 
 
@@ -190,6 +190,35 @@ def test_all_formats_hold_the_same_numbers(report):
                     assert each.beside in text, name
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_breaks_no_word_and_no_number(report, width):
+    for found in report.tables:
+        text = printed(found, width)
+        assert max(map(len, text.splitlines())) <= width
+        words = [set(each.replace("─", " ").split()) for each in (text, printed(found))]
+        assert words[0] == words[1]
+        for line in found.rows:
+            assert all(each.text in text and each.beside in text for each in line[1:])
+
+
+def test_a_table_too_wide_becomes_several_with_the_names_of_the_rows(report):
+    text = printed(table(report, "scores-1"), 80)
+    heads = [line.split() for line in text.splitlines() if line.startswith(" Setting")]
+    assert heads == [
+        ["Setting", "OLP", "Sharing-All", "DARA", "IGDF"],
+        ["Setting", "PU", "alpha", "accuracy", "Oracle"],
+    ]
+    assert text.count("Hopper ME/ME") == 2
+
+
+def test_heads_and_names_are_broken_before_the_table_is():
+    row = (Entry("near ten\u00a0%"), Entry("1"))
+    lines = printed(Table("t", "", ("Method", "mean difference"), (row,)), 23).splitlines()
+    assert [line.split() for line in lines[2:4]] == [["mean"], ["Method", "difference"]]
+    # A number stays with its sign.
+    assert [line.strip() for line in lines[5:7]] == ["near                1", "ten\u00a0%"]
+
+
 def test_markdown_rows_have_a_cell_for_each_column(report):
     for found in report.tables:
         lines = [x for x in as_markdown(found).splitlines() if x.startswith("|")]
@@ -246,6 +275,7 @@ def test_no_text_breaks_a_format(text):
     assert "<script" not in html
     assert [len(line) for line in Cells(html).rows] == [2, 2]
     printed(found)
+    printed(found, 10)
 
 
 def test_footnotes_go_on_after_z():

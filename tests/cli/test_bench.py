@@ -1,6 +1,7 @@
 """`puorl bench`: what the commands say and refuse; the runs themselves are in tests/bench."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -41,11 +42,25 @@ def test_dry_run_says_what_is_to_do_and_does_nothing(capsys, tmp_path):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert out.startswith("core: 240 runs, 0 done; 190 trainings to do, 190,000,000 lane-steps,")
+    assert re.search(r"about (\d+ days? \d+ h|\d+:\d\d:\d\d) \(a guess", out)
     assert "halfcheetah/entire_body/ME-R/0.01" in out
     assert not (tmp_path / "r").exists()
     assert main([*words, "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["suite"], content["num_trainings"]) == ("core", 190)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(86_399.6, "1 day 0 h"), (312_943, "3 days 15 h"), (7_200, "2:00:00"), (59.6, "0:01:00")],
+)
+def test_long_times_are_told_in_days(capsys, tmp_path, monkeypatch, seconds, told):
+    from puorl.bench import plan
+
+    monkeypatch.setattr(plan, "_usual_pace", lambda *_: 190e6 / seconds)
+    monkeypatch.setattr(plan, "_prepare_seconds", lambda *_: 0.0)
+    assert main(["bench", "run", "core", "--seeds", "5", "--out", str(tmp_path), "--dry-run"]) == 0
+    assert f"about {told} (a guess" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # as tests/bench/test_runner.py, through the command

@@ -106,6 +106,16 @@ def test_the_same_option_takes_the_same_everywhere(helped):
     assert {"--out", "--seed", "--seeds", "--steps", "--json", "--force"} <= takes.keys()
 
 
+def test_a_seed_need_not_be_given(helped):
+    texts = {name: " ".join(text.split()) for name, (_, text) in helped["told"].items()}
+    told = {name: text.partition("│ --seed INT ")[2] for name, text in texts.items()}
+    for name, text in told.items():
+        own = text.partition("│ --")[0]
+        assert not own or "(default: 0)" in own.replace(" │ │ ", " "), name
+    takes = {name for name, text in told.items() if text}
+    assert takes == {"collect", "split", "filter", "train", "evaluate", "demo"}
+
+
 def test_help_on_a_terminal_without_our_signs():
     code = "import sys; from puorl.cli.main import main; sys.exit(main())"
     run = subprocess.run(
@@ -244,13 +254,13 @@ def test_too_little_memory_is_one_line(capsys, monkeypatch):
 def test_split_and_collect_tell_programs_what_they_made(inputs, tmp_path, capsys):
     good, out = str(inputs / "good.npz"), tmp_path / "split"
     words = ["split", good, "--others", good, "--rows", "20", "--labelled-share", "0.1"]
-    assert main([*words, "--seed", "0", "--out", str(out), "--json"]) == 0
+    assert main([*words, "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["folder"] == str(out)
     assert (told["num_labelled"], told["num_unlabelled"]) == (2, 18)
     pytest.importorskip("mujoco")
     file = str(tmp_path / "rows.npz")
-    words = ["collect", "--env", "hopper", "--quality", "random", "--rows", "5", "--seed", "0"]
+    words = ["collect", "--env", "hopper", "--quality", "random", "--rows", "5"]
     assert main([*words, "--out", file, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["file"], told["num_rows"], told["mean_return"]) == (file, 5, None)

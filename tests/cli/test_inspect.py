@@ -49,7 +49,7 @@ def test_a_long_path_is_not_broken(tmp_path, capsys, monkeypatch):
     file.write_text("obs_x,act_x\n1,2\n3,4\n5,6\n")
     assert main(["inspect", str(file)]) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first == f"source       {file} (csv, 0.0 MB)"
+    assert first == f"source       {file} (csv, 68 bytes in memory)"
     assert second.startswith("fingerprint  ")
 
 
@@ -85,6 +85,22 @@ def test_several_paths_are_one_dataset(file, tmp_path, capsys):
     seen = json.loads(capsys.readouterr().out)
     assert (seen["num_rows"], seen["episodes"]["count"]) == (120, 6)
     assert seen["num_duplicated_rows"] == 60
+
+
+def test_notes_and_findings_of_several_files_count_all_of_them(tmp_path, capsys):
+    lines = [f"{t / 8},{t % 3},{e},{int(t == 4)}" for e in (0, 1) for t in range(5 - e)]
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("\n".join(["obs_x,act_x,episode,terminal", *lines]))
+    assert main(["inspect", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert (seen["ends"]["num_terminal"], seen["ends"]["num_timeout"]) == (2, 2)
+    assert (
+        "next_obs: unknown (NaN) in 2 terminal rows: the end state was not logged" in seen["notes"]
+    )
+    said = [f["text"] for f in seen["findings"]]
+    assert "the next state is unknown in 2 terminal rows" in said
+    # Timeouts that are counted, and no flags of the file, are no contradiction.
+    assert "no timeout flags: a cut is marked only where the record breaks off (2 rows)" in said
 
 
 def test_fields_can_be_named(tmp_path, capsys):

@@ -98,7 +98,7 @@ def test_usage_errors_and_help_of_a_command(raising, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["split"], "Missing from puorl split: PATH, --others PATH..., --out PATH, --seed INT;"),
+        (["split"], "Missing from puorl split: PATH, --others PATH..., --out PATH;"),
         (
             ["inspect", "a", "--obz", "x"],
             "Unrecognized options: --obz, x; Perhaps you meant: --obs",

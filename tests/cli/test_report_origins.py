@@ -1,6 +1,7 @@
-"""`puorl report`: from where a run has its rows, and a filter that checked nothing."""
+"""`puorl report`: from where a run has its rows, and a filter that checked or knows nothing."""
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -119,3 +120,10 @@ def test_what_evaluate_wrote_is_taken_and_its_command_told(here):
     assert told in text_of("run")
     parsed = tyro.cli(Evaluate, args=shlex.split(told)[2:], config=PARSING)
     assert parsed.out == Path("run/seen.json")
+
+
+def test_a_purity_of_which_nothing_is_known_has_no_estimate(here):
+    change("kept/report.json", quality__precision_is_upper=True)
+    assert re.search(r"Of these the target's\s+at most 98.0", text_of("kept"))
+    change("kept/report.json", quality__precision={"value": 0.9, "low": 0.0, "high": 1.0})
+    assert re.search(r"Of these the target's\s+not known", text_of("kept"))

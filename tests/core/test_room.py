@@ -32,5 +32,5 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch):
         room.require_memory(3 * 10**9, "rows", repair="take fewer", free=512 * 10**6)
     with pytest.raises(DataError, match=r"a\.npz: obs: expected what fits"):
         room.require_readable(3 * 10**9, "a.npz: obs")
-    with pytest.raises(ConfigError, match=r"0\.0 MB of free disk at x, got what needs 0\.1 MB"):
+    with pytest.raises(ConfigError, match=r"1\.0 kB of free disk at x, got what needs 100\.0 kB"):
         room.require_disk(10**5, "x", "rows", repair="take fewer")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
+from puorl.data.episodes import DROPPED
 from puorl.data.provenance import Provenance
 
 
@@ -162,6 +163,20 @@ def test_joining_leaves_out_what_only_some_have_and_says_so():
     assert both.columns["y"].tolist() == [0, 1, 2, 3, 3.5, 4.5, 5.5]
     assert list(both.columns) == ["y"]
     assert any("left out: reward, x, z" in note for note in both.provenance.notes)
+
+
+def test_joining_adds_up_what_the_notes_count():
+    part = make(5, next_obs=None, episode=np.array([0, 0, 0, 1, 1]), time=[0.0, 1, 2, 0, 0])
+    both = Dataset.concatenate([part, part])
+    told = [note[:21] for note in Dataset.concatenate([both, part]).provenance.notes]
+    assert told == ["time: 3 stamps repeat", "next_obs: 6 last rows", "episode: numbered ane"]
+
+
+def test_a_note_that_looks_like_a_form_does_no_harm():
+    bare = make(provenance=Provenance(notes=(DROPPED,)))
+    rows = make(5, next_obs=None)
+    notes = Dataset.concatenate([bare, rows, rows]).provenance.notes
+    assert len([note for note in notes if note.startswith("next_obs: ")]) == 1
 
 
 def test_joining_refuses_what_does_not_fit():

@@ -119,7 +119,10 @@ def cannot_tell():
         ),
         alphas_agree=False,
         quality=dataclasses.replace(
-            plain.quality, num_kept=871_204, precision=Measured(0.95, 0, 1), precision_is_upper=True
+            plain.quality,
+            num_kept=871_204,
+            precision=Measured(0.95, 0.1, 1),
+            precision_is_upper=True,
         ),
         shortcut=Shortcut(
             Measured(0.504, 0.487, 0.521), Measured(0.483, 0.466, 0.5), NAN, False, False

@@ -141,6 +141,17 @@ def test_upper_estimates_are_called_so_only_where_they_are():
     assert "upper estimates" not in plain
 
 
+def test_a_precision_of_which_nothing_is_known_has_no_estimate():
+    report = cannot_tell()
+    quality = dataclasses.replace(report.quality, precision=Measured(0.95, 0, 1))
+    html = as_page(dataclasses.replace(report, quality=quality))
+    for name in ("Precision", "Purity"):
+        assert "not known" in tile(html, name)
+        assert "at most" not in tile(html, name)
+    assert "95 % interval: 0–100\u00a0%" in tile(html, "Precision")
+    assert "upper estimates" not in html
+
+
 def test_each_verdict_has_its_own_words():
     pages = {make: as_page(make()) for make in (clear, behaviour, cannot_tell, many_warnings)}
     headlines = {re.search(r'class="headline">(.*?)<', html)[1] for html in pages.values()}

@@ -130,6 +130,15 @@ def test_unknown_precision_is_no_upper_estimate():
     assert "upper estimate" not in " ".join(shown(replace(REPORT, quality=unknown)).split())
 
 
+def test_a_precision_of_which_nothing_is_known_has_no_estimate():
+    unknown = replace(
+        REPORT.quality, precision=Measured(0.95, 0.0, 0.9999), precision_is_upper=True
+    )
+    text = " ".join(shown(replace(REPORT, quality=unknown)).split())
+    assert "precision – 0.0 to 100.0 of kept rows are the target's purity – 96.0 to 99.0" in text
+    assert "recall 98.0 97.0 to 99.0" in text
+
+
 def test_values_of_a_column_are_listed_under_its_name():
     text = shown(replace(REPORT, unit="column:robot_id"))
     assert "most doubtful values of robot_id" in text

@@ -40,8 +40,25 @@ def test_what_was_begun_is_done_even_after_an_error():
         assert go.wait(60)
         done.append("kept")
 
-    with pytest.raises(KeyError), beside() as other:
-        other.do(slowly)
-        go.set()
-        raise KeyError("training")
+    def training():
+        with beside() as other:
+            other.do(slowly)
+            go.set()
+            raise KeyError("training")
+
+    with pytest.raises(KeyError):
+        training()
     assert done == ["kept"]
+
+
+def test_of_two_errors_the_earlier_one_is_told():
+    def fail():
+        raise OSError("disk full")
+
+    def training():
+        with beside() as other:
+            other.do(fail)
+            raise ValueError("training")
+
+    with pytest.raises(OSError, match="disk full"):
+        training()

@@ -15,8 +15,8 @@ import pytest
 
 from puorl.core import nn
 from puorl.rl import bc, cql, learner, rebrac, td3_bc, td7
-from puorl.rl.forward import KINDS
 from puorl.rl.batch import Batch
+from puorl.rl.forward import KINDS
 from puorl.rl.policy import Policy
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rl.test_acting import network, td7_arrays
 
 from puorl.core.errors import DataError
 from puorl.rl.acting import NumpyPolicy
 from puorl.rl.forward import dimensions
-from tests.rl.test_acting import network, td7_arrays
 
 
 def policies(count, kind="tanh", shape=(11, 256, 256, 3), *, norm=False):
@@ -22,6 +22,10 @@ def policies(count, kind="tanh", shape=(11, 256, 256, 3), *, norm=False):
             NumpyPolicy(kind, arrays, rng.normal(size=d), rng.uniform(0.5, 2, d), low, low + 2)
         )
     return made
+
+
+def together(own, rows=10):
+    return own[0].__puorl_together__(own, rows=rows)
 
 
 def apart(own, obs, number):
@@ -43,7 +47,7 @@ def test_together_they_do_what_each_does_alone_to_the_byte(own):
     rng = np.random.default_rng(1)
     number = np.sort(rng.integers(len(own), size=29))
     obs = rng.normal(size=(29, 11)).astype(np.float32)
-    stack = own[0].together(own)
+    stack = together(own)
     assert stack.act(obs, number).tobytes() == apart(own, obs, number).tobytes()
 
 
@@ -51,7 +55,7 @@ def test_together_they_do_what_each_does_alone_to_the_byte(own):
 @settings(max_examples=60, deadline=None)
 def test_some_end_sooner_than_others_and_the_rest_goes_on_as_before(data):
     own = policies(18, shape=(4, 12, 2))
-    stack = own[0].together(own)
+    stack = together(own)
     number = np.repeat(
         np.arange(18), data.draw(st.lists(st.integers(0, 10), min_size=18, max_size=18))
     )
@@ -65,7 +69,24 @@ def test_some_end_sooner_than_others_and_the_rest_goes_on_as_before(data):
 def test_policies_of_other_shapes_kinds_or_makers_do_not_act_together():
     first = policies(1)[0]
     for other in (policies(1, shape=(11, 8, 3))[0], policies(1, "clip")[0], lambda obs: obs):
-        assert first.together([first, other]) is None
+        assert together([first, other]) is None
+
+
+def test_one_that_acts_otherwise_is_asked_itself():
+    class Still(NumpyPolicy):
+        def act(self, obs):
+            return 0 * super().act(obs)
+
+    first = policies(1)[0]
+    still = Still(first.kind, first.arrays, first.mean, first.scale, first.low, first.high)
+    assert together([first, still]) is None
+    assert together([still]) is None
+
+
+def test_many_rows_keep_a_network_busy_alone():
+    own = policies(2)
+    assert together(own, rows=16) is not None
+    assert together(own, rows=17) is None
 
 
 def test_an_observation_that_is_not_finite_is_refused():
@@ -73,4 +94,4 @@ def test_an_observation_that_is_not_finite_is_refused():
     obs = np.zeros((2, 11), np.float32)
     obs[1, 3] = np.nan
     with pytest.raises(DataError, match="got others in row 1"):
-        own[0].together(own).act(obs, np.array([0, 1]))
+        together(own).act(obs, np.array([0, 1]))

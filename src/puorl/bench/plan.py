@@ -5,6 +5,8 @@ A cell is one pool and one learner; its runs are methods x seeds, and they train
 
 import dataclasses
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,6 +184,7 @@ def make_plan(
         checked_seed(number - 1)
     if seeds * split_seeds > _MOST_RUNS:
         raise _too_many(suite, seeds, split_seeds)
+    _check_only(suite, only)
     budget = suite.budget if steps is None else dataclasses.replace(suite.budget, steps=steps)
     cells, runs = [], []
     for split_seed in range(split_seeds):
@@ -197,13 +200,19 @@ def make_plan(
                 raise _too_many(suite, seeds, split_seeds)
             cells.append(cell)
             runs += [cell.run(method, seed) for method in chosen for seed in range(seeds)]
-    if not runs:
-        known = ", ".join(sorted({part.setting.name for part in suite.parts}))
-        raise ConfigError(
-            f"only: expected words of a setting, a learner or a method of {suite.name}, got "
-            f"{only!r}; its settings: {known}"
-        )
     return Plan(suite.name, tuple(cells), tuple(runs))
+
+
+def _check_only(suite: Suite, only: str) -> None:
+    """Every text must keep something: a slip in one of several would go unseen else."""
+    kept = [(part.setting, part.learner, m) for part in suite.parts for m in part.methods]
+    for text in only.split(",") if only.strip() else ():
+        if not text.strip() or not any(_matches(text, *each) for each in kept):
+            known = ", ".join(sorted({part.setting.name for part in suite.parts}))
+            raise ConfigError(
+                f"only: expected words of a setting, a learner or a method of {suite.name}, got "
+                f"{text!r}; its settings: {known}"
+            )
 
 
 def _too_many(suite: Suite, seeds: int, split_seeds: int) -> ConfigError:
@@ -229,9 +238,26 @@ def missing(runs: Iterable[Run], latest: Mapping[str, Row], *, retry_before: str
 
 
 def outlook(
-    plan: Plan, rows: Sequence[Row], latest: Mapping[str, Row], device: str, *, retry_before: str
+    plan: Plan,
+    rows: Sequence[Row],
+    latest: Mapping[str, Row],
+    device: str,
+    *,
+    retry_before: str,
+    crews: Iterable[Sequence[Cell]] | None = None,
+    most_lanes: int = MOST_LANES,
 ) -> Outlook:
-    """Where a plan stands, by the rows of a store."""
+    """Where a plan stands, by the rows of a store.
+
+    Args:
+        plan: What is to be run.
+        rows: All that the store has.
+        latest: The last row of every run.
+        device: Where it will run, as the rows call it.
+        retry_before: Errors older than this are tried again; none if empty.
+        crews: Cells of one learner and budget that will train together; None: each alone.
+        most_lanes: Of a crew, how many train side by side.
+    """
     todo = missing(plan.runs, latest, retry_before=retry_before)
     # A training that some row has already is only copied.
     again = {run.id for run in todo}
@@ -240,12 +266,14 @@ def outlook(
     done = [latest[run.id] for run in plan.runs if run.id in latest]
     num_failed = sum(row["error"] is not None for row in done)
     retried = sum(run.id in latest for run in todo)
-    paces = _paces(rows, device)
+    paces, wanted_of = _paces(rows, device), Counter(run.cell for run in wanted.values())
     seconds, measured = 0.0, True
-    for run in wanted.values():
-        pace = paces.get(run.cell.made.name)
-        measured &= pace is not None
-        seconds += run.cell.budget.steps / (pace or _usual_pace(run.cell.made.name, device))
+    for cells in crews or [(cell,) for cell in plan.cells]:
+        if num := sum(wanted_of[cell] for cell in cells):
+            name = cells[0].made.name
+            pace = _nearest(paces.get(name, {}), min(num, most_lanes))
+            measured &= pace is not None
+            seconds += num * cells[0].budget.steps / (pace or _usual_pace(name, device))
     seconds += sum(_prepare_seconds(rows, name) for name in _prepared_names(wanted.values()))
     return Outlook(
         num_runs=len(plan.runs),
@@ -270,16 +298,25 @@ def _usual_pace(learner: str, device: str) -> float:
     return _USUAL_PACE[kind].get(learner, _OTHER_PACE[kind]) / _EVALUATION
 
 
-def _paces(rows: Sequence[Row], device: str) -> dict[str, float]:
-    """Lane-steps a second of the last group of every learner on this device."""
-    found: dict[str, float] = {}
+def _paces(rows: Sequence[Row], device: str) -> dict[str, dict[int, float]]:
+    """Lane-steps a second on this device: of every learner, by the lanes of a group, the last."""
+    found: dict[str, dict[int, float]] = {}
     for row in rows:
         seconds = row.get("seconds") or {}
         here = (row.get("hardware") or {}).get("device") == device
         # A copy is made here of what may have been trained elsewhere.
         if here and not row.get("same_as") and seconds.get("group"):
-            found[row["learner"]] = row["steps"] * seconds["lanes"] / seconds["group"]
+            lanes = seconds["lanes"]
+            paces = found.setdefault(row["learner"], {})
+            paces[lanes] = row["steps"] * lanes / seconds["group"]
     return found
+
+
+def _nearest(paces: Mapping[int, float], lanes: int) -> float | None:
+    """The pace of the group whose number of lanes is nearest, as a ratio."""
+    if not paces:
+        return None
+    return paces[min(paces, key=lambda other: abs(math.log(other / lanes)))]
 
 
 def _prepared_names(runs: Iterable[Run]) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # importing these loads jax
     from puorl.bench.plan import Outlook, Plan
 
 _GOES_ON = "the same command goes on from there"
+_DAY = 86_400
 _Steps = Annotated[Count | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
 _Number = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 
@@ -41,7 +42,7 @@ class BenchRun:
       puorl bench run core --seeds 5 --out results --dry-run
       puorl bench run core --seeds 5 --out results
       puorl bench run paper --only 'hopper iql' --seeds 5 --out results
-      puorl bench run paper --only 'body_mass/M- td3_bc,mixture td3_bc' --out results
+      puorl bench run paper --only 'body_mass td3_bc,mixture td3_bc' --out results
       puorl bench run core --seeds 2 --split-seeds 3 --out results
       puorl bench run control+core --seeds 5 --lanes 80 --out results
     """
@@ -86,7 +87,7 @@ class BenchRun:
             only=self.only,
             steps=self.steps,
         )
-        ahead = survey(plan, self.out, retry=self.retry)
+        ahead = survey(plan, self.out, retry=self.retry, lanes=self.lanes)
         console = Console(stderr=self.json, highlight=False, markup=False, soft_wrap=True)
         console.print(_told(plan, ahead))
         if self.dry_run:
@@ -227,6 +228,14 @@ def _told(plan: "Plan", ahead: "Outlook") -> str:
 
 
 def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds; from a day on, days and hours.
+
+    >>> [_clock(s) for s in (59.6, 86_399, 86_400, 312_943)]
+    ['0:01:00', '23:59:59', '1 day 0 h', '3 days 15 h']
+    """
+    if round(seconds) >= _DAY:
+        days, hours = divmod(round(seconds / 3600), 24)
+        return f"{days:,} day{'s' * (days > 1)} {hours} h"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"

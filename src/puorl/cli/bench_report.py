@@ -1,5 +1,6 @@
 """`puorl bench report`: tables, pictures and answers from a store of runs."""
 
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from puorl.bench.reporting.report import (
     to_markdown,
 )
 from puorl.bench.reporting.report_page import as_page
-from puorl.bench.reporting.table_formats import as_rich
+from puorl.bench.reporting.terminal_tables import as_rich
 from puorl.bench.store import Store
 from puorl.cli.flag import Flag
 from puorl.core.errors import ConfigError, DataError
@@ -30,7 +31,7 @@ _WRITERS = {
     "html": (as_page, "report.html"),
 }
 _PIPE_WIDTH = 180
-"""Columns where nobody's terminal sets the width."""
+"""Columns where neither COLUMNS nor a terminal sets the width."""
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,16 @@ class BenchReport:
             _print(report, Console(file=file, highlight=False, width=_PIPE_WIDTH))
 
 
-def _width() -> int | None:
-    return None if sys.stdout.isatty() else _PIPE_WIDTH
+def _width() -> int:
+    """What COLUMNS says, or the terminal."""
+    return shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
 
 
 def _print(report: Report, console: Console) -> None:
     console.print(Text(lead(report)))
     console.print()
     for table in report.tables:
-        console.print(as_rich(table))
+        console.print(as_rich(table, console.width))
     if report.rule:
         console.print(Text(report.rule, style="dim"))
     for note in report.results.notes:

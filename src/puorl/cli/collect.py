@@ -28,16 +28,14 @@ class Collect:
     once is kept in the cache ($PUORL_CACHE, or puorl in the user's cache folder).
 
     Examples:
-      puorl collect --env hopper --rows 1M --seed 0 --out medium.hdf5
-      puorl collect --env hopper --domain body_mass --seed 0 --out mass.hdf5
-      puorl collect --env walker2d --quality medium-expert --seed 0 --out me.parquet
+      puorl collect --env hopper --rows 1M --out medium.hdf5
+      puorl collect --env hopper --domain body_mass --out mass.hdf5
+      puorl collect --env walker2d --quality medium-expert --out me.parquet
       puorl collect --env hopper --domain gravity=0.5 --seed 1 --out light.npz
     """
 
     env: Annotated[str, tyro.conf.arg(metavar="BODY")]
     """Body: hopper, halfcheetah or walker2d."""
-    seed: int
-    """Seed of all random streams."""
     out: Path
     """File to write; its suffix chooses the format (.hdf5, .npz, .parquet; none: Minari folder)."""
     domain: Annotated[str, tyro.conf.arg(metavar="DOMAIN")] = "nominal"
@@ -46,6 +44,8 @@ class Collect:
     """How good the policies are; medium-expert is half and half."""
     rows: Count = 1_000_000
     """How many rows."""
+    seed: int = 0
+    """Seed of all random streams."""
     policy: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Policy file to use instead of those of the quality."""
     policy_domain: Annotated[str | None, tyro.conf.arg(metavar="DOMAIN", help_behavior_hint="")] = (

@@ -15,6 +15,7 @@ from rich.text import Text
 from puorl.cli.flag import Flag
 from puorl.cli.known_rows import read_known_rows
 from puorl.cli.options import DataOptions, Paths
+from puorl.core.room import size_told
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
 
@@ -60,7 +61,8 @@ class Inspect:
 
 def show(seen: Inspection, console: Console) -> None:
     """Print an inspection for a person."""
-    source = f"{_shortened(seen.source)} ({seen.format}, {seen.num_bytes / 1e6:,.1f} MB)"
+    size = f"{size_told(seen.num_bytes)} in memory"
+    source = f"{_shortened(seen.source)} ({seen.format}, {size})"
     # A path that is broken in the middle cannot be copied.
     console.print(
         Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source), soft_wrap=True

@@ -23,7 +23,7 @@ class Split:
     """Draw a benchmark split: target rows hidden among others, a few of them labelled.
 
     Examples:
-      puorl split target.hdf5 --others other.hdf5 --seed 0 --out split0
+      puorl split target.hdf5 --others other.hdf5 --out split0
       puorl split a.npz --others b.npz c.npz --rows 200k --seed 1 --out split1
     """
 
@@ -33,7 +33,7 @@ class Split:
     """One path for each other domain."""
     out: Path
     """Folder to write: index files, hashes and settings."""
-    seed: int
+    seed: int = 0
     """Seed; target rows and labels do not depend on the others."""
     rows: Count = 1_000_000
     """Size of the pool."""

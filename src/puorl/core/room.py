@@ -6,7 +6,7 @@ from pathlib import Path
 
 from puorl.core.errors import ConfigError, DataError
 
-_UNITS = ("MB", "GB", "TB", "PB", "EB")
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def free_memory() -> int | None:
@@ -99,10 +99,12 @@ def require_disk(need: int, path: str | os.PathLike[str], subject: str, *, repai
 def size_told(num_bytes: int) -> str:
     """Bytes as people say them.
 
-    >>> [size_told(n) for n in (40_000, 2_500_000, 23_000_000_000, 4 * 10**15)]
-    ['0.0 MB', '2.5 MB', '23.0 GB', '4.0 PB']
+    >>> [size_told(n) for n in (96, 40_000, 2_500_000, 23_000_000_000, 4 * 10**15)]
+    ['96 bytes', '40.0 kB', '2.5 MB', '23.0 GB', '4.0 PB']
     """
-    size, unit = num_bytes / 1e6, _UNITS[0]
+    if num_bytes < 1000:
+        return f"{num_bytes} bytes"
+    size, unit = num_bytes / 1e3, _UNITS[0]
     for unit in _UNITS:
         if size < 1000 or unit == _UNITS[-1]:
             break

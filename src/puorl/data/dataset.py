@@ -12,6 +12,7 @@ import numpy as np
 from puorl.core import fingerprint
 from puorl.core.errors import DataError
 from puorl.data import canonical, episodes, expression
+from puorl.data.notes import join_notes
 from puorl.data.provenance import Provenance
 from puorl.data.raw import SOURCE_ROW, RawRows
 from puorl.data.transitions import Transitions
@@ -302,7 +303,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         recipe=None,
         action_range=_shared([p.provenance.action_range for p in parts]),
         missing=tuple(dict.fromkeys(m for p in parts for m in p.provenance.missing)),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=join_notes(notes),
     )
     columns = {k: np.concatenate([p.columns[k] for p in parts]) for k in labels}
     return Dataset(Transitions(**fields), columns, provenance)

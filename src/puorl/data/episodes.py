@@ -16,6 +16,16 @@ MAX_STEP = 1.5
 """A time step longer than this many median steps is a gap."""
 NO_KEY = "episode: no episode key"
 """How the note begins that nothing but flags or the clock parts the rows of different episodes."""
+GAPS = (
+    f"time: {{}} gaps (over {MAX_STEP} x the median step) and {{}} clock resets; no transition was "
+    "built across them"
+)
+REPEATS = (
+    "time: {} stamps repeat the one before; taken as steps of a coarse clock (`puorl inspect` "
+    "counts duplicated rows)"
+)
+UNKNOWN = "next_obs: unknown (NaN) in {} terminal rows: the end state was not logged"
+DROPPED = "next_obs: {} last rows before a break have none and were dropped"
 
 
 @dataclass(frozen=True)
@@ -65,16 +75,10 @@ def complete(
     notes = []
     step = succession(fields)
     if step.num_gaps or step.num_resets:
-        notes.append(
-            f"time: {step.num_gaps} gaps (over {MAX_STEP} x the median step) and {step.num_resets} "
-            "clock resets; no transition was built across them"
-        )
+        notes.append(GAPS.format(step.num_gaps, step.num_resets))
     if step.num_repeats:
         # A coarse clock does this all the time, so it is no break; a row logged twice does it too.
-        notes.append(
-            f"time: {step.num_repeats} stamps repeat the one before; taken as steps of a coarse "
-            "clock (`puorl inspect` counts duplicated rows)"
-        )
+        notes.append(REPEATS.format(step.num_repeats))
     kept = None
     if "next_obs" in fields:
         if "episode" not in fields and number_episodes:
@@ -190,18 +194,14 @@ def _build_next_obs(
         )
     unknown = int((~has_next & fields["terminal"]).sum())
     if unknown:
-        notes.append(
-            f"next_obs: unknown (NaN) in {unknown} terminal rows: the end state was not logged"
-        )
+        notes.append(UNKNOWN.format(unknown))
     kept = np.flatnonzero(keep)
     next_obs = fields["obs"][after[kept]]
     next_obs[~has_next[kept]] = np.nan
     if len(kept) < n:
         # The row before a dropped one is now the last of its record: cut, not ended.
         fields["timeout"] = fields["timeout"] | (has_next & ~keep[after])
-        notes.append(
-            f"next_obs: {n - len(kept)} last rows before a break have none and were dropped"
-        )
+        notes.append(DROPPED.format(n - len(kept)))
         fields |= {name: array[kept] for name, array in fields.items()}
     fields["next_obs"] = next_obs
     return kept if len(kept) < n else None

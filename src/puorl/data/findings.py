@@ -57,6 +57,10 @@ def _on_missing(seen: "Inspection") -> Iterator[Finding]:
             "warning",
             "no next states, episode key or cuts: every row is taken to follow the row before it",
         )
+    if seen.ends.num_timeout:
+        cuts = f"{_count(seen.ends.num_timeout)} rows"
+        text = f"no timeout flags: a cut is marked only where the record breaks off ({cuts})"
+        sentences["timeout"] = ("info", text)
     for name, (level, text) in sentences.items():
         if name in seen.missing:
             yield Finding(level, text)

@@ -7,7 +7,6 @@ The header says what is listed: ``row`` (numbers counted from 0 in the dataset),
 
 import csv
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,12 +16,11 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
 from puorl.core.text_lines import lines_of
 from puorl.data.dataset import Dataset
+from puorl.data.notes import num_dropped
 from puorl.data.raw import SOURCE_ROW
 
 _UNITS = ("row", "episode")
 _SCORE = "score"
-_DROPPED = re.compile(r"next_obs: (\d+) last rows before a break have none and were dropped")
-"""The note that loading leaves when it drops rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +221,7 @@ def _num_dropped(dataset: Dataset) -> int:
 
 
 def _num_noted(dataset: Dataset) -> int:
-    found = (_DROPPED.search(note) for note in dataset.provenance.notes)
-    return sum(int(match[1]) for match in found if match)
+    return num_dropped(dataset.provenance.notes)
 
 
 def _kept_episodes(

@@ -21,6 +21,7 @@ from puorl.core.prng import generator
 from puorl.data import draw, split_files
 from puorl.data.dataset import Dataset
 from puorl.data.load import LABELLED
+from puorl.data.notes import join_notes
 from puorl.data.provenance import Provenance
 from puorl.data.returns import return_range
 from puorl.data.transitions import Transitions
@@ -294,7 +295,7 @@ def gather(sources: Sequence[Dataset], origin: draw.Draw, unit: Unit) -> Dataset
         obs_names=sources[0].provenance.obs_names,
         action_names=sources[0].provenance.action_names,
         missing=tuple(dict.fromkeys(m for s in sources for m in s.provenance.missing)),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=join_notes(notes),
     )
     return Dataset(Transitions(**fields), {}, provenance)
 

@@ -87,7 +87,7 @@ def evaluate(
             environment (ours in wrappers included), which is stepped in a plain loop.
         episodes: Episodes of each policy.
         seed: Names the start states and the domain's noise; all policies meet the same.
-        threads: Physics threads; all cores if None.
+        threads: Threads of the physics and of the policies; all cores if None.
 
     Raises:
         ConfigError: No policy, no episode, more episodes than fit, or an unknown environment.
@@ -163,7 +163,7 @@ def _batched(
     simulator = Simulator(
         [spec] * len(policy), seed=seed, threads=threads, streams=episode.tolist()
     )
-    act = _together(policies, simulator.act_dim)
+    act = _together(policies, simulator.act_dim, episodes, threads)
     with simulator:
         while len(policy):
             obs = simulator.obs.astype(np.float32)
@@ -178,11 +178,11 @@ def _batched(
 
 
 def _together(
-    policies: list[Policy], act_dim: int
+    policies: list[Policy], act_dim: int, episodes: int, threads: int | None
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """From observations and the numbers of policies to actions; as one, if the policies can."""
-    join = getattr(policies[0], "together", None)
-    stack = join(policies) if join is not None else None
+    join = getattr(type(policies[0]), "__puorl_together__", None)
+    stack = join and join(policies[0], policies, rows=episodes, threads=threads)
     if stack is not None:
         return lambda obs, policy: _checked(stack.act(obs, policy), (len(obs), act_dim))
 

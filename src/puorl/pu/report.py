@@ -17,6 +17,8 @@ VISIBLE_AREA = 0.62
 _CHANCE = 0.5
 _NEARLY_EVERYTHING = 0.8
 """Intervals of alpha wider than this meet any other."""
+_EVERYTHING = 0.95
+"""An interval of a share wider than this says nothing."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Quality:
     def is_soft(self) -> bool:
         """Whether all rows are kept with weights; recall and precision are of `num_kept` then."""
         return self.mean_weight is not None
+
+    @property
+    def precision_is_open(self) -> bool:
+        """Whether any precision fits the data; then its estimate and the purity's mean nothing."""
+        return self.precision.high - self.precision.low > _EVERYTHING
+
+    @property
+    def precision_is_known(self) -> bool:
+        """Whether there is a precision, and an interval that says something."""
+        return bool(np.isfinite(self.precision.value)) and not self.precision_is_open
 
 
 @dataclass(frozen=True)

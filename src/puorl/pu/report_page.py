@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 from puorl.core import drawing, page
@@ -99,13 +100,16 @@ def _verdict(report: FilterReport, anchor: str) -> Markup:
 
 def _kept(report: FilterReport) -> Markup:
     quality = report.quality
-    upper = quality.precision_is_upper and math.isfinite(quality.precision.value)
+    upper = quality.precision_is_upper and quality.precision_is_known
+    precision, purity = quality.precision, quality.purity
+    if quality.precision_is_open:
+        precision, purity = (replace(each, value=math.nan) for each in (precision, purity))
     recalled, of_kept, of_all = _MEANINGS[quality.is_soft]
     tiles = (
         _rows_tile(quality),
         _tile("Recall", quality.recall, recalled),
-        _tile("Precision", quality.precision, of_kept, upper=upper),
-        _tile("Purity", quality.purity, of_all, upper=upper),
+        _tile("Precision", precision, of_kept, upper=upper),
+        _tile("Purity", purity, of_all, upper=upper),
     )
     notes = []
     if quality.mean_weight is not None:

@@ -56,14 +56,19 @@ def _numbers(report: FilterReport) -> Table:
         low, high = alpha.interval or (np.nan, np.nan)
         cells = _cells(Measured(alpha.value, low, high))
         table.add_row(f"alpha ({alpha.method})", *cells, "target rows among the unlabelled")
-    is_upper = quality.precision_is_upper and np.isfinite(quality.precision.value)
+    is_upper = quality.precision_is_upper and quality.precision_is_known
     upper = "; an upper estimate" if is_upper else ""
+    shown = not quality.precision_is_open
     soft = quality.is_soft
     recalled = "of the target's rows weigh 0.5 or more" if soft else "of the target's rows are kept"
     of_kept = "of rows of weight 0.5 or more" if soft else "of kept rows"
     table.add_row("recall", *_cells(quality.recall), recalled)
-    table.add_row("precision", *_cells(quality.precision), f"{of_kept} are the target's{upper}")
-    table.add_row("purity", *_cells(quality.purity), "the same, labelled rows included")
+    table.add_row(
+        "precision", *_cells(quality.precision, shown=shown), f"{of_kept} are the target's{upper}"
+    )
+    table.add_row(
+        "purity", *_cells(quality.purity, shown=shown), "the same, labelled rows included"
+    )
     table.caption = f"{_kept(quality)}, {quality.num_labelled:,} labelled; decided by {report.unit}"
     table.caption_justify = "left"
     return table
@@ -78,13 +83,12 @@ def _kept(quality: Quality) -> str:
     )
 
 
-def _cells(measured: Measured) -> tuple[str, str]:
-    if not np.isfinite(measured.value):
-        return "–", "–"
-    if not np.isfinite(measured.low):
-        return f"{100 * measured.value:.1f}", "–"
-    interval = f"{100 * measured.low:.1f} to {100 * measured.high:.1f}"
-    return f"{100 * measured.value:.1f}", interval
+def _cells(measured: Measured, *, shown: bool = True) -> tuple[str, str]:
+    """Estimate and interval; a dash for what is not known or not to be shown."""
+    value = f"{100 * measured.value:.1f}" if shown and np.isfinite(measured.value) else "–"
+    if not np.isfinite([measured.value, measured.low]).all():
+        return value, "–"
+    return value, f"{100 * measured.low:.1f} to {100 * measured.high:.1f}"
 
 
 def _checks(report: FilterReport) -> Table:

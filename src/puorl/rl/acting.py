@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.rl.forward import dimensions, forward
+from puorl.rl.forward import BLOCK, dimensions, forward
 from puorl.rl.policy_stack import PolicyStack, checked_rows, within
 
 
@@ -81,14 +81,20 @@ class NumpyPolicy:
         action = within(self.low, self.high, unit)
         return action[0] if given.ndim == 1 else action
 
-    def together(self, policies: Sequence[Any]) -> PolicyStack | None:
-        """Several policies, this one among them, as one that acts for all; None where they differ.
+    def __puorl_together__(
+        self, policies: Sequence[Any], *, rows: int, threads: int | None = None
+    ) -> PolicyStack | None:
+        """Policies, this one among them, as one that acts for all; None where that is no gain.
 
         Args:
-            policies: A stack is made if all have networks of this one's kind and shape.
+            policies: All must have networks of this one's kind and shape.
+            rows: Most observations at a time of one policy.
+            threads: All cores if None.
         """
-        like = [p for p in policies if isinstance(p, NumpyPolicy) and p._shape == self._shape]
-        return PolicyStack(like) if len(like) == len(policies) else None
+        # A subclass may act otherwise; and many rows keep a network busy alone.
+        like = all(isinstance(p, NumpyPolicy) and p._shape == self._shape for p in policies)
+        plain = like and all(type(p).act is NumpyPolicy.act for p in policies)
+        return PolicyStack(policies, threads=threads) if plain and rows <= 2 * BLOCK else None
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         """The same as `act`."""

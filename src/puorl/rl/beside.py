@@ -29,5 +29,9 @@ def beside() -> Iterator[Beside]:
     """A thread for a while; at the end, even after an error, what it has begun is done."""
     with ThreadPoolExecutor(max_workers=1) as threads:
         made = Beside(threads)
-        yield made
+        try:
+            yield made
+        except Exception:
+            made.wait()  # an error in there came first
+            raise
         made.wait()

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 
 from puorl.core.errors import ConfigError
-from puorl.rl.forward import Kind
 from puorl.rl.batch import Batch
+from puorl.rl.forward import Kind
 
 Metrics = dict[str, jax.Array]
 """Scalars by name; ``q`` is among them for a learner that has a critic."""

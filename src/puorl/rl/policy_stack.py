@@ -1,13 +1,13 @@
 """Policies of one shape that act together: as each alone, in a fraction of the time."""
 
 import itertools
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
 
+from puorl.core.cores import num_threads
 from puorl.core.errors import DataError
 from puorl.rl.forward import BLOCK, forward_blocks
 
@@ -34,7 +34,7 @@ class PolicyStack:
     """
 
     def __init__(self, policies: Sequence[_Acting], *, threads: int | None = None) -> None:
-        self._num_threads = threads or os.cpu_count() or 1
+        self._num_threads = num_threads(threads)
         self._threads = ThreadPoolExecutor(self._num_threads)
         self._kind = policies[0].kind
         self._around = {

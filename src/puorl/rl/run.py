@@ -216,10 +216,11 @@ class _Group:
                 standing=standing,
                 done=done,
             ):
-                made = self._policies(work, point.standing, point.step) if measure else {}
+                due = measure is not None
+                made = self._policies(work, point.standing, point.step) if due else {}
                 if while_training:
-                    held = dataclasses.replace(point, standing=_copy(point.standing))
-                    other.do(partial(look, held, made, done))
+                    other.wait()  # one copy at a time; and no name keeps it when that is done
+                    other.do(partial(look, _copy(point), made, done))
                 else:
                     look(point, made, done)
                 standing, done = point.standing, point.step
@@ -277,9 +278,10 @@ class _Group:
         return {n: policy for n, policy in zip(self.names, made, strict=True) if policy is not None}
 
 
-def _copy(standing: Standing) -> Standing:
-    """One of its own: training uses the memory of a point again."""
-    return standing._replace(state=jax.tree.map(jnp.copy, standing.state))
+def _copy(point: Point) -> Point:
+    """One with states of its own: training uses the memory of a point again."""
+    state = jax.tree.map(jnp.copy, point.standing.state)
+    return dataclasses.replace(point, standing=point.standing._replace(state=state))
 
 
 def policies(work: Work, standing: Standing, *, steps: int) -> list[Policy | None]:

@@ -71,15 +71,15 @@ def test_the_next_step_where_rows_look_alike():
     assert "To learn more, label rows of more values of robot_id, and read" in decide(by_value)[1]
 
 
-def test_unknown_precision_is_no_upper_estimate():
-    unknown = replace(
-        GOOD.quality, precision=Measured(np.nan, np.nan, np.nan), precision_is_upper=True
-    )
+@pytest.mark.parametrize("precision", [Measured(np.nan, np.nan, np.nan), Measured(0.8, 0.0, 1.0)])
+def test_unknown_precision_is_no_upper_estimate(precision):
+    unknown = replace(GOOD.quality, precision=precision, precision_is_upper=True)
     for evidence in (ALIKE, GOOD):
         _, advice, warnings = decide(replace(evidence, quality=unknown))
         said = " ".join((advice, *warnings))
         assert "upper estimate" not in said
         assert "so is the precision" not in said
+        assert "20%" not in said
 
 
 SEPARATED = replace(
@@ -163,6 +163,11 @@ def alpha(value, low, high):
         (
             quality(precision=Measured(np.nan, np.nan, np.nan)),
             "is not known",
+            "cannot be said. Decide by whole episodes",
+        ),
+        (
+            quality(precision=Measured(0.7, 0.001, 1.0)),
+            "is not known: any share of them fits the data",
             "cannot be said. Decide by whole episodes",
         ),
         (

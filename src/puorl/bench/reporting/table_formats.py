@@ -1,16 +1,10 @@
-"""One table, four ways to write it: terminal, Markdown, LaTeX, HTML. The texts are the same."""
+"""One table, three ways to write it to a file: Markdown, LaTeX, HTML. The texts are the same."""
 
 from collections.abc import Iterable, Sequence
-
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table as Grid
-from rich.text import Text
 
 from puorl.bench.reporting.tables import Entry, Table
 from puorl.core.page import Markup, escape
 
-_SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
 _MARKDOWN = {character: f"\\{character}" for character in "\\|*_`<"}
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -47,26 +41,6 @@ _PREAMBLE = r"""\documentclass{article}
 \usepackage{booktabs,graphicx}
 \begin{document}
 """
-
-
-def as_rich(table: Table) -> RenderableType:
-    """For the terminal."""
-    grid = Grid(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        title=Text(table.title, style="bold"),
-        title_justify="left",
-    )
-    for column, name in enumerate(table.header):
-        grid.add_column(Text(name), justify="right" if column else "left", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*(_rich_entry(entry) for entry in row))
-    parts: list[RenderableType] = [grid]
-    if table.legend:
-        parts.append(Text(table.legend, style="dim"))
-    parts += [Text(f"{_raised(mark)} {text}") for mark, text in table.footnotes.items()]
-    return Group(*parts, Text())
 
 
 def as_markdown(table: Table) -> str:
@@ -147,27 +121,18 @@ def as_html(table: Table, *, caption: str | None = None) -> Markup:
     )
 
 
-def _rich_entry(entry: Entry) -> Text:
-    text = Text()
-    text.append(_printable(entry.text), style="bold" if entry.strong else "")
-    if entry.marks:
-        text.append(_raised(entry.marks))
-    if entry.beside:
-        text.append(f"\n({_printable(entry.beside)})", style="dim")
-    return text
-
-
-def _raised(marks: str) -> str:
-    return marks.translate(_SUPERSCRIPTS)
-
-
 def _bars(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def printable(text: str) -> str:
+    """Text in one line, with a question mark for all that cannot be shown."""
+    return "".join(c if c.isprintable() or c == "\u00a0" else "?" for c in text)
+
+
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is."""
-    return "".join(_MARKDOWN.get(character, character) for character in _printable(text))
+    return "".join(_MARKDOWN.get(character, character) for character in printable(text))
 
 
 def _markdown_entry(entry: Entry) -> str:
@@ -178,7 +143,7 @@ def _markdown_entry(entry: Entry) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(map(_latex_character, _printable(text)))
+    return "".join(map(_latex_character, printable(text)))
 
 
 def _latex_character(character: str) -> str:
@@ -214,7 +179,3 @@ def _body_cell(column: int, entry: Entry) -> str:
 
 def _sup(marks: str) -> str:
     return f'<sup style="line-height:0">{escape(marks)}</sup>'
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\u00a0" else "?" for c in text)

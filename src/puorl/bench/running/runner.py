@@ -45,11 +45,18 @@ class Summary:
     seconds: float
 
 
-def survey(plan: Plan, out: Path, *, retry: bool = False) -> Outlook:
-    """Where a plan stands in a store; nothing is changed."""
+def survey(plan: Plan, out: Path, *, retry: bool = False, lanes: int | None = None) -> Outlook:
+    """Where a plan stands in a store, if `run` were called with these; nothing is changed."""
     store = Store(out)
-    before = rows.now() if retry else ""
-    return outlook(plan, store.rows(), store.latest(), rows.device(), retry_before=before)
+    return outlook(
+        plan,
+        store.rows(),
+        store.latest(),
+        rows.device(),
+        retry_before=rows.now() if retry else "",
+        crews=[crew.cells for crew in _crews(plan, lanes)],
+        most_lanes=lanes or MOST_LANES,
+    )
 
 
 def run(
@@ -80,10 +87,13 @@ def run(
     """
     if lanes is not None and lanes < 1:
         raise ConfigError(f"lanes: expected 1 or more, got {lanes}")
-    most = lanes or MOST_LANES
+    crews = _crews(plan, lanes)
+    return _Session(plan, crews, lanes or MOST_LANES, out, retry, tell).run(workers, show)
+
+
+def _crews(plan: Plan, lanes: int | None) -> tuple[Crew, ...]:
     joined = lanes is not None or jax.default_backend() != "cpu"
-    crews = make_crews(plan, most if joined else None)
-    return _Session(plan, crews, most, out, retry, tell).run(workers, show)
+    return make_crews(plan, (lanes or MOST_LANES) if joined else None)
 
 
 class _Session:

@@ -1,6 +1,7 @@
 """The page: what was asked, the data, the filter, training, results, how to do it again."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -73,14 +74,16 @@ def _in_short(material: Material) -> Markup:
         if report is None:
             continue
         quality = report.quality
+        purity = math.nan if quality.precision_is_open else quality.purity.value
+        upper = quality.precision_is_upper and math.isfinite(purity)
         ends = as_percent_range(quality.purity.low, quality.purity.high)
         tiles.append(
             Tile(
                 "Of these the target's",
-                as_percent(quality.purity.value),
+                as_percent(purity),
                 "Estimated without labels.",
                 interval=f"95 % interval: {ends}" if ends else "no interval",
-                qualifier="at most" if quality.precision_is_upper else "",
+                qualifier="at most" if upper else "",
             )
         )
     runs = material.trainings

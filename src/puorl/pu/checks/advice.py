@@ -1,7 +1,5 @@
 """One or two plain sentences on what to do, for each verdict."""
 
-import math
-
 from puorl.pu.checks.evidence import Evidence
 
 
@@ -12,7 +10,7 @@ def cannot_tell_advice(evidence: Evidence) -> str:
         steps.append("decide by whole episodes")
     if evidence.may_use_reward:
         steps.append("let the filter see rewards too (inputs sars)")
-    known = math.isfinite(evidence.quality.precision.value)
+    known = evidence.quality.precision_is_known
     upper = ", and read the precision as an upper estimate" if known else ""
     return (
         "No second domain is visible with these inputs: nearly all rows are yours, or the others "
@@ -107,7 +105,7 @@ def _share_of_target(evidence: Evidence) -> str:
     """How many of the kept rows are the target's, no surer than is known."""
     precision = evidence.quality.precision
     kept = kept_rows(evidence)
-    if not math.isfinite(precision.value):
+    if not evidence.quality.precision_is_known:
         return f"How many of {kept} are yours cannot be said."
     low, high = _percent(precision.low), _percent(precision.high)
     if evidence.precision_is_rough:

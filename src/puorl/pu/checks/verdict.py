@@ -99,8 +99,7 @@ def _about_numbers(evidence: Evidence) -> Iterator[str]:
     if evidence.alpha_is_rough:
         yield f"The target's share is known roughly only: {low:.0%} to {high:.0%}."
     if quality.precision_is_upper:
-        known = math.isfinite(quality.precision.value)
-        also = ", and so is the precision" if known else ""
+        also = ", and so is the precision" if quality.precision_is_known else ""
         yield f"The target's share is bounded from above only{also}."
     if not evidence.selection.is_random:
         yield evidence.selection.sentence
@@ -115,6 +114,9 @@ def _about_precision(evidence: Evidence) -> Iterator[str]:
     precision, kept = evidence.quality.precision, kept_rows(evidence)
     if not math.isfinite(precision.value):
         yield f"How many of {kept} are the target's is not known: held-out networks keep none."
+        return
+    if evidence.quality.precision_is_open:
+        yield f"How many of {kept} are the target's is not known: any share of them fits the data."
         return
     if evidence.precision_is_rough:
         yield (
