@@ -2,8 +2,8 @@
 
     python docs/images/draw_results.py
 
-The pictures are those of `puorl bench report --format html`, over all settings that every method
-has; here they only get colours.
+The pictures are those of `puorl bench report --format html`, of its widest overview; here they only
+get colours.
 """
 
 from pathlib import Path
@@ -14,14 +14,14 @@ from puorl.bench.reporting.figures import improvement_picture, iqm_picture
 from puorl.bench.reporting.report import make_report
 from puorl.bench.store import Store
 
-ROWS = Path(__file__).parents[2] / "benchmarks" / "results" / "core"
+ROWS = Path(__file__).parents[2] / "benchmarks" / "results" / "paper"
 
 
 def main() -> None:
     """Aggregate, and write both pictures beside this file."""
     store = Store(ROWS)
     report = make_report(store.latest().values(), store.read().notes)
-    overview = report.overview[-1]
+    overview = max(report.overview, key=lambda each: each.num_settings)
     write("results-iqm.svg", "Middle half of all runs", iqm_picture(overview), height=370)
     improvement = improvement_picture(overview)
     write("results-improvement.svg", "PU against the others", improvement, height=370)

@@ -117,6 +117,25 @@ def test_one_seed_is_not_enough_to_say_clearly():
     assert claim(seen["ii"], "PU is clearly above OLP").ours == (0, 0)
 
 
+@pytest.mark.parametrize("lift", [0.0, 60.0])
+def test_of_a_single_setting_its_own_interval_says_whether_labels_help(lift):
+    made = [
+        row("body_mass", "hopper", "ME/ME", method, seed, share=share)
+        for method in ("dara", "igdf")
+        for seed in range(5)
+        for share in (0.01, 0.03)
+    ]
+    for each in made:
+        if each["setting"]["labelled_share"] == 0.03:
+            each["scores"] = [score + lift for score in each["scores"]]
+    results = collect_results(made)
+    seen = claim({a.number: a for a in answers(results)}["v"], "IGDF")
+    few, more = (results.summary(task, Named("igdf")) for task in results.tasks)
+    assert seen.ours == (int(lift > 0), 1)
+    assert seen.word == ("yes" if lift else "no")
+    assert seen.detail.startswith(f"gain {more.mean - few.mean:+.1f}; the paper's +20.7")
+
+
 def test_poor_accuracy_is_a_no():
     made = [row("body_mass", "hopper", "ME/ME", "pu", 0)]
     made[0]["filter"] |= {"accuracy": 0.9, "alpha": 0.5}

@@ -48,7 +48,8 @@ RULE = (
     "A claim is counted over settings: from three quarters of them on it holds (yes), up to one "
     "quarter it does not (no), in between it is mixed. An answer is yes or no where all its claims "
     "are. 'Clearly' means that Welch's 95 % interval of a difference lies on one side of 0. The "
-    "fifth answer is yes where Student's 95 % interval of the mean gain over settings is above 0. "
+    "fifth answer is yes where Student's 95 % interval of the mean gain over settings is above 0; "
+    "of a single setting, where its gain is clear. "
     "With few seeds a difference is seldom clear: that something is not clearly lower then says "
     "little."
 )
@@ -234,20 +235,19 @@ def _quality_claims(numbers: _Numbers) -> Iterator[Claim]:
 
 
 def _label_claim(numbers: _Numbers, method: Named) -> Claim:
-    """Yes or no by the interval of the mean gain over settings, where there are two or more."""
+    """Yes or no by the interval of the mean gain over settings; of one, by its own interval."""
     pairs = _pairs(numbers, "labelled_share", 0.01, 0.03)
     ours, paper = (_changes(pairs, method, source) for source in (numbers.ours, numbers.theirs))
     text = f"{method.title} clearly gains from 0.01 to 0.03"
+    if len(ours) < 2:
+        size = change(method)._replace(name="gain")
+        return _counted(numbers, text, pairs, gains(method), size)
+    gain = Summary.of(ours)
+    detail = f"mean gain {_signed(gain)} over {gain.num} settings"
+    if len(paper) > 1:
+        detail += f"; the paper's {_signed(Summary.of(paper))}"
     base = _counted(numbers, text, pairs, gains(method))
-    words: list[str] = []
-    word: Word = "not enough rows"
-    if len(ours) > 1:
-        gain = Summary.of(ours)
-        word = "yes" if gain.low > 0 else "no"
-        words.append(f"mean gain {_signed(gain)} over {gain.num} settings")
-        if len(paper) > 1:
-            words.append(f"the paper's {_signed(Summary.of(paper))}")
-    return dataclasses.replace(base, word=word, detail="; ".join(words))
+    return dataclasses.replace(base, word="yes" if gain.low > 0 else "no", detail=detail)
 
 
 def _with(numbers: _Numbers, method: Named) -> list[Task]:
