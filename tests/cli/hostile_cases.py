@@ -47,7 +47,7 @@ INSPECT = cases(
 COLLECT = cases(
     "collect --quality random --no-cache",
     """
-    | Missing from puorl collect: --env BODY, --seed INT, --out PATH
+    | Missing from puorl collect: --env BODY, --out PATH
     --env nope --seed 0 --out x.npz | body: expected one of
     --env '' --seed 0 --out x.npz | body: expected one of
     --env hopper --seed -1 --out x.npz | seed: expected a whole number, 0 or above, got -1
