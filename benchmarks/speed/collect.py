@@ -4,14 +4,11 @@ python benchmarks/speed/collect.py [--rows 1M] [--bodies hopper] [--save]
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import resource
 import time
-from importlib.metadata import version
 from pathlib import Path
+
+from stamped import append
 
 import puorl
 from puorl.core.counts import parse_count
@@ -33,20 +30,15 @@ def main() -> None:
         seconds = time.perf_counter() - begin
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{body}: {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} rows/s")
-        row = {
-            "date": datetime.date.today().isoformat(),
+        measured = {
             "body": body,
             "rows": rows,
             "seconds": round(seconds, 2),
             "peak_mib": round(peak),
-            "cores": len(os.sched_getaffinity(0)),
             "content": data.fingerprint,
-            "versions": {p: version(p) for p in ("puorl", "mujoco", "numpy")}
-            | {"python": platform.python_version()},
         }
         if given.save:
-            with open(RESULTS, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            append(RESULTS, measured)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,11 @@ turns, each counts with its best round, and their returns must be equal to the l
 """
 
 import argparse
-import datetime
-import json
-import os
-import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from stamped import append
 
 import puorl
 from puorl.rl.policy import Policy
@@ -63,20 +59,15 @@ def main() -> None:
                 f"{count} policies, {episodes} episodes: together {together:.1f} s, "
                 f"apart {alone:.1f} s, ratio {alone / together:.2f}"
             )
-            row = {
-                "date": datetime.date.today().isoformat(),
+            measured = {
                 "policies": count,
                 "episodes": episodes,
                 "rounds": given.rounds,
                 "together_s": round(together, 2),
                 "apart_s": round(alone, 2),
-                "cores": len(os.sched_getaffinity(0)),
-                "versions": {p: version(p) for p in ("puorl", "mujoco", "numpy")}
-                | {"python": platform.python_version()},
             }
             if given.save:
-                with open(RESULTS, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
+                append(RESULTS, measured)
 
 
 if __name__ == "__main__":

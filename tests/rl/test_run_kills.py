@@ -107,8 +107,8 @@ def start(tmp_path_factory):
     }
     processes = []
 
-    def begin(folder, name, steps):
-        call = [sys.executable, tiny_runs.__file__, str(folder), name, str(steps)]
+    def begin(folder, name, steps, how):
+        call = [sys.executable, tiny_runs.__file__, str(folder), name, str(steps), how]
         processes.append(subprocess.Popen(call, env={**os.environ, **settings}))
         return processes[-1]
 
@@ -147,15 +147,17 @@ def kill_in_a_while(process, folder, rng, changes):
 
 
 @pytest.mark.parametrize(
-    ("name", "steps", "kills"),
+    ("name", "steps", "kills", "how"),
     [
-        ("sums", 40, 3),
-        pytest.param("td3_bc", 400, 20, marks=pytest.mark.slow),
-        pytest.param("td7", 400, 20, marks=pytest.mark.slow),
+        ("sums", 40, 3, "plain"),
+        ("sums", 40, 3, "beside"),
+        pytest.param("td3_bc", 400, 20, "plain", marks=pytest.mark.slow),
+        pytest.param("td3_bc", 400, 20, "beside", marks=pytest.mark.slow),
+        pytest.param("td7", 400, 20, "plain", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
-    start, tmp_path, name, steps, kills
+    start, tmp_path, name, steps, kills, how
 ):
     job = tiny_runs.job(tiny_runs.small(name, steps), steps=steps)
     unbroken = tmp_path / "unbroken"
@@ -165,7 +167,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
     while len(killed) < kills:  # in one run after the other, if one ends too soon
         broken = tmp_path / f"broken-{len(killed)}"
         while len(killed) < kills:
-            process = start(broken, name, steps)
+            process = start(broken, name, steps, how)
             if not kill_in_a_while(process, broken, rng, changes=steps // kills):
                 break
             killed.append(runs.standing_of(broken))

@@ -145,5 +145,6 @@ def results(folder):
 
 
 if __name__ == "__main__":
-    folder, name, steps = sys.argv[1:]
-    run(folder, job(small(name, int(steps)), steps=int(steps)), resume=True)
+    folder, name, steps, how = sys.argv[1:]
+    made = job(small(name, int(steps)), steps=int(steps))
+    run(folder, made, resume=True, while_training=how == "beside")

@@ -234,3 +234,9 @@ def _foreign(path: Path, number: int) -> DataError:
         f"{path}: expected a line with a step in line {number}, got something else; name another "
         "file for the metrics"
     )
+
+
+def cut(path: Path, size: int) -> None:
+    """Drop the lines written after the restored state: they will be written again."""
+    if path.exists() and path.stat().st_size > size:
+        os.truncate(path, size)

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,19 +11,11 @@ from puorl.core.cores import num_threads
 from puorl.core.errors import DataError
 from puorl.rl.forward import BLOCK, forward_blocks
 
+if TYPE_CHECKING:  # it imports this file
+    from puorl.rl.acting import NumpyPolicy
+
 _FEWEST = 8
 """Policies for which a thread of their own is worth its handing over."""
-
-
-class _Acting(Protocol):
-    """What a stack needs of a policy; see `puorl.rl.acting.NumpyPolicy`."""
-
-    kind: str
-    arrays: dict[str, np.ndarray]
-    mean: np.ndarray
-    scale: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
 
 
 class PolicyStack:
@@ -33,7 +25,7 @@ class PolicyStack:
     action has the bytes it would have had.
     """
 
-    def __init__(self, policies: Sequence[_Acting], *, threads: int | None = None) -> None:
+    def __init__(self, policies: Sequence["NumpyPolicy"], *, threads: int | None = None) -> None:
         self._num_threads = num_threads(threads)
         self._threads = ThreadPoolExecutor(self._num_threads)
         self._kind = policies[0].kind

@@ -15,7 +15,7 @@ import dataclasses
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -34,8 +34,9 @@ from puorl.core.files import read_json, write_json
 from puorl.data.training_set import TrainingSet
 from puorl.rl import trainer
 from puorl.rl.beside import beside
+from puorl.rl.kept_program import kept_program
 from puorl.rl.learner import Learner
-from puorl.rl.metrics import JsonLines, Sink
+from puorl.rl.metrics import JsonLines, Sink, cut
 from puorl.rl.plans import differing
 from puorl.rl.policy import Policy
 from puorl.rl.trainer import Lane, Point, Standing, Stopped, Work
@@ -149,7 +150,7 @@ def run(
         if number < len(record.content["finished"]):
             group.forget()
             continue
-        with _kept_program(folder / "compiled"):
+        with kept_program(folder / "compiled"):
             group.train(record, keep, sinks, measure, on_point, while_training)
     return _outcome(folder, plan, record)
 
@@ -200,7 +201,7 @@ class _Group:
         work = trainer.prepare(self._job.learner, list(self._job.sets.values()), self._lanes)
         (standing, size), done = self._restore(work, record)
         path = self._folder / METRICS
-        _cut(path, int(size))
+        cut(path, int(size))
         with contextlib.closing(JsonLines(path)) as metrics, beside() as other:
 
             def look(point: Point, made: dict[str, Policy], last: int) -> None:
@@ -377,37 +378,6 @@ def _outcome(folder: Path, plan: dict[str, Any], record: _Record) -> Outcome:
     names = [name for group in plan["groups"] for name in group if name not in stopped]
     load = Policy.load
     return Outcome({n: load(folder / "policies" / f"{n}.safetensors") for n in names}, stopped)
-
-
-@contextlib.contextmanager
-def _kept_program(folder: Path) -> Iterator[None]:
-    """On a GPU, compile into a folder and take from it what was compiled before."""
-    if jax.default_backend() != "gpu":
-        yield
-        return
-    from jax.experimental.compilation_cache import compilation_cache
-
-    settings = {
-        "jax_compilation_cache_dir": str(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    earlier = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    try:
-        yield
-    finally:
-        for name, value in earlier.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()
-
-
-def _cut(path: Path, size: int) -> None:
-    """Drop the lines written after the restored state: they will be written again."""
-    if path.exists() and path.stat().st_size > size:
-        os.truncate(path, size)
 
 
 def _versions() -> dict[str, str]:
