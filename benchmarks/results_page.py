@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from puorl.bench.reporting.report import make_report, to_markdown
+from puorl.bench.report import make_report, to_markdown
 from puorl.bench.store import Store
 
 ROOT = Path(__file__).parents[1]

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import sac
 import safetensors
 from safetensors.numpy import load_file, save_file
 
 from puorl.core.files import atomic_path
-from puorl.rl import sac
 
 _REPLAY = ".replay.row"
 

@@ -14,12 +14,12 @@ from checkpoint import Snapshot, list_snapshots
 from fleet import share_threads
 from safetensors.numpy import load_file
 
-from puorl.core.actor import SquashedGaussianActor
 from puorl.core.files import read_json, write_json
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.envs import bodies
 from puorl.envs.domains import domain
 from puorl.envs.simulator import Simulator
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 # Mean returns of D4RL's behaviour policies; "random" is that of uniform actions.
 TARGETS = {

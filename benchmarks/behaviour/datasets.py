@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 from puorl.envs.collect import QUALITIES, collect
 from puorl.envs.summary import summarise
 

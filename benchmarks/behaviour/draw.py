@@ -13,7 +13,7 @@ import numpy as np
 
 from puorl.core.files import write_json
 from puorl.envs.collect import QUALITIES
-from puorl.envs.scores import normalised_score
+from puorl.envs.evaluate import normalised_score
 
 mpl.use("Agg")
 

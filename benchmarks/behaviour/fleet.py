@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.envs import bodies
 from puorl.envs.domains import domain
 from puorl.envs.simulator import Simulator, Step

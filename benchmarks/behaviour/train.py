@@ -19,16 +19,16 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import sac
 from checkpoint import load_state, save_snapshot, save_state
 from choose import Choice, select
 from fleet import Fleet, LaneSpec, action_mask, lane_specs, padded_dims
+from sac_training import Episodes
+from sac_training import train as train_sac
 
 from puorl.core.errors import ConfigError
 from puorl.core.files import write_json
-from puorl.core.prng import generator
-from puorl.rl import sac
-from puorl.rl.sac_training import Episodes
-from puorl.rl.sac_training import train as train_sac
+from puorl.core.hashing import generator
 
 BODIES = ("halfcheetah", "hopper", "walker2d")
 DOMAINS = ("nominal", "body_mass", "joint_noise")

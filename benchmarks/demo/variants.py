@@ -93,7 +93,7 @@ def measure(recorded: Recorded, seed: int, variants: list[str]) -> None:
         measured = {
             "scores": trained.scores,
             "rows": trained.num_rows,
-            "share": trained.target_share,
+            "share": trained.target_fraction,
             "pu-oracle": dataclasses.asdict(trained.against("oracle")),
             "seconds": time.perf_counter() - began,
         }

@@ -27,7 +27,7 @@ from recorded import RESULTS, Recorded
 
 import puorl
 from puorl.bench.published import PublishedAccuracy, classifier_accuracy
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 from puorl.envs.domains import negatives
 from puorl.pu.config import PRESETS
 
@@ -61,7 +61,7 @@ def main() -> None:
 def part_of(cell: PublishedAccuracy) -> str:
     """Cells of one process: they share shapes, and so programs."""
     group = "entire" if cell.shift == "entire_body" else cell.body
-    return f"{group}/{cell.labelled_share}"
+    return f"{group}/{cell.labelled_fraction}"
 
 
 def target_of(cell: PublishedAccuracy, rows: int) -> Source:
@@ -89,7 +89,7 @@ def config_of(cell: PublishedAccuracy, rows: int, preset: str, seed: int) -> dic
         "shift": cell.shift,
         "body": cell.body,
         "quality": cell.quality,
-        "labelled_share": cell.labelled_share,
+        "labelled_fraction": cell.labelled_fraction,
         "rows": rows,
         "seed": seed,
         "preset": preset,
@@ -116,7 +116,7 @@ def run(cell: PublishedAccuracy, args: argparse.Namespace) -> None:
             target,
             others,
             rows=rows,
-            labelled_share=cell.labelled_share,
+            labelled_fraction=cell.labelled_fraction,
             seed=seed,
             proportions=[share for _, share in found],
         )
@@ -162,7 +162,7 @@ def show(recorded: Recorded, cells: list[PublishedAccuracy], rows: int, seeds: i
         }
         error = np.mean([abs(m["alpha"]["value"] - m["true_alpha"]) for m in ours])
         print(
-            f"| {cell.shift} | {cell.body} | {cell.labelled_share:.0%} | {cell.quality} "
+            f"| {cell.shift} | {cell.body} | {cell.labelled_fraction:.0%} | {cell.quality} "
             f"| {cell.mean:.2f} ± {cell.std:.2f} | {text['paper']} | {text['default']} "
             f"| {100 * np.mean([m['test']['recall'] for m in ours]):.2f} "
             f"| {100 * np.mean([m['test']['specificity'] for m in ours]):.2f} | {error:.3f} |"

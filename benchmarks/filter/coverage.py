@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import puorl
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
+from puorl.pu.alpha import bbe
 from puorl.pu.intervals import bootstrap_interval, percentile_interval
-from puorl.pu.mpe.bbe import bbe
 
 RESULTS = Path(__file__).parents[1] / "results" / "coverage.jsonl"
 GAPS = (8.0, 4.0, 2.0, 1.0)

@@ -23,7 +23,7 @@ from graded import grade, is_target, origin
 from recorded import RESULTS, Recorded
 
 import puorl
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 from puorl.pu.config import PRESETS
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=40, help="draws of each body, seeds from 0")
     parser.add_argument("--bodies", nargs="+", default=BODIES, choices=BODIES)
     parser.add_argument("--preset", default="default", choices=PRESETS)
-    parser.add_argument("--labelled-share", type=float, default=LABELLED_SHARE)
+    parser.add_argument("--labelled-fraction", type=float, default=LABELLED_SHARE)
     parser.add_argument("--no-report", action="store_true", help="the filter's own alpha alone")
     parser.add_argument("--out", type=Path, default=RESULTS / "coverage-real.jsonl")
     args = parser.parse_args()
@@ -59,7 +59,7 @@ def config_of(body: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         "shift": "body_mass",
         "quality": "medium",
         "rows": parse_count(args.rows, name="rows"),
-        "labelled_share": args.labelled_share,
+        "labelled_fraction": args.labelled_fraction,
         "seed": seed,
         "report": not args.no_report,
         "judges": JUDGES,
@@ -85,7 +85,7 @@ def measure(recorded: Recorded, body: str, args: argparse.Namespace) -> None:
             target,
             other,
             rows=num_rows,
-            labelled_share=config["labelled_share"],
+            labelled_fraction=config["labelled_fraction"],
             seed=config["seed"],
         )
         measured = one_draw(split, config) | {"origin": origin(split, target, other)}

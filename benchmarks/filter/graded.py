@@ -22,7 +22,7 @@ def grade(kept: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
     right = kept == truth
     return {
         "num_rows": len(truth),
-        "target_share": float(truth.mean()),
+        "target_fraction": float(truth.mean()),
         "accuracy": float(right.mean()),
         "recall": float(right[truth].mean()),
         "specificity": float(right[~truth].mean()),

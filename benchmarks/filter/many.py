@@ -16,7 +16,7 @@ import jax
 
 import puorl
 from puorl.pu.config import FilterConfig
-from puorl.pu.learning import learn_many
+from puorl.pu.fitting import learn_many
 
 # The slowest to simulate first, so that no long one is left for the end.
 COST = {"walker2d": 3, "hopper": 2, "halfcheetah": 1}

@@ -29,11 +29,10 @@ from recorded import RESULTS, Recorded
 
 import puorl
 from puorl.core.checkpoint import Checkpoint
-from puorl.core.counts import parse_count
-from puorl.pu.checks.separation import separation
-from puorl.pu.checks.visibility import others_visible
+from puorl.core.formatting import parse_count
+from puorl.pu.checks.auroc import second_domain_detectable, separation
 from puorl.pu.config import PRESETS
-from puorl.pu.judging import judge
+from puorl.pu.cross_fit import judge
 
 SHIFTS = ("body_mass", "joint_noise")
 QUALITIES = ("medium", "random")
@@ -81,7 +80,7 @@ def config_of(cell: tuple[str, str, str], rows: int, unit: str, preset: str, see
         "shift": shift,
         "body": body,
         "quality": quality,
-        "labelled_share": LABELLED_SHARE,
+        "labelled_fraction": LABELLED_SHARE,
         "rows": rows,
         "unit": unit,
         "seed": seed,
@@ -98,7 +97,7 @@ def by_transition(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
     recorded = Recorded(args.out)
     target, other = (source.collect(args.cache) for source in sources_of(cell, rows))
     splits = [
-        puorl.make_split(target, other, rows=rows, labelled_share=LABELLED_SHARE, seed=seed)
+        puorl.make_split(target, other, rows=rows, labelled_fraction=LABELLED_SHARE, seed=seed)
         for seed in seeds
     ]
     for preset in BY_TRANSITION:
@@ -133,7 +132,7 @@ def by_episode(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
         if recorded.find(config) is not None:
             continue
         split = puorl.make_split(
-            target, other, rows=rows, labelled_share=LABELLED_SHARE, unit="episode", seed=seed
+            target, other, rows=rows, labelled_fraction=LABELLED_SHARE, unit="episode", seed=seed
         )
         flt = puorl.DomainFilter(preset, unit="episode").fit(split, seed=seed)
         truth, score = is_target(split), flt.score(split)
@@ -154,8 +153,8 @@ def by_episode(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
 
 def visible(flt: puorl.DomainFilter, split: puorl.PUSplit, seed: int) -> bool:
     """Would the report see a second domain?"""
-    judged = judge(flt.learnt_, split, "hard", seed=seed, checkpoint=Checkpoint(None))
-    return bool(others_visible(judged, separation(judged.score_p, judged.score_u)))
+    judged = judge(flt.model_, split, "hard", seed=seed, checkpoint=Checkpoint(None))
+    return bool(second_domain_detectable(judged, separation(judged.score_p, judged.score_u)))
 
 
 def area(score: np.ndarray, truth: np.ndarray) -> float:

@@ -26,7 +26,7 @@ from graded import grade, is_target, origin, summary
 from recorded import RESULTS, Recorded
 
 import puorl
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 from puorl.pu.config import PRESETS
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
@@ -61,7 +61,7 @@ def config_of(body: str, preset: str, rows: int, seed: int) -> dict[str, Any]:
         "shift": "body_mass",
         "quality": "medium",
         "rows": rows,
-        "labelled_share": LABELLED_SHARE,
+        "labelled_fraction": LABELLED_SHARE,
         "seed": seed,
         "preset": preset,
         "filter": asdict(PRESETS[preset]),
@@ -75,7 +75,7 @@ def measure(recorded: Recorded, body: str, presets: list[str], rows: int, seed: 
         return
     sources = collected(body, round(SPARE * rows), seed=0)
     by_episode = puorl.make_split(
-        *sources, rows=rows, labelled_share=LABELLED_SHARE, unit="episode", seed=seed
+        *sources, rows=rows, labelled_fraction=LABELLED_SHARE, unit="episode", seed=seed
     )
     by_row = alike(by_episode, sources, seed)
     fresh_sources = collected(body, rows, seed=1)
@@ -83,8 +83,8 @@ def measure(recorded: Recorded, body: str, presets: list[str], rows: int, seed: 
     fresh = puorl.make_split(
         *fresh_sources,
         rows=rows // 2,
-        target_share=float(is_target(by_row).mean()),
-        labelled_share=2 / rows,
+        target_fraction=float(is_target(by_row).mean()),
+        labelled_fraction=2 / rows,
         seed=seed,
     )
     for preset in missing:
@@ -129,8 +129,8 @@ def alike(
     made = puorl.make_split(
         *sources,
         rows=rows,
-        target_share=num_target / rows,
-        labelled_share=num_labelled / rows,
+        target_fraction=num_target / rows,
+        labelled_fraction=num_labelled / rows,
         seed=seed,
     )
     assert len(made.labelled) == num_labelled

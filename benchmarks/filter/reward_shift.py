@@ -17,7 +17,7 @@ from graded import grade, is_target, origin, summary
 from recorded import RESULTS, Recorded
 
 import puorl
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 from puorl.pu.config import PRESETS, FilterConfig
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
@@ -58,7 +58,7 @@ def config_of(body: str, quality: str, inputs: str, rows: int, seed: int) -> dic
         "quality": quality,
         "policy_domain": "nominal",
         "rows": rows,
-        "labelled_share": LABELLED_SHARE,
+        "labelled_fraction": LABELLED_SHARE,
         "seed": seed,
         "inputs": inputs,
         "filter": asdict(filter_config(inputs)),
@@ -75,7 +75,7 @@ def measure(recorded: Recorded, configs: list[dict[str, Any]]) -> None:
     settings = {"quality": quality, "policy_domain": "nominal", "seed": 0}
     target = puorl.collect(body, rows=num_target, **settings)
     other = puorl.collect(body, "reward", rows=rows - num_target, **settings)
-    split = puorl.make_split(target, other, rows=rows, labelled_share=LABELLED_SHARE, seed=seed)
+    split = puorl.make_split(target, other, rows=rows, labelled_fraction=LABELLED_SHARE, seed=seed)
     truth, tested = is_target(split), split.unlabelled_part == 2
     for config in missing:
         flt = puorl.DomainFilter(config=filter_config(config["inputs"])).fit(split, seed=seed)

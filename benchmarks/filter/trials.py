@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import puorl
-from puorl.core import adam, nn
-from puorl.core.counts import parse_count
-from puorl.pu import classifier, fit
+from puorl.core.formatting import parse_count
+from puorl.nn import adam, mlp
+from puorl.pu import classifier, fitting
 from puorl.pu.features import FeatureConfig, build, fit_scaling
-from puorl.pu.tedn import TEDN
+from puorl.pu.learners import TEDN
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
 BEHAVIOURS = ("medium", "random")
@@ -59,12 +59,12 @@ def make(body: str, behaviour: str, rows: int) -> Cell:
 
 
 def descend(
-    loss: Callable[[nn.Params, jax.Array, jax.Array], jax.Array], num_steps: int, batch: int
-) -> Callable[..., nn.Params]:
+    loss: Callable[[mlp.Params, jax.Array, jax.Array], jax.Array], num_steps: int, batch: int
+) -> Callable[..., mlp.Params]:
     """Adam with a cosine step size on random batches of (x, y), compiled as one loop."""
 
     @jax.jit
-    def run(params: nn.Params, x: jax.Array, y: jax.Array, key: jax.Array) -> nn.Params:
+    def run(params: mlp.Params, x: jax.Array, y: jax.Array, key: jax.Array) -> mlp.Params:
         def step(carry: Any, now: Any) -> tuple[Any, None]:
             params, moments = carry
             key, t = now
@@ -81,24 +81,24 @@ def descend(
     return run
 
 
-def squared(params: nn.Params, x: jax.Array, y: jax.Array) -> jax.Array:
+def squared(params: mlp.Params, x: jax.Array, y: jax.Array) -> jax.Array:
     """Regression loss of a forward model."""
-    return jnp.mean(jnp.square(nn.apply_mlp(params, x) - y))
+    return jnp.mean(jnp.square(mlp.apply_mlp(params, x) - y))
 
 
-def weighted_absolute(params: nn.Params, x: jax.Array, y: jax.Array) -> jax.Array:
+def weighted_absolute(params: mlp.Params, x: jax.Array, y: jax.Array) -> jax.Array:
     """The same, robust against rows of the other domain; the last column of y is the weight."""
-    miss = jnp.sqrt(jnp.square(nn.apply_mlp(params, x) - y[:, :-1]) + 1e-6)
+    miss = jnp.sqrt(jnp.square(mlp.apply_mlp(params, x) - y[:, :-1]) + 1e-6)
     return jnp.mean(jnp.broadcast_to(y[:, -1:], miss.shape) * miss)
 
 
-def cross_entropy(params: nn.Params, x: jax.Array, y: jax.Array) -> jax.Array:
+def cross_entropy(params: mlp.Params, x: jax.Array, y: jax.Array) -> jax.Array:
     """Classification loss for y in {0, 1}."""
     logit = classifier.logits(params, x)
     return jnp.mean(jnp.where(y > 0.5, jax.nn.softplus(-logit), jax.nn.softplus(logit)))
 
 
-def by_blocks(function: Callable[..., jax.Array], params: nn.Params, x: jax.Array) -> np.ndarray:
+def by_blocks(function: Callable[..., jax.Array], params: mlp.Params, x: jax.Array) -> np.ndarray:
     """Apply a network to all rows without holding all its activations."""
     compiled = jax.jit(function)
     parts = [compiled(params, x[i : i + BLOCK]) for i in range(0, len(x), BLOCK)]
@@ -140,12 +140,12 @@ class Trial:
         self.ceiling("supervised-delta", self.delta)
         self.ceiling("supervised-experts", x)
 
-    def predict(self, train: Callable[..., nn.Params], y: np.ndarray) -> np.ndarray:
+    def predict(self, train: Callable[..., mlp.Params], y: np.ndarray) -> np.ndarray:
         """What a forward model learnt from (s, a) -> y says of every row's change."""
         sizes = (self.before.shape[1], *FORWARD_HIDDEN, self.change.shape[1])
-        params = nn.init_mlp(jax.random.key(3), sizes)
+        params = mlp.init_mlp(jax.random.key(3), sizes)
         params = train(params, self.before, jnp.asarray(y), jax.random.key(4))
-        return by_blocks(nn.apply_mlp, params, self.before)
+        return by_blocks(mlp.apply_mlp, params, self.before)
 
     def two_experts(self, logit: np.ndarray, alpha: float) -> np.ndarray:
         """One forward model for each side of the last decision; their residuals are features."""
@@ -169,9 +169,9 @@ class Trial:
         begin = time.perf_counter()
         recipe = replace(TEDN, bbe_constant=k, num_main=self.epochs)
         network = classifier.NetworkConfig()
-        rows = fit.stack(fit.own_lanes(self.cell.split), [self.known], seed=0)
-        keys = fit.lane_keys(0, 1)
-        *_, last = fit.epochs(x.astype(np.float32), rows, recipe, network, keys=keys)
+        rows = fitting.stack(fitting.own_lanes(self.cell.split), [self.known], seed=0)
+        keys = fitting.lane_keys(0, 1)
+        *_, last = fitting.epochs(x.astype(np.float32), rows, recipe, network, keys=keys)
         params = jax.tree.map(lambda leaf: leaf[0], last.lanes.params)
         logit = by_blocks(classifier.logits, params, jnp.asarray(x, jnp.float32))
         self.measure(name, logit, float(last.alpha[-1, 0]), begin)
@@ -184,7 +184,7 @@ class Trial:
         train_u = split.unlabelled_part == 0
         rows = np.concatenate([split.part("train")[0], split.unlabelled[train_u]])
         y = np.concatenate([np.ones(len(split.part("train")[0])), cell.is_target[train_u]])
-        params = nn.init_mlp(jax.random.key(5), (x.shape[1], 256, 256, 2))
+        params = mlp.init_mlp(jax.random.key(5), (x.shape[1], 256, 256, 2))
         shown = jnp.asarray(x[rows], jnp.float32)
         params = self.supervised(params, shown, jnp.asarray(y, jnp.float32), jax.random.key(6))
         logit = by_blocks(classifier.logits, params, jnp.asarray(x, jnp.float32))

@@ -25,12 +25,11 @@ from recorded import RESULTS, Recorded
 
 from puorl.bench import published
 from puorl.bench.stats import Summary
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
-from puorl.data.returns import episode_returns, return_range
+from puorl.data.episodes import episode_returns, return_range
 from puorl.data.training_set import TrainingSet
-from puorl.envs.evaluate import evaluate
-from puorl.envs.scores import normalised_score
+from puorl.envs.evaluate import evaluate, normalised_score
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.run import policies
@@ -175,7 +174,7 @@ def training_sets(data: dict[tuple[str, str], Dataset]) -> dict[tuple[str, str],
 
 
 def scores_of(
-    work: trainer.Work,
+    work: trainer.TrainJob,
     standing: trainer.Standing,
     step: int,
     cells: list[Cell],

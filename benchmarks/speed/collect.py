@@ -11,7 +11,7 @@ from pathlib import Path
 from stamped import append
 
 import puorl
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 
 RESULTS = Path(__file__).parents[1] / "results" / "collect.jsonl"
 

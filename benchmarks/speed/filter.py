@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import puorl
-from puorl.core.counts import parse_count
+from puorl.core.formatting import parse_count
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.pu.config import PRESETS
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rows", default="1M")
     parser.add_argument("--body", default="halfcheetah")
     parser.add_argument("--preset", default="default", choices=PRESETS)
-    parser.add_argument("--labelled-share", type=float, default=0.01)
+    parser.add_argument("--labelled-fraction", type=float, default=0.01)
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each side")
     parser.add_argument("--no-report", action="store_true", help="fit and scores alone")
     parser.add_argument("--no-baseline", action="store_true", help="ours alone")
@@ -84,7 +84,9 @@ def write_rows(file: Path, args: argparse.Namespace) -> dict[str, str]:
     num_target = round(0.3 * rows)
     target = puorl.collect(args.body, quality="medium", rows=num_target, seed=0)
     other = puorl.collect(args.body, "body_mass", quality="medium", rows=rows - num_target, seed=0)
-    split = puorl.make_split(target, other, rows=rows, labelled_share=args.labelled_share, seed=0)
+    split = puorl.make_split(
+        target, other, rows=rows, labelled_fraction=args.labelled_fraction, seed=0
+    )
     labelled = np.zeros(rows, bool)
     labelled[split.labelled] = True
     part = np.empty(rows, np.int8)
@@ -210,7 +212,7 @@ def save(args: argparse.Namespace, measured: dict[str, Any]) -> None:
         "config": {
             "body": args.body,
             "rows": parse_count(args.rows, name="rows"),
-            "labelled_share": args.labelled_share,
+            "labelled_fraction": args.labelled_fraction,
             "preset": args.preset,
             "filter": asdict(PRESETS[args.preset]),
             "rounds": args.rounds,

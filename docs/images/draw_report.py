@@ -10,13 +10,13 @@ of "Where only the dynamics differ" in docs/filter.md, 1M rows, 1 % labelled, pr
 
 from pathlib import Path
 
+from puorl.core.page import as_percent, as_percent_range
+from puorl.pu.report_pictures import alpha_picture, score_picture
 from sheet import write
 
 import puorl
 from puorl.core.files import write_json
-from puorl.core.page import as_percent, as_percent_range
 from puorl.pu.report import FilterReport
-from puorl.pu.report_pictures import alpha_picture, score_picture
 
 HERE = Path(__file__).parent
 
@@ -28,7 +28,7 @@ def main() -> None:
     other = puorl.collect(
         body, "body_mass", quality=quality, rows="700k", seed=1, policy_domain=policy
     )
-    split = puorl.make_split(target, other, rows="1M", labelled_share=0.01, seed=0)
+    split = puorl.make_split(target, other, rows="1M", labelled_fraction=0.01, seed=0)
     flt = puorl.DomainFilter("default").fit(split, seed=0)
     report = flt.report()
     ours = split.reveal("benchmark")[split.unlabelled] == 0

@@ -8,10 +8,10 @@ get colours.
 
 from pathlib import Path
 
-from sheet import write
-
 from puorl.bench.reporting.figures import improvement_picture, iqm_picture
 from puorl.bench.reporting.report import make_report
+from sheet import write
+
 from puorl.bench.store import Store
 
 ROWS = Path(__file__).parents[2] / "benchmarks" / "results" / "paper"

@@ -30,8 +30,7 @@ __all__ = [
 if TYPE_CHECKING:
     from puorl.core.errors import ConfigError, DataError, PuorlError
     from puorl.data.dataset import Dataset
-    from puorl.data.load import load
-    from puorl.data.save import save
+    from puorl.data.formats import load, save
     from puorl.data.split import PUSplit, make_split
     from puorl.data.training_set import TrainingSet
     from puorl.envs.collect import collect
@@ -52,10 +51,10 @@ _HOME = {
     "TrainingSet": "puorl.data.training_set",
     "collect": "puorl.envs.collect",
     "evaluate": "puorl.envs.evaluate",
-    "load": "puorl.data.load",
+    "load": "puorl.data.formats",
     "make_env": "puorl.envs.gymnasium_envs",
     "make_split": "puorl.data.split",
-    "save": "puorl.data.save",
+    "save": "puorl.data.formats",
     "train": "puorl.rl.train",
 }
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from puorl.bench import group as groups
+from puorl.bench.group import Watch
 from puorl.bench.plan import make_plan
-from puorl.bench.running import group as groups
-from puorl.bench.running.evaluation import Watch
-from puorl.bench.running.runner import run
+from puorl.bench.runner import run
 from puorl.bench.settings import Setting
 from puorl.bench.store import Store
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite

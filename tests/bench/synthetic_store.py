@@ -62,9 +62,9 @@ def row(
             "shift": shift,
             "body": body,
             "quality": quality,
-            "labelled_share": share,
+            "labelled_fraction": share,
             "rows": 1_000_000,
-            "target_share": 0.3,
+            "target_fraction": 0.3,
             "split_seed": split_seed,
             "name": f"{body}/{shift}/{quality.replace('/', '-')}/{share}",
         },
@@ -140,7 +140,7 @@ def rows():
 
 def _hole(made):
     s = made["setting"]
-    if s["labelled_share"] != 0.01 or s["shift"] != "body_mass":
+    if s["labelled_fraction"] != 0.01 or s["shift"] != "body_mass":
         return False
     place = (s["body"], s["quality"], made["method"])
     return place == ("walker2d", "ME/R", "igdf") or (

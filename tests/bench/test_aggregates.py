@@ -4,13 +4,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.bench.reporting.aggregates import (
-    Runs,
-    improvement,
-    improvement_interval,
-    iqm,
-    iqm_interval,
-)
+from puorl.bench.stats import Runs, improvement, improvement_interval, iqm, iqm_interval
 from puorl.core.errors import DataError
 
 VALUES = st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=15).map(np.array)

@@ -2,12 +2,12 @@ import signal
 import subprocess
 import sys
 
-from puorl.bench.running.claims import Claims
+from puorl.bench.runner import Claims
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from puorl.bench.running.claims import Claims
+from puorl.bench.runner import Claims
 with Claims(Path(sys.argv[1])).held("a") as mine:
     print(mine, flush=True)
     time.sleep(600)

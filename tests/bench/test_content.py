@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from puorl.bench.running.content import content
+from puorl.bench.prepare import content
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import Groups, TrainingSet
 

@@ -13,12 +13,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from small_suite import BUDGET, LEARNER, killed_while_training, numbers, small
 
+from puorl.bench import group as groups
 from puorl.bench import suites
-from puorl.bench.crews import make_crews
-from puorl.bench.plan import make_plan, outlook
-from puorl.bench.running import group as groups
-from puorl.bench.running.one_pool import on_one_pool
-from puorl.bench.running.runner import run
+from puorl.bench.plan import make_crews, make_plan, outlook
+from puorl.bench.prepare import on_one_pool
+from puorl.bench.runner import run
 from puorl.bench.settings import Setting
 from puorl.bench.store import Store
 from puorl.bench.suites import LearnerChoice, MethodChoice, Part, Suite
@@ -308,7 +307,7 @@ def test_no_lane_at_all_is_refused(tmp_path):
 def test_a_copy_names_the_machine_that_trained(tmp_path, monkeypatch):
     suite = small("olp")
     run(make_plan(suite, seeds=1, only="ME-ME"), tmp_path)
-    monkeypatch.setattr("puorl.bench.running.rows.device", lambda: "gpu: another")
+    monkeypatch.setattr("puorl.bench.rows.device", lambda: "gpu: another")
     run(make_plan(suite, seeds=1), tmp_path)
     trained, copied = Store(tmp_path).rows()
     assert copied["same_as"] == trained["run"]

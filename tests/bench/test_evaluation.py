@@ -3,13 +3,13 @@ import json
 import numpy as np
 import pytest
 
-from puorl.bench.running import evaluation
-from puorl.bench.running.collecting import collect_all
-from puorl.bench.running.evaluation import Watch, curves, point_every
+from puorl.bench import group
+from puorl.bench.group import Watch, curves, point_every
+from puorl.bench.prepare import collect_all
 from puorl.bench.settings import Source
 from puorl.bench.suites import Budget
-from puorl.envs.cache import Cache
-from puorl.envs.scores import normalised_score
+from puorl.envs.collect import Cache
+from puorl.envs.evaluate import normalised_score
 from puorl.rl.learner import make
 from puorl.rl.policy import Policy
 
@@ -46,7 +46,7 @@ def test_measured_are_mean_return_and_score(monkeypatch):
     assert final.shape == (3,)
     # Final episodes begin elsewhere than the curve's.
     assert found["return"] not in (final[:2].mean(), final.mean())
-    monkeypatch.setattr(evaluation, "evaluate", None)  # nobody is asked without need
+    monkeypatch.setattr(group, "evaluate", None)  # nobody is asked without need
     assert watch.measure(3, {"a": policy}) == {}
     assert watch.measure(10, {}) == {}
     assert watch.final({}) == {}

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from puorl.bench.reporting.comparisons import OLP, PU
-from puorl.bench.reporting.figures import (
+from puorl.bench.comparisons import OLP, PU
+from puorl.bench.report import make_report
+from puorl.bench.report_page import (
     curve_pictures,
     difference_picture,
     improvement_picture,
     iqm_picture,
     score_picture,
 )
-from puorl.bench.reporting.report import make_report
 
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic_store import METHODS, row

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from puorl.pu.alpha import AlphaEstimate
 from puorl.pu.config import PRESETS
 from puorl.pu.filter import DomainFilter
-from puorl.pu.mpe.estimate import AlphaEstimate
 
 ROOT = Path(__file__).parents[2]
 FILTER, SPEED = ROOT / "benchmarks" / "filter", ROOT / "benchmarks" / "speed"
@@ -48,7 +48,7 @@ def test_neighbours_compares_like_with_like(run):
     rows, printed = run(FILTER / "neighbours.py", *options)
     [row] = rows
     shares = [
-        row["measured"][protocol]["target_share"] for protocol in ("rows", "fresh", "episodes")
+        row["measured"][protocol]["target_fraction"] for protocol in ("rows", "fresh", "episodes")
     ]
     assert shares == pytest.approx([row["measured"]["true_alpha"]] * 3, abs=0.005)
     assert row["measured"]["num_labelled_episodes"] == 5
@@ -81,7 +81,16 @@ def test_coverage_of_real_draws(run, monkeypatch):
         )
 
     monkeypatch.setattr(DomainFilter, "report", report, raising=False)
-    options = ("--rows", "2k", "--draws", "2", "--bodies", "halfcheetah", "--labelled-share", ".05")
+    options = (
+        "--rows",
+        "2k",
+        "--draws",
+        "2",
+        "--bodies",
+        "halfcheetah",
+        "--labelled-fraction",
+        ".05",
+    )
     rows, printed = run(FILTER / "coverage_real.py", *options)
     assert [row["config"]["seed"] for row in rows] == [0, 1]
     assert len({row["measured"]["origin"]["split"] for row in rows}) == 2
@@ -97,7 +106,16 @@ def test_coverage_of_real_draws(run, monkeypatch):
 
 @pytest.mark.slow
 def test_coverage_of_a_real_report(run):
-    options = ("--rows", "4k", "--draws", "1", "--bodies", "halfcheetah", "--labelled-share", ".05")
+    options = (
+        "--rows",
+        "4k",
+        "--draws",
+        "1",
+        "--bodies",
+        "halfcheetah",
+        "--labelled-fraction",
+        ".05",
+    )
     [row], _ = run(FILTER / "coverage_real.py", *options)
     said = row["measured"]["intervals"]
     assert list(said) == ["alpha", "report alpha", "recall", "precision"]
@@ -136,7 +154,7 @@ def test_grades_by_hand(monkeypatch):
     kept = np.array([1, 1, 1, 0, 1, 1, 0, 0, 0, 0], bool)
     assert grade(kept, truth) == {
         "num_rows": 10,
-        "target_share": 0.4,
+        "target_fraction": 0.4,
         "accuracy": pytest.approx(0.7),
         "recall": 0.75,
         "specificity": pytest.approx(4 / 6),
@@ -146,7 +164,7 @@ def test_grades_by_hand(monkeypatch):
 
 
 def test_speed_of_ours(run):
-    options = ("--rows", "2k", "--rounds", "1", "--labelled-share", ".05", "--preset", "paper")
+    options = ("--rows", "2k", "--rounds", "1", "--labelled-fraction", ".05", "--preset", "paper")
     rows, printed = run(SPEED / "filter.py", *options, "--no-report", "--no-baseline", "--save")
     [row] = rows
     [ours] = row["measured"]["ours"]
@@ -173,7 +191,7 @@ def test_an_epoch_in_the_released_style_counts_with_its_best_parts(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(not BENCH_PYTHON.exists(), reason="needs make bench-setup")
 def test_speed_of_the_released_style(run):
-    options = ("--rows", "20k", "--rounds", "1", "--labelled-share", ".03", "--no-report")
+    options = ("--rows", "20k", "--rounds", "1", "--labelled-fraction", ".03", "--no-report")
     rows, printed = run(SPEED / "filter.py", *options, "--save")
     [theirs] = rows[0]["measured"]["released_style"]
     # 600 labelled rows: 480 train in two batches; 19,400 others, of which 15,520 are ranked.

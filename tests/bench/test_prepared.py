@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from puorl.bench.running import prepared
-from puorl.bench.running.prepared import method_settings, prepare
+from puorl.bench import prepare as preparing
+from puorl.bench.prepare import method_settings, prepare
 from puorl.bench.suites import METHODS, MethodChoice
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset
@@ -28,7 +28,7 @@ def split():
             timeout=np.arange(80) % 10 == 9,
         )
         domains.append(made)
-    return make_split(*domains, rows=100, target_share=0.3, labelled_share=0.1, seed=0)
+    return make_split(*domains, rows=100, target_fraction=0.3, labelled_fraction=0.1, seed=0)
 
 
 def arrays(done):
@@ -39,7 +39,7 @@ def arrays(done):
 
 def test_what_is_kept_is_what_was_made(split, tmp_path, monkeypatch):
     first = prepare(tmp_path, split, split.fingerprint, IGDF, seed=3)
-    monkeypatch.setattr(prepared, "_make", None)  # nothing is made again
+    monkeypatch.setattr(preparing, "_make", None)  # nothing is made again
     again = prepare(tmp_path, split, split.fingerprint, IGDF, seed=3)
     assert arrays(first).keys() == arrays(again).keys() == {"rows", "critic_weight", "score"}
     for name, array in arrays(first).items():
@@ -53,7 +53,7 @@ def test_what_is_kept_is_what_was_made(split, tmp_path, monkeypatch):
 
 
 def test_other_seeds_settings_and_splits_are_made_anew(split, tmp_path):
-    other = make_split(split.pool, split.pool, rows=50, labelled_share=0.1, seed=0)
+    other = make_split(split.pool, split.pool, rows=50, labelled_fraction=0.1, seed=0)
     wider = dataclasses.replace(IGDF, settings={**IGDF.settings, "num_dims": 3})
     for at, choice, seed in (
         (split, IGDF, 0),

@@ -10,14 +10,14 @@ def cell(shift, body, share, quality):
     [found] = [
         c
         for c in published.classifier_accuracy()
-        if (c.shift, c.body, c.labelled_share, c.quality) == (shift, body, share, quality)
+        if (c.shift, c.body, c.labelled_fraction, c.quality) == (shift, body, share, quality)
     ]
     return found.mean, found.std
 
 
 def test_every_cell_is_there_once():
     cells = published.classifier_accuracy()
-    assert Counter((c.shift, c.labelled_share) for c in cells) == {
+    assert Counter((c.shift, c.labelled_fraction) for c in cells) == {
         ("body_mass", 0.01): 12,
         ("body_mass", 0.03): 12,
         ("mixture", 0.01): 12,
@@ -25,7 +25,7 @@ def test_every_cell_is_there_once():
         ("entire_body", 0.01): 4,
         ("entire_body", 0.03): 4,
     }
-    assert len({(c.shift, c.body, c.labelled_share, c.quality) for c in cells}) == len(cells)
+    assert len({(c.shift, c.body, c.labelled_fraction, c.quality) for c in cells}) == len(cells)
     assert {c.quality for c in cells} == {"ME/ME", "ME/R", "M/M", "M/R"}
     assert {c.body for c in cells} == {"hopper", "halfcheetah", "walker2d"}
     assert {c.body for c in cells if c.shift == "entire_body"} == {"halfcheetah"}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from puorl.bench.reporting.paper import paper_summary
-from puorl.bench.reporting.questions import Count, answers
-from puorl.bench.reporting.results import Named, collect_results
+from puorl.bench.published import paper_summary
+from puorl.bench.questions import Count, answers
+from puorl.bench.results import Named, collect_results
 
 sys.path.insert(0, str(Path(__file__).parent))
 import synthetic_store
@@ -76,7 +76,7 @@ def test_the_papers_numbers_take_the_same_test(results, answered):
         for task in results.tasks
         if paper_summary(task, Named("pu")).mean < paper_summary(task, Named("oracle")).low
     ]
-    assert ("HalfCheetah ME/R", 0.01) in [(t.title, t.group.labelled_share) for t in below]
+    assert ("HalfCheetah ME/R", 0.01) in [(t.title, t.group.labelled_fraction) for t in below]
     seen = claim(answered["ii"], "PU is inside Oracle's").paper
     assert seen == (14 - len(below), 14)
 
@@ -126,7 +126,7 @@ def test_of_a_single_setting_its_own_interval_says_whether_labels_help(lift):
         for share in (0.01, 0.03)
     ]
     for each in made:
-        if each["setting"]["labelled_share"] == 0.03:
+        if each["setting"]["labelled_fraction"] == 0.03:
             each["scores"] = [score + lift for score in each["scores"]]
     results = collect_results(made)
     seen = claim({a.number: a for a in answers(results)}["v"], "IGDF")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from puorl.bench.reporting.report import make_report, to_json, to_markdown
-from puorl.bench.reporting.report_page import as_page
+from puorl.bench.report import make_report, to_json, to_markdown
+from puorl.bench.report_page import as_page
 from puorl.bench.store import Store
 from puorl.cli.bench_report import BenchReport
 from puorl.core.errors import ConfigError, DataError
@@ -110,7 +110,7 @@ def test_json_holds_every_cell_and_no_nan(report):
     [cell] = [
         c
         for c in content["cells"]
-        if (c["body"], c["quality"], c["shift"], c["method"], c["labelled_share"])
+        if (c["body"], c["quality"], c["shift"], c["method"], c["labelled_fraction"])
         == ("hopper", "ME/ME", "body_mass", "olp", 0.01)
     ]
     assert list(cell["seeds"]) == ["0", "1", "2", "3", "4"]

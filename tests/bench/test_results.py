@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from puorl.bench.reporting.results import Named, collect_results
+from puorl.bench.results import Named, collect_results
 from puorl.core.errors import DataError
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import small_suite
 from small_suite import killed_while_training, numbers, small
 
+from puorl.bench import group as groups
 from puorl.bench import suites
 from puorl.bench.plan import make_plan
-from puorl.bench.running import group as groups
-from puorl.bench.running.prepared import prepare
-from puorl.bench.running.rows import Opened, training_id
-from puorl.bench.running.runner import Summary, run, survey
+from puorl.bench.prepare import prepare
+from puorl.bench.rows import Opened, training_id
+from puorl.bench.runner import Summary, run, survey
 from puorl.bench.store import Store
 from puorl.bench.suites import LearnerChoice
 from puorl.methods.base import METHODS
@@ -348,7 +348,7 @@ def test_faults_of_the_machine_are_no_rows(tmp_path, monkeypatch, error):
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr("puorl.bench.running.runner.prepare", fails)
+    monkeypatch.setattr("puorl.bench.runner.prepare", fails)
     with pytest.raises(type(error)):
         run(make_plan(small("olp"), seeds=1), tmp_path)
     assert Store(tmp_path).rows() == []
@@ -363,7 +363,7 @@ def test_a_lane_that_is_given_up_is_a_row_with_an_error(tmp_path, monkeypatch):
         found[lost] = groups.Result(None, [], "given up at step 4: a loss is not finite", {})
         return found
 
-    monkeypatch.setattr("puorl.bench.running.runner.groups.train", one_lost)
+    monkeypatch.setattr("puorl.bench.runner.groups.train", one_lost)
     plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=2)
     done = run(plan, tmp_path)
     assert (done.num_trained, done.num_failed) == (1, 1)
@@ -389,7 +389,7 @@ def test_the_same_content_is_the_same_training_unless_rewards_are_scaled(tmp_pat
     assert distinct("iql") == {"olp": 2, "sharing_all": 2, "oracle": 2}
 
 
-@pytest.mark.parametrize("change", [{"labelled_share": 0.1}, {"split_seed": 1}])
+@pytest.mark.parametrize("change", [{"labelled_fraction": 0.1}, {"split_seed": 1}])
 def test_who_is_labelled_does_not_change_the_oracle(tmp_path, change):
     [cell, _] = make_plan(small(), seeds=1).cells
     other = dataclasses.replace(cell, setting=dataclasses.replace(cell.setting, **change))

@@ -85,7 +85,7 @@ def keys(suite):
         (
             p.learner.name,
             p.setting.shift,
-            p.setting.labelled_share,
+            p.setting.labelled_fraction,
             p.setting.body,
             p.setting.quality,
         )

@@ -12,16 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from puorl.bench.reporting.report import make_report
-from puorl.bench.reporting.results import Named
-from puorl.bench.reporting.table_formats import (
-    as_html,
-    as_latex,
-    as_markdown,
-    latex_document,
-)
-from puorl.bench.reporting.tables import HOLE, Entry, Table
-from puorl.bench.reporting.terminal_tables import as_rich
+from puorl.bench.report import make_report
+from puorl.bench.results import Named
+from puorl.bench.table_formats import as_html, as_latex, as_markdown, as_rich, latex_document
+from puorl.bench.tables import HOLE, Entry, Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 import synthetic_store

@@ -58,7 +58,7 @@ COLLECT = cases(
     --env hopper --seed 0 --out x.npz --rows nan | --rows: count: expected a whole number
     --env hopper --seed 0 --out x.npz --rows '' | --rows: count: expected a whole number
     --env hopper --seed 0 --out x.npz --rows 1e18 | --rows: count: expected a whole number
-    --env hopper --seed 0 --out x.npz --rows 1e15 | got what needs 114.0 PB or more; take fewer
+    --env hopper --seed 0 --out x.npz --rows 1e15 | need 114.0 PB
     --env hopper --seed 0 --out x.npz --threads 0 | threads: expected 1 or more
     --env hopper --seed 0 --out x.npz --threads -1 | threads: expected 1 or more
     --env hopper --seed 0 --out x.npz --threads nan | --threads: expected a whole number, got 'nan'
@@ -91,17 +91,17 @@ SPLIT = cases(
     rows.npz --others b.npz --out letter/x --seed 0 | where a folder is needed
     rows.npz --others b.npz --out x --seed -1 --rows 200 | seed: expected a whole number
     rows.npz --others b.npz --out x --seed nan | --seed: expected a whole number
-    rows.npz --others b.npz --out x --seed 0 --rows 0 | labelled_share: 0.01 of 0 rows is no row
+    rows.npz --others b.npz --out x --seed 0 --rows 0 | labelled_fraction: 0.01 of 0 rows is no row
     rows.npz --others b.npz --out x --seed 0 --rows nan | --rows: count: expected a whole number
     rows.npz --others b.npz --out x --seed 0 --rows 1e15 | there are only 300; lower --rows
     rows.npz --others b.npz --out x --seed 0 --rows 1e15 --unit episode | there are only 300
-    rows.npz --others b.npz --out x --seed 0 --target-share 0 | expected 0 < labelled_share
-    rows.npz --others b.npz --out x --seed 0 --target-share nan | expected 0 < labelled_share
-    rows.npz --others b.npz --out x --seed 0 --target-share 1e300 | expected 0 < labelled_share
-    rows.npz --others b.npz --out x --seed 0 --target-share x | --target-share: expected a number
-    rows.npz --others b.npz --out x --seed 0 --labelled-share -1 | expected 0 < labelled_share
-    rows.npz --others b.npz --out x --seed 0 --labelled-share nan | expected 0 < labelled_share
-    rows.npz --others b.npz --out x --seed 0 --labelled-share 1e-300 | is no row
+    rows.npz --others b.npz --out x --seed 0 --target-fraction 0 | expected 0 < labelled
+    rows.npz --others b.npz --out x --seed 0 --target-fraction nan | expected 0 < labelled
+    rows.npz --others b.npz --out x --seed 0 --target-fraction 1e300 | expected 0 < labelled
+    rows.npz --others b.npz --out x --seed 0 --target-fraction x | -fraction: expected a number
+    rows.npz --others b.npz --out x --seed 0 --labelled-fraction -1 | expected 0 < labelled
+    rows.npz --others b.npz --out x --seed 0 --labelled-fraction nan | expected 0 < labelled
+    rows.npz --others b.npz --out x --seed 0 --labelled-fraction 1e-300 | is no row
     rows.npz --others b.npz --out x --seed 0 --proportions | proportions: expected 1 positive
     rows.npz --others b.npz --out x --seed 0 --proportions 0 | proportions: expected 1 positive
     rows.npz --others b.npz --out x --seed 0 --proportions nan | proportions: expected 1 positive
@@ -177,13 +177,13 @@ TRAIN = cases(
     rows.npz --out x --set batch_size=-1 | --set batch_size: expected a whole number
     rows.npz --out x --set batch_size=nan | --set batch_size: expected a whole number
     rows.npz --out x --set batch_size=1e15 | batch_size: expected 2,147,483,647 or less
-    rows.npz --out x --set batch_size=2e9 | most of it for a batch: expected what fits into
-    rows.npz --out x --set hidden=1e9 | most of it for a batch: expected what fits into
-    rows.npz --out x --set hidden=1e9,1e9 | most of it for networks: expected what fits into
+    rows.npz --out x --set batch_size=2e9 | most of it for a batch: need
+    rows.npz --out x --set hidden=1e9 | most of it for a batch: need
+    rows.npz --out x --set hidden=1e9,1e9 | most of it for networks: need
     rows.npz --out x --set hidden=1e15 | hidden: expected 2,147,483,647 or less
     rows.npz --out x --set hidden= | --set hidden: expected a whole number
     rows.npz --out x --set hidden=8,nan | --set hidden: expected a whole number
-    rows.npz --out x --steps 10000 --set policy_every=10000 | lower policy_every
+    rows.npz --out x --steps 10000 --set policy_delay=10000 | lower policy_delay
     rows.npz --out x --set gamma=nan | --set gamma: expected a number
     rows.npz --out x --set gamma=-1 | --set gamma: expected 0 or more
     rows.npz --out x --set tau=2 | --set tau: expected a share from 0 to 1

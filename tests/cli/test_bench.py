@@ -84,7 +84,7 @@ def test_an_interruption_says_how_to_go_on(small, capsys, tmp_path, monkeypatch)
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("puorl.bench.running.runner.run", interrupted)
+    monkeypatch.setattr("puorl.bench.runner.run", interrupted)
     with pytest.raises(SystemExit) as leaving:
         main(["bench", "run", "smoke", "--out", str(tmp_path)])
     assert leaving.value.code == 130
@@ -95,7 +95,7 @@ def test_a_full_disk_says_how_to_go_on(small, capsys, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("puorl.bench.running.runner.run", full)
+    monkeypatch.setattr("puorl.bench.runner.run", full)
     assert main(["bench", "run", "smoke", "--out", str(tmp_path)]) == 2
     err = capsys.readouterr().err
     assert "No space left on device; once repaired, the same command goes on" in err

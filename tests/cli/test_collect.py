@@ -8,9 +8,9 @@ import pytest
 
 from puorl.cli.collect import Collect
 from puorl.cli.main import main
-from puorl.core.actor import SquashedGaussianActor
-from puorl.data.load import load
+from puorl.data.formats import load
 from puorl.envs.collect import collect
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 
 def words(out, *more, rows="600"):

@@ -253,7 +253,7 @@ def test_too_little_memory_is_one_line(capsys, monkeypatch):
 
 def test_split_and_collect_tell_programs_what_they_made(inputs, tmp_path, capsys):
     good, out = str(inputs / "good.npz"), tmp_path / "split"
-    words = ["split", good, "--others", good, "--rows", "20", "--labelled-share", "0.1"]
+    words = ["split", good, "--others", good, "--rows", "20", "--labelled-fraction", "0.1"]
     assert main([*words, "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["folder"] == str(out)

@@ -15,12 +15,12 @@ from puorl.cli.filter import Filter
 from puorl.cli.main import main
 from puorl.cli.options import DataOptions
 from puorl.cli.training_data import read_training_set
+from puorl.data.episodes import return_range
+from puorl.data.formats import _WRITERS
 from puorl.data.keep_list import read_keep_list
-from puorl.data.returns import return_range
-from puorl.data.save import _WRITERS
 from puorl.pu.config import PRESETS
+from puorl.pu.cross_fit import Mode
 from puorl.pu.features import Inputs
-from puorl.pu.judging import Mode
 
 pytestmark = pytest.mark.usefixtures("small")
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -291,7 +291,7 @@ def test_data_that_cannot_be_filtered_ends_with_one_clear_message(here, capsys, 
 
 
 def test_rows_without_episodes_cannot_be_decided_by_episode(here, rows, capsys):
-    loose = puorl.make_split(rows, rows, rows=200, labelled_share=0.1, seed=0).pool
+    loose = puorl.make_split(rows, rows, rows=200, labelled_fraction=0.1, seed=0).pool
     marked = puorl.Dataset(loose.rows, {"known": np.arange(200) < 20}, loose.provenance)
     puorl.save(marked, "loose.npz")
     for unit in ("episode", "window:5"):

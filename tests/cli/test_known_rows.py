@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import puorl
-from puorl.cli.known_rows import read_known_rows
+from puorl.cli.labels import read_known_rows
 from puorl.cli.options import DataOptions
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.keep_list import write_keep_list

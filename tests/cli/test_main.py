@@ -145,7 +145,7 @@ def test_no_command_removes_a_folder_of_other_files(tmp_path, capsys, monkeypatc
         puorl.save(puorl.Dataset.from_arrays(obs=rows, action=rows), name)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("precious")
-    split = ["split", "a.npz", "--others", "b.npz", "--rows", "20", "--labelled-share", "0.1"]
+    split = ["split", "a.npz", "--others", "b.npz", "--rows", "20", "--labelled-fraction", "0.1"]
     collect = ["collect", "--env", "hopper", "--rows", "10"]
     for words in (split, collect):
         assert main([*words, "--seed", "0", "--out", "mine", "--force"]) == 2
@@ -209,7 +209,7 @@ def test_a_closed_pipe_is_quiet(tmp_path):
         "--version",
         "inspect a.npz",
         "inspect --help",
-        "split a.npz --others b.npz --rows 20 --labelled-share 0.1 --seed 0 --out split",
+        "split a.npz --others b.npz --rows 20 --labelled-fraction 0.1 --seed 0 --out split",
         "bench list",
         "bench list --json",
         "completion bash",

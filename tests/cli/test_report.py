@@ -31,12 +31,12 @@ import puorl
 from puorl.cli.filter import Filter
 from puorl.cli.main import main
 from puorl.cli.report import Report
-from puorl.cli.reporting import film
-from puorl.cli.reporting.folders import read_paths
-from puorl.cli.reporting.reproducing import filter_command, train_command
 from puorl.cli.train import Train
 from puorl.core.errors import DataError
 from puorl.envs.domains import parse_domain
+from puorl.report import filmstrip
+from puorl.report.reproducing import filter_command, train_command
+from puorl.report.run_folders import read_paths
 from puorl.rl import train
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -303,9 +303,9 @@ def test_the_best_policy_is_chosen_by_what_is_known(here):
     for number, value in enumerate((10.0, 20.0)):
         seen["policies"][number]["returns"] = [value] * 3
     Path("scores.json").write_text(json.dumps(seen))
-    chosen = film.choose(read_paths(["run", "scores.json"]), HOPPER)
+    chosen = filmstrip.choose(read_paths(["run", "scores.json"]), HOPPER)
     assert (chosen.name, chosen.why) == ("run/seed-1", "the best of 2 by mean return, 20.0")
-    chosen = film.choose(read_paths(["run"]), HOPPER)
+    chosen = filmstrip.choose(read_paths(["run"]), HOPPER)
     last = read_paths(["run"]).trainings[0].metrics["return"]
     best = max(last, key=lambda lane: last[lane][-1][1])
     assert chosen.name == f"run/{best}"
@@ -313,13 +313,13 @@ def test_the_best_policy_is_chosen_by_what_is_known(here):
     # Returns in another domain say nothing about this one.
     seen["env"] = "hopper/body_mass"
     Path("scores.json").write_text(json.dumps(seen))
-    assert "end of training" in film.choose(read_paths(["run", "scores.json"]), HOPPER).why
+    assert "end of training" in filmstrip.choose(read_paths(["run", "scores.json"]), HOPPER).why
     Path("run/metrics.jsonl").unlink()
-    chosen = film.choose(read_paths(["run"]), HOPPER)
+    chosen = filmstrip.choose(read_paths(["run"]), HOPPER)
     assert (chosen.name, chosen.why) == ("run/seed-0", "the first one: nothing says which is best")
-    assert film.choose(read_paths(["kept"]), HOPPER) is None
+    assert filmstrip.choose(read_paths(["kept"]), HOPPER) is None
     with pytest.raises(DataError, match="walker2d/nominal has 17 and 6"):
-        film.choose(read_paths(["run"]), parse_domain("walker2d"))
+        filmstrip.choose(read_paths(["run"]), parse_domain("walker2d"))
 
 
 def test_graphics_that_crash_cost_a_sentence(here, monkeypatch, capsys):
@@ -328,29 +328,29 @@ def test_graphics_that_crash_cost_a_sentence(here, monkeypatch, capsys):
         "run", "--env", "hopper"
     )
     assert "no film: MuJoCo draws no pictures" in capsys.readouterr().out
-    monkeypatch.setattr(film, "try_rendering", lambda: ("egl", None))
-    monkeypatch.setattr(film, "_PROGRAM", "import os; os.abort()")
+    monkeypatch.setattr(filmstrip, "try_rendering", lambda: ("egl", None))
+    monkeypatch.setattr(filmstrip, "_PROGRAM", "import os; os.abort()")
     html = page_of("run", "--env", "hopper")
     assert "No film: drawing the episode is ended by signal 6." in html
-    monkeypatch.setattr(film, "_PROGRAM", "pass")
+    monkeypatch.setattr(filmstrip, "_PROGRAM", "pass")
     assert "ends without pictures" in page_of("run", "--env", "hopper")
 
 
 def test_pictures_are_kept_to_the_last_bit():
     picture = np.random.default_rng(0).integers(256, size=(5, 7, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(pixels(film.png(picture)), picture)
+    np.testing.assert_array_equal(pixels(filmstrip.png(picture)), picture)
     flat = np.full((5, 7, 3), 9, np.uint8)
-    np.testing.assert_array_equal(film.shrunk(flat), np.full((2, 3, 3), 9, np.uint8))
+    np.testing.assert_array_equal(filmstrip.shrunk(flat), np.full((2, 3, 3), 9, np.uint8))
 
 
 @pytest.fixture(scope="module")
 def filmed(made):
     """The page with a film, what was said, and why there is no film where none can be drawn."""
-    way, problem = film.try_rendering()
+    way, problem = filmstrip.try_rendering()
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
         patch.chdir(made)
-        patch.setattr(film, "try_rendering", lambda: (way, problem))  # once is enough
+        patch.setattr(filmstrip, "try_rendering", lambda: (way, problem))  # once is enough
         words = "report kept run scores.json --env hopper --json --out filmed.html".split()
         assert main(words) == 0
     html = (made / "filmed.html").read_text(encoding="utf-8")
@@ -362,7 +362,7 @@ def test_film_shows_an_episode_from_start_to_end(filmed):
     if problem is not None:
         pytest.skip(f"MuJoCo draws no pictures here: {problem}")
     addresses = [a for a in Content(html).addresses if a.startswith("data:image/png;base64,")]
-    assert 2 <= len(addresses) == len(told["film"]["steps"]) <= film.NUM_FRAMES
+    assert 2 <= len(addresses) == len(told["film"]["steps"]) <= filmstrip.NUM_FRAMES
     assert told["film"]["steps"][0] == 0
     assert f"return {told['film']['return']:,.1f}." in html
     assert told["no_film"] is None

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from puorl.cli.run_folder import run_folder
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.run_folder import run_folder
 
 BASIS = {"seed": 0, "data": "abc"}
 
@@ -110,7 +110,7 @@ def test_a_second_run_at_the_same_time_is_refused(tmp_path):
 def test_a_killed_run_does_not_hold_the_lock(tmp_path):
     out = tmp_path / "run"
     code = (
-        "import os, pathlib, signal, sys; from puorl.cli.run_folder import run_folder\n"
+        "import os, pathlib, signal, sys; from puorl.core.run_folder import run_folder\n"
         "with run_folder(pathlib.Path(sys.argv[1]), force=False, marker='made.txt') as run:\n"
         f"    run.begin({BASIS!r})\n"
         "    run.checkpoint('fit').mkdir(parents=True)\n"

@@ -17,10 +17,10 @@ from puorl.cli.train_course import Course, Trial, point_every
 from puorl.cli.training_data import read_training_set
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
-from puorl.data.returns import return_range
+from puorl.data.episodes import return_range
 from puorl.envs.domains import parse_domain
 from puorl.rl import learner, train
-from puorl.rl.trainer import Point
+from puorl.rl.trainer import Progress
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path,
     assert (course.resumed_step, course.logged_until) == (40, None)
     with course.shown():
         for step in (60, 80, 100, 20):
-            course.on_point(Point(step, None, [], (), 0.5), 3)
+            course.on_point(Progress(step, None, [], (), 0.5), 3)
     assert totals == [200]
     assert told[0] == (140, "", True)
     assert told[1:] == 4 * [(20, "40 steps/s per lane, 3 lanes", False)]

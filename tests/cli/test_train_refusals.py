@@ -9,7 +9,7 @@ from train_rows import names_in, train_rows, words
 
 import puorl
 from puorl.cli.main import main
-from puorl.cli.run_folder import locked
+from puorl.core.run_folder import locked
 
 
 @pytest.fixture

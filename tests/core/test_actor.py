@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from puorl.core.actor import SquashedGaussianActor, read_metadata
 from puorl.core.errors import DataError
+from puorl.nn.numpy_mlp import SquashedGaussianActor, read_metadata
 
 
 def make_actor(obs_dim=17, act_dim=6, hidden=(256, 256), seed=0):
@@ -82,7 +82,7 @@ def test_threads_of_blas_do_not_change_bytes(tmp_path):
     np.save(tmp_path / "obs.npy", np.tile(OBS, (20, 1)))
     code = (
         "import sys, hashlib, numpy as np\n"
-        "from puorl.core.actor import SquashedGaussianActor\n"
+        "from puorl.nn.numpy_mlp import SquashedGaussianActor\n"
         "actor = SquashedGaussianActor.load(sys.argv[1] + '/a.safetensors')\n"
         "action = actor.act(np.load(sys.argv[1] + '/obs.npy'))\n"
         "print(hashlib.sha256(action.tobytes()).hexdigest())\n"
@@ -163,6 +163,6 @@ def test_wrong_observation_is_refused():
 
 
 def test_no_jax_is_needed():
-    code = "import sys, json, puorl.core.actor; print(json.dumps('jax' in sys.modules))"
+    code = "import sys, json, puorl.nn.numpy_mlp; print(json.dumps('jax' in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert json.loads(done.stdout) is False

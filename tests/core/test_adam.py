@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import adam
+from puorl.nn import adam
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from puorl.core.aligned import aligned_empty
+from puorl.core.resources import aligned_empty
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (7, 13), (1000, 63)])

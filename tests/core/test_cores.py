@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from puorl.core.cores import num_threads
 from puorl.core.errors import ConfigError
+from puorl.core.resources import num_threads
 
 
 def test_what_is_asked_for_or_all_there_is():

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.core.counts import parse_count
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import parse_count
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from puorl.core.differences import told
+from puorl.core.formatting import describe_changes
 
 MARK, OTHER = "0" * 32, "f" * 32
 
@@ -23,4 +23,4 @@ MARK, OTHER = "0" * 32, "f" * 32
     ],
 )
 def test_told(earlier, now, said):
-    assert told(earlier, now) == said
+    assert describe_changes(earlier, now) == said

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.core import drawing
-from puorl.core.drawing import Dot, Line
+from puorl.html import charts
+from puorl.html.charts import Dot, Line
 
 NAN = math.nan
 NUMBER = st.one_of(st.floats(-1e9, 1e9), st.sampled_from([NAN, math.inf, -math.inf, 0.0]))
@@ -35,7 +35,7 @@ def texts(root):
 
 
 def steps(*, share, edge=(0.0, 0.5, 1.0), scale="linear", title="t"):
-    svg = drawing.histogram(
+    svg = charts.histogram(
         title, "d", edge=edge, share=share, x_label="score", y_label="share", scale=scale
     )
     return parsed(svg)
@@ -79,7 +79,7 @@ def test_series_differ_by_more_than_colour_and_are_named():
 
 def test_line_passes_through_its_points_and_breaks_at_gaps():
     line = Line("a", (1, 2, 3, 4, 5), (0.0, 1.0, NAN, 1.0, 0.5), end="half")
-    root = parsed(drawing.lines("t", "d", line=[line], x_label="epoch", y_label="y"))
+    root = parsed(charts.lines("t", "d", line=[line], x_label="epoch", y_label="y"))
     trace = next(
         p for p in root.iter("path") if p.get("class") == "trace s1 d1" and "L" in p.get("d")
     )
@@ -99,7 +99,7 @@ def test_line_passes_through_its_points_and_breaks_at_gaps():
 
 def test_band_encloses_the_line():
     line = Line("a", (0, 1, 2), (0.3, 0.4, 0.35), low=(0.2, 0.3, 0.3), high=(0.5, 0.6, 0.4))
-    root = parsed(drawing.lines("t", "d", line=[line], x_label="x", y_label="y", percent=True))
+    root = parsed(charts.lines("t", "d", line=[line], x_label="x", y_label="y", percent=True))
     corners = [
         tuple(map(float, c.split(","))) for c in next(root.iter("polygon")).get("points").split()
     ]
@@ -113,7 +113,7 @@ def test_band_encloses_the_line():
 
 def test_labels_at_line_ends_keep_apart():
     many = [Line(str(k), (0, 1), (0, 1 + k / 1000), end=f"end {k}") for k in range(4)]
-    root = parsed(drawing.lines("t", "d", line=many, x_label="x", y_label="y"))
+    root = parsed(charts.lines("t", "d", line=many, x_label="x", y_label="y"))
     places = sorted(float(t.get("y")) for t in root.iter("text") if t.text.startswith("end"))
     assert len(places) == 4
     assert min(b - a for a, b in zip(places, places[1:], strict=False)) >= 13
@@ -124,7 +124,7 @@ def test_labels_at_line_ends_keep_apart():
 def test_dots_and_whiskers_lie_on_the_axis():
     dot = [Dot("first", 0.75, 0.7, 0.8, "three quarters"), Dot("second", 0.5, NAN, NAN, "half")]
     root = parsed(
-        drawing.dots("t", "d", dot=dot, low=0.5, high=1, x_label="x", mark=(0.5, "a coin toss"))
+        charts.dots("t", "d", dot=dot, low=0.5, high=1, x_label="x", mark=(0.5, "a coin toss"))
     )
     ticks = {t.text: float(t.get("x")) for t in root.iter("text") if re.match(r"[\d.]+$", t.text)}
     first, second = root.iter("circle")
@@ -138,18 +138,18 @@ def test_dots_and_whiskers_lie_on_the_axis():
 
 
 def test_strip_shows_value_and_interval_between_nothing_and_all():
-    root = ET.fromstring(drawing.interval_strip(0.5, 0.25, 0.75))
+    root = ET.fromstring(charts.interval_strip(0.5, 0.25, 0.75))
     assert root.get("aria-hidden") == "true"
     _, interval, value = root
     assert (float(interval.get("x")), float(interval.get("width"))) == (25, 50)
     assert float(value.get("x")) == pytest.approx(49.5)
-    assert len(ET.fromstring(drawing.interval_strip(0.5, NAN, NAN))) == 2
-    assert len(ET.fromstring(drawing.interval_strip(NAN, NAN, NAN))) == 1
+    assert len(ET.fromstring(charts.interval_strip(0.5, NAN, NAN))) == 2
+    assert len(ET.fromstring(charts.interval_strip(NAN, NAN, NAN))) == 1
 
 
 @given(NUMBER, NUMBER, NUMBER)
 def test_strip_never_leaves_its_box(value, low, high):
-    for rect in ET.fromstring(drawing.interval_strip(value, *sorted((low, high)))):
+    for rect in ET.fromstring(charts.interval_strip(value, *sorted((low, high)))):
         left, width = float(rect.get("x")), float(rect.get("width"))
         assert 0 <= left
         assert width > 0
@@ -171,7 +171,7 @@ def test_any_histogram_is_well_formed(text, shares, scale):
 def test_any_lines_are_well_formed(text, rows, percent):
     y, low, high = zip(*rows, strict=True) if rows else ((), (), ())
     line = [Line(text, range(len(y)), y, low, high, end=text[:8]), Line("empty", (), ())]
-    svg = drawing.lines(text, text, line=line, x_label=text, y_label=text, percent=percent)
+    svg = charts.lines(text, text, line=line, x_label=text, y_label=text, percent=percent)
     assert parsed(svg).tag.endswith("svg")
 
 
@@ -179,12 +179,12 @@ def test_any_lines_are_well_formed(text, rows, percent):
 def test_any_dots_are_well_formed(text, rows):
     dot = [Dot(text, value, low, high, text[:20]) for value, low, high in rows]
     mark = (0.9, text[:20])
-    svg = drawing.dots(text, text, dot=dot, low=0, high=1, x_label=text, mark=mark)
+    svg = charts.dots(text, text, dot=dot, low=0, high=1, x_label=text, mark=mark)
     assert parsed(svg).tag.endswith("svg")
 
 
 def test_long_names_are_cut_to_the_room_there_is():
-    svg = drawing.dots(
+    svg = charts.dots(
         "t", "d", dot=[Dot("x" * 100_000, 0.5, 0.4, 0.6, "0.5")], low=0, high=1, x_label="x"
     )
     name = next(text for text in texts(parsed(svg)) if text.startswith("x") and len(text) > 1)
@@ -193,5 +193,5 @@ def test_long_names_are_cut_to_the_room_there_is():
 
 
 def test_wide_letters_take_two_places():
-    short = drawing._fitted("数" * 40, 200)
-    assert drawing._width(short) <= 200 < drawing._width("数" * len(short)) + 2 * drawing._LETTER
+    short = charts._fitted("数" * 40, 200)
+    assert charts._width(short) <= 200 < charts._width("数" * len(short)) + 2 * charts._LETTER

@@ -1,7 +1,6 @@
 import pytest
 
-from puorl.core.errors import MissingExtraError, PuorlError
-from puorl.core.extras import require
+from puorl.core.errors import MissingExtraError, PuorlError, require
 
 
 def test_present_module_is_returned():

@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import nn
 from puorl.core.errors import ConfigError
+from puorl.nn import mlp
 
 
 def forward64(params, x, norm_after):
@@ -29,14 +29,14 @@ def forward64(params, x, norm_after):
     ("layer_norm", "norm_after"), [(False, False), (True, False), (True, True)]
 )
 def test_apply_agrees_with_float64(layer_norm, norm_after):
-    params = nn.init_mlp(jax.random.key(1), (5, 16, 8, 3), layer_norm=layer_norm)
+    params = mlp.init_mlp(jax.random.key(1), (5, 16, 8, 3), layer_norm=layer_norm)
     if layer_norm:
         keys = iter(jax.random.split(jax.random.key(2), 4))
         params = tuple(
             layer
             if layer.norm is None
             else layer._replace(
-                norm=nn.LayerNorm(
+                norm=mlp.LayerNorm(
                     jax.random.normal(next(keys), layer.b.shape),
                     jax.random.normal(next(keys), layer.b.shape),
                 )
@@ -44,38 +44,40 @@ def test_apply_agrees_with_float64(layer_norm, norm_after):
             for layer in params
         )
     x = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
-    out = nn.apply_mlp(params, x, norm_after=norm_after)
+    out = mlp.apply_mlp(params, x, norm_after=norm_after)
     np.testing.assert_allclose(out, forward64(params, x, norm_after), atol=1e-5)
     alone = jax.tree.map(lambda leaf: leaf[None], params)
-    members = nn.apply_ensemble(alone, x, norm_after=norm_after)
+    members = mlp.apply_ensemble(alone, x, norm_after=norm_after)
     np.testing.assert_allclose(members[0], out, atol=1e-5)
 
 
 def test_layer_norm_is_in_hidden_layers_only():
-    params = nn.init_mlp(jax.random.key(0), (4, 8, 8, 2), layer_norm=True)
+    params = mlp.init_mlp(jax.random.key(0), (4, 8, 8, 2), layer_norm=True)
     assert [layer.norm is None for layer in params] == [False, False, True]
 
 
 def test_ensemble_members_are_the_single_networks():
     key = jax.random.key(3)
-    stacked = nn.init_ensemble(key, 2, (4, 8, 1))
+    stacked = mlp.init_ensemble(key, 2, (4, 8, 1))
     x = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
-    out = nn.apply_ensemble(stacked, x)
+    out = mlp.apply_ensemble(stacked, x)
     assert out.shape == (2, 6, 1)
     for i, one in enumerate(jax.random.split(key, 2)):
-        np.testing.assert_allclose(out[i], nn.apply_mlp(nn.init_mlp(one, (4, 8, 1)), x), atol=1e-6)
+        np.testing.assert_allclose(
+            out[i], mlp.apply_mlp(mlp.init_mlp(one, (4, 8, 1)), x), atol=1e-6
+        )
     assert not np.allclose(out[0], out[1])
 
 
 def test_orthogonal_weights_have_the_gain_as_singular_values():
-    w, b = nn.Orthogonal(0.5)(jax.random.key(0), 32, 16)
+    w, b = mlp.Orthogonal(0.5)(jax.random.key(0), 32, 16)
     np.testing.assert_allclose(np.linalg.svd(np.asarray(w), compute_uv=False), 0.5, rtol=1e-5)
     assert not b.any()
 
 
 @pytest.mark.parametrize(("init", "bound"), [("torch", 1 / 20), ("lecun", np.sqrt(3) / 20)])
 def test_uniform_weights_fill_their_range(init, bound):
-    (layer,) = nn.init_mlp(jax.random.key(0), (400, 300), init=init)
+    (layer,) = mlp.init_mlp(jax.random.key(0), (400, 300), init=init)
     w = np.asarray(layer.w)
     assert np.abs(w).max() <= bound
     # Of a uniform variable in +-bound the standard deviation is bound / sqrt(3).
@@ -84,15 +86,17 @@ def test_uniform_weights_fill_their_range(init, bound):
 
 
 def test_last_layer_may_be_drawn_otherwise():
-    params = nn.init_mlp(jax.random.key(0), (4, 8, 2), init="lecun", last_init=nn.Orthogonal(1e-2))
+    params = mlp.init_mlp(
+        jax.random.key(0), (4, 8, 2), init="lecun", last_init=mlp.Orthogonal(1e-2)
+    )
     assert np.abs(params[1].w).max() <= 1e-2 < np.abs(params[0].w).max()
 
 
 def test_unknown_initialiser_lists_the_known():
     with pytest.raises(ConfigError, match="torch, lecun, orthogonal, got 'xavier'"):
-        nn.init_mlp(jax.random.key(0), (2, 2), init="xavier")
+        mlp.init_mlp(jax.random.key(0), (2, 2), init="xavier")
 
 
 def test_float32_throughout():
-    params = nn.init_mlp(jax.random.key(0), (3, 4, 2), layer_norm=True)
+    params = mlp.init_mlp(jax.random.key(0), (3, 4, 2), layer_norm=True)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import nn
-from puorl.core.norm_relu import Offsets, fits, norm_relu, norm_relu_dot, product, product_norm_relu
+from puorl.nn import mlp
+from puorl.nn.gpu import Offsets, fits, norm_relu, norm_relu_dot, product, product_norm_relu
 
 
 def plain(z, offsets):
-    layer = nn.Layer(jnp.eye(z.shape[1]), offsets.bias, nn.LayerNorm(*offsets[1:]))
-    last = nn.Layer(jnp.eye(z.shape[1]), jnp.zeros(z.shape[1]))
-    return nn.apply_mlp((layer, last), z)
+    layer = mlp.Layer(jnp.eye(z.shape[1]), offsets.bias, mlp.LayerNorm(*offsets[1:]))
+    last = mlp.Layer(jnp.eye(z.shape[1]), jnp.zeros(z.shape[1]))
+    return mlp.apply_mlp((layer, last), z)
 
 
 @pytest.fixture(scope="module")

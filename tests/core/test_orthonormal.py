@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core.orthonormal import orthonormal
+from puorl.nn.mlp import orthonormal
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 1), (7, 7), (64, 17), (256, 256)])

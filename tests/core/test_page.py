@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.core import page
+from puorl.html import page
 
 VOID = ("meta", "link", "br", "img")
 ANY_TEXT = st.text(st.characters(), max_size=40)  # control characters and surrogates too

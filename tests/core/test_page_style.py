@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from puorl.core.page_style import DARK, LIGHT, stylesheet
+from puorl.html.page import DARK, LIGHT, stylesheet
 
 
 def luminance(colour):

@@ -1,7 +1,7 @@
 import pytest
 
 from puorl.core.errors import ConfigError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 
 
 def draw(*path):

@@ -1,36 +1,33 @@
 import pytest
 
-from puorl.core import room
+from puorl.core import resources
 from puorl.core.errors import ConfigError, DataError
 
 
 def test_this_machine_has_some_memory_and_some_disk(tmp_path):
-    assert room.free_memory() is None or room.free_memory() > 10**6
-    assert room.free_disk(tmp_path / "not" / "there" / "yet") > 0
+    assert resources.free_memory() is None or resources.free_memory() > 10**6
+    assert resources.free_disk(tmp_path / "not" / "there" / "yet") > 0
     (tmp_path / "file").touch()
-    assert room.free_disk(tmp_path / "file" / "x") is None  # nothing can be made there
+    assert resources.free_disk(tmp_path / "file" / "x") is None  # nothing can be made there
 
 
 @pytest.mark.parametrize(("need", "free"), [(10, 10), (10, 11), (10**30, None)])
 def test_what_fits_or_cannot_be_known_passes(monkeypatch, tmp_path, need, free):
-    monkeypatch.setattr(room, "free_memory", lambda: free)
-    monkeypatch.setattr(room, "free_disk", lambda path: free)
-    room.require_memory(need, "rows", repair="take fewer")
-    room.require_disk(need, tmp_path, "rows", repair="take fewer")
+    monkeypatch.setattr(resources, "free_memory", lambda: free)
+    monkeypatch.setattr(resources, "free_disk", lambda path: free)
+    resources.require_memory(need, "rows", repair="take fewer")
+    resources.require_disk(need, tmp_path, "rows", repair="take fewer")
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch):
-    monkeypatch.setattr(room, "free_memory", lambda: 2_500_000)
-    monkeypatch.setattr(room, "free_disk", lambda path: 1_000)
+    monkeypatch.setattr(resources, "free_memory", lambda: 2_500_000)
+    monkeypatch.setattr(resources, "free_disk", lambda path: 1_000)
     with pytest.raises(ConfigError) as refused:
-        room.require_memory(3 * 10**12, "rows", repair="take fewer")
-    assert str(refused.value) == (
-        "rows: expected what fits into 2.5 MB of free memory, got what needs 3.0 TB or more; "
-        "take fewer"
-    )
-    with pytest.raises(ConfigError, match="512.0 MB of free memory, got what needs 3.0 GB"):
-        room.require_memory(3 * 10**9, "rows", repair="take fewer", free=512 * 10**6)
+        resources.require_memory(3 * 10**12, "rows", repair="take fewer")
+    assert str(refused.value) == ("rows: need 3.0 TB of free memory, have 2.5 MB; take fewer")
+    with pytest.raises(ConfigError, match="need 3.0 GB of free memory, have 512.0 MB"):
+        resources.require_memory(3 * 10**9, "rows", repair="take fewer", free=512 * 10**6)
     with pytest.raises(DataError, match=r"a\.npz: obs: expected what fits"):
-        room.require_readable(3 * 10**9, "a.npz: obs")
-    with pytest.raises(ConfigError, match=r"1\.0 kB of free disk at x, got what needs 100\.0 kB"):
-        room.require_disk(10**5, "x", "rows", repair="take fewer")
+        resources.require_readable(3 * 10**9, "a.npz: obs")
+    with pytest.raises(ConfigError, match=r"need 100\.0 kB of free disk at x, have 1\.0 kB"):
+        resources.require_disk(10**5, "x", "rows", repair="take fewer")

@@ -2,22 +2,22 @@ import io
 
 import pytest
 
-from puorl.core import text_lines
+from puorl.core import files
 from puorl.core.errors import DataError
-from puorl.core.text_lines import lines_of
+from puorl.core.files import lines_of
 
 
 @pytest.mark.parametrize(
     "text", ["", "a", "a\n", "a\nb", "\n\n", "1234567\n", "12345678\n1234567\n"]
 )
 def test_lines_are_those_of_the_file(text, monkeypatch):
-    monkeypatch.setattr(text_lines, "LONGEST_LINE", 9)
+    monkeypatch.setattr(files, "LONGEST_LINE", 9)
     assert list(lines_of(io.StringIO(text), "a.csv")) == text.splitlines(keepends=True)
 
 
 @pytest.mark.parametrize(("text", "kind"), [("x" * 30, "no line break"), ("\0" * 30, "NUL bytes")])
 def test_a_line_without_end_is_refused_where_it_stands(text, kind, monkeypatch):
-    monkeypatch.setattr(text_lines, "LONGEST_LINE", 9)
+    monkeypatch.setattr(files, "LONGEST_LINE", 9)
     file = io.StringIO(f"a\nb\n{text}")
     with pytest.raises(DataError, match=f"a.csv: line 13: expected a line of at most 9.*{kind}"):
         list(lines_of(file, "a.csv", first=11))

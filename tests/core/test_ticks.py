@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from puorl.core.ticks import Axis, nice_ticks, tick_texts
+from puorl.html.charts import Axis, nice_ticks, tick_texts
 
 NUMBERS = st.floats(-1e6, 1e6)
 

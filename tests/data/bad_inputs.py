@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import puorl
 from puorl.data.dataset import Dataset
-from puorl.data.provenance import Provenance
+from puorl.data.transitions import Provenance
 
 N = 6
 

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from puorl.data import aliases, columns
-from puorl.data.raw import FieldNames
+from puorl.data import columns
+from puorl.data.validate import FieldNames
 
 Choice = Callable[[Mapping[str, tuple[int, ...]]], list[str]]
 """From the shapes of all arrays to the keys of those to read."""
@@ -186,7 +186,7 @@ def plain_arrays(path: Path) -> Found:
     keys: dict[str, str] = {}
 
     def needed(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-        keys.update(aliases.resolve(list(shapes), FieldNames(), "x"))
+        keys.update(columns.resolve(list(shapes), FieldNames(), "x"))
         n = shapes[keys["obs"]][0]
         rest = [k for k, shape in shapes.items() if shape in ((n,), (n, 1)) and "infos/" not in k]
         return [*keys.values(), *rest]

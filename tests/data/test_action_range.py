@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import puorl
 from puorl.core.errors import DataError
-from puorl.data.provenance import Provenance
+from puorl.data.transitions import Provenance
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
-from puorl.data import aliases
-from puorl.data.raw import FIELDS, FieldNames
+from puorl.data import columns
+from puorl.data.validate import FIELDS, FieldNames
 
 D4RL = ["observations", "actions", "rewards", "terminals", "timeouts", "next_observations"]
 
 
 def test_d4rl_keys_are_found_without_being_named():
-    assert aliases.resolve(D4RL, FieldNames(), "f") == {
+    assert columns.resolve(D4RL, FieldNames(), "f") == {
         "obs": "observations",
         "action": "actions",
         "reward": "rewards",
@@ -21,32 +21,32 @@ def test_d4rl_keys_are_found_without_being_named():
 
 
 def test_every_field_has_usual_names_and_no_name_is_shared():
-    assert set(aliases.USUAL) == set(FIELDS)
-    every = [name for names in aliases.USUAL.values() for name in names]
+    assert set(columns.USUAL) == set(FIELDS)
+    every = [name for names in columns.USUAL.values() for name in names]
     assert len(every) == len(set(every))
-    assert not set(every) & set(aliases.AMBIGUOUS_END)
+    assert not set(every) & set(columns.AMBIGUOUS_END)
     assert all(name == name.lower() for name in every)
 
 
 @given(st.sampled_from(FIELDS), st.data())
 def test_capitals_do_not_matter(field, data):
-    usual = data.draw(st.sampled_from(aliases.USUAL[field]))
+    usual = data.draw(st.sampled_from(columns.USUAL[field]))
     key = data.draw(st.sampled_from([usual.upper(), usual.title(), usual]))
-    assert aliases.find(field, ["noise", key]) == key
+    assert columns.find(field, ["noise", key]) == key
 
 
 def test_the_most_telling_name_wins():
-    assert aliases.find("obs", ["state", "observations"]) == "observations"
-    assert aliases.find("obs", ["OBS", "obs"]) == "obs"
+    assert columns.find("obs", ["state", "observations"]) == "observations"
+    assert columns.find("obs", ["OBS", "obs"]) == "obs"
 
 
 def test_explicit_names_win_over_usual_ones():
-    found = aliases.resolve(["obs", "act", "sensors"], FieldNames(obs="sensors"), "f")
+    found = columns.resolve(["obs", "act", "sensors"], FieldNames(obs="sensors"), "f")
     assert found == {"obs": "sensors", "action": "act"}
 
 
 def test_a_key_named_for_one_field_is_not_found_for_another():
-    found = aliases.resolve(["obs", "act", "truncated"], FieldNames(terminal="truncated"), "f")
+    found = columns.resolve(["obs", "act", "truncated"], FieldNames(terminal="truncated"), "f")
     assert found["terminal"] == "truncated"
     assert "timeout" not in found
 
@@ -56,41 +56,41 @@ def test_a_named_key_that_is_absent_lists_close_ones_first():
     with pytest.raises(
         DataError, match=r"f: expected the key 'robot_states'.*found: robot_state, "
     ):
-        aliases.resolve(keys, FieldNames(obs="robot_states"), "f")
+        columns.resolve(keys, FieldNames(obs="robot_states"), "f")
 
 
 def test_one_key_cannot_be_two_fields():
     with pytest.raises(DataError, match="'done' is named for both terminal and timeout"):
-        aliases.resolve(["obs", "act", "done"], FieldNames(terminal="done", timeout="done"), "f")
+        columns.resolve(["obs", "act", "done"], FieldNames(terminal="done", timeout="done"), "f")
 
 
 @pytest.mark.parametrize("field", ["obs", "action"])
 def test_required_fields_must_be_found(field):
     keys = [k for k in ("observations", "actions", "battery") if not k.startswith(field[:3])]
     with pytest.raises(DataError, match=rf"expected {field} under.*battery.*name it with {field}="):
-        aliases.resolve(keys, FieldNames(), "f")
+        columns.resolve(keys, FieldNames(), "f")
 
 
 @pytest.mark.parametrize("key", ["done", "dones", "Done"])
 def test_done_is_not_guessed(key):
     keys = ["obs", "act", key]
-    found = aliases.resolve(keys, FieldNames(), "f")
+    found = columns.resolve(keys, FieldNames(), "f")
     assert key not in found.values()
-    [note] = aliases.notes_on_ends(keys, found.values())
+    [note] = columns.notes_on_ends(keys, found.values())
     assert f"terminal={key!r}" in note
-    named = aliases.resolve(keys, FieldNames(terminal=key), "f")
+    named = columns.resolve(keys, FieldNames(terminal=key), "f")
     assert named["terminal"] == key
-    assert aliases.notes_on_ends(keys, named.values()) == []
+    assert columns.notes_on_ends(keys, named.values()) == []
 
 
 def test_lists_of_columns_are_for_tables():
-    assert aliases.named(["a"], FieldNames(obs=["a"]), "f") == {"obs": "a"}
+    assert columns.named_arrays(["a"], FieldNames(obs=["a"]), "f") == {"obs": "a"}
     with pytest.raises(DataError, match=r"one key for obs in an array file, got 2 \(a, b\)"):
-        aliases.named(["a", "b"], FieldNames(obs=["a", "b"]), "f")
+        columns.named_arrays(["a", "b"], FieldNames(obs=["a", "b"]), "f")
 
 
 def test_long_lists_are_cut():
-    text = aliases.listed([f"key{i}" for i in range(50)], near="key7")
+    text = columns.listed([f"key{i}" for i in range(50)], near="key7")
     assert text.startswith("key7, ")
     assert text.endswith(" and 30 more")
-    assert aliases.listed([], near="x") == "nothing"
+    assert columns.listed([], near="x") == "nothing"

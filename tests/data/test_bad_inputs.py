@@ -326,7 +326,7 @@ def saved_splits(tmp_path_factory):
         Dataset.from_arrays(obs=obs + k, action=obs[:, :1], next_obs=obs, reward=obs[:, 0])
         for k in (0, 1)
     )
-    drawn = make_split(target, other, rows=40, target_share=0.5, labelled_share=0.25, seed=0)
+    drawn = make_split(target, other, rows=40, target_fraction=0.5, labelled_fraction=0.25, seed=0)
     own = PUSplit.from_mask(target, np.arange(60) < 20)
     made = [(drawn, (target, other)), (own, (target,))]
     return [(s.save(folder / str(i)), s, data) for i, (s, data) in enumerate(made)]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from puorl.core.errors import DataError
-from puorl.data.canonical import canonical, column, require_finite, sums_to_finite
+from puorl.data.validate import canonical, column, require_finite, sums_to_finite
 
 
 def fields(n=3, **changes):

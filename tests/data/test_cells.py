@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.data.cells import BadCell, has_decimal_comma, is_number, numbers, seconds, typed
+from puorl.data.columns import BadCell, has_decimal_comma, is_number, numbers, seconds, typed
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
 from puorl.data.columns import claim, named, natural_key
-from puorl.data.raw import FieldNames
+from puorl.data.validate import FieldNames
 
 TABLE = ["next_obs_0", "next_obs_1", "obs_1", "obs_0", "act_0", "reward", "robot"]
 

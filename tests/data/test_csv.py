@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import puorl.data.csv as csv_reader
 from puorl.core.errors import DataError
-from puorl.data.load import load
-from puorl.data.raw import FieldNames
+from puorl.data.formats import load
+from puorl.data.validate import FieldNames
 
 BASIC = "obs_0,obs_1,act_0,reward,robot\n1,2.5,0,1,A\n3,4,1,0,B\n5,6,1,0,B\n"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import DROPPED
-from puorl.data.provenance import Provenance
+from puorl.data.transitions import Provenance
 
 
 def make(n=6, *, start=0.0, columns=None, provenance=None, **more):

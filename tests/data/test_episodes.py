@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
-from puorl.data.canonical import canonical
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import complete, next_actions
+from puorl.data.validate import canonical
 
 
 def log(n, **more):

@@ -10,7 +10,7 @@ import puorl
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
 from puorl.data.hdf5 import read
-from puorl.data.raw import FieldNames
+from puorl.data.validate import FieldNames
 
 
 def store(path, arrays):

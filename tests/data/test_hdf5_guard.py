@@ -6,7 +6,7 @@ import pytest
 
 import puorl
 from puorl.core.errors import DataError
-from puorl.data import hdf5_guard
+from puorl.data import hdf5
 
 N = 6
 
@@ -36,7 +36,7 @@ def change(path, place, content):
 
 
 def test_a_good_file_passes(file):
-    hdf5_guard.check_file(file, "x")
+    hdf5.check_file(file, "x")
     assert puorl.load(file).columns["robot"].tolist() == ["A", "é", "", "b", "A", "B"]
 
 
@@ -71,7 +71,7 @@ def test_a_chunk_shorter_than_its_checksum(file):
         change(file, place - 8, (3).to_bytes(2, "little"))  # the filter's number: a checksum now
     with h5py.File(file) as handle:
         with pytest.raises(DataError, match="terminals: expected chunks that hold a checksum"):
-            hdf5_guard.check_array(handle["terminals"].id, "x", whole=True)
+            hdf5.check_array(handle["terminals"].id, "x", whole=True)
 
 
 def test_a_shape_far_beyond_what_is_stored(file):
@@ -79,7 +79,7 @@ def test_a_shape_far_beyond_what_is_stored(file):
         handle.create_dataset("many", (2**24,), "?", chunks=(2,))  # eight million absent chunks
     with h5py.File(file) as handle:
         with pytest.raises(DataError, match="many: claims 16,777,216 bytes .* the file holds 0"):
-            hdf5_guard.check_array(handle["many"].id, "x", whole=False)
+            hdf5.check_array(handle["many"].id, "x", whole=False)
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (2,)}])

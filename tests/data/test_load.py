@@ -3,7 +3,7 @@ import pytest
 
 import puorl
 from puorl.core.errors import ConfigError, DataError
-from puorl.data.load import expand
+from puorl.data.formats import expand
 
 
 def write_npz(path, n=3, **more):

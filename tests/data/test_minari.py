@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 import puorl
 from puorl.core.errors import DataError, PuorlError
 from puorl.data import minari_own
-from puorl.data.provenance import Provenance
-from puorl.data.transitions import Transitions
+from puorl.data.transitions import Provenance, Transitions
 
 minari = pytest.importorskip("minari")
 spaces = pytest.importorskip("gymnasium.spaces")
@@ -87,7 +86,7 @@ def test_reads_the_inner_data_folder_and_an_id(home):
     foreign([episode(2)], observation=box(2), action=box(3))
     inner = puorl.load(home / "test" / "foreign-v0" / "data")
     from puorl.data.minari import read
-    from puorl.data.raw import FieldNames
+    from puorl.data.validate import FieldNames
 
     by_id = read(type(home)("test/foreign-v0"), FieldNames())
     assert np.array_equal(inner.obs, by_id.arrays["obs"])
@@ -198,7 +197,7 @@ def test_wrong_metadata_is_named(home, change, message):
 
 def test_what_is_no_dataset_is_named(tmp_path, home):
     from puorl.data.minari import read
-    from puorl.data.raw import FieldNames
+    from puorl.data.validate import FieldNames
 
     with pytest.raises(DataError, match="minari download nobody/knows-v0"):
         read(type(tmp_path)("nobody/knows-v0"), FieldNames())

@@ -10,7 +10,7 @@ import puorl
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
 from puorl.data.npz import read
-from puorl.data.raw import FieldNames
+from puorl.data.validate import FieldNames
 
 
 def arrays(n=4, **changes):

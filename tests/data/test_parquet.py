@@ -15,11 +15,9 @@ from hypothesis.extra import numpy as hnp
 from puorl.core.errors import DataError, MissingExtraError
 from puorl.data import parquet
 from puorl.data.dataset import Dataset
-from puorl.data.load import load
-from puorl.data.provenance import Provenance
-from puorl.data.raw import FieldNames
-from puorl.data.save import save
-from puorl.data.transitions import Transitions
+from puorl.data.formats import load, save
+from puorl.data.transitions import Provenance, Transitions
+from puorl.data.validate import FieldNames
 
 N = 4
 PLAIN = {

@@ -1,7 +1,7 @@
 import numpy as np
 
 from puorl.data.dataset import Dataset
-from puorl.data.returns import episode_returns, return_range
+from puorl.data.episodes import episode_returns, return_range
 
 
 def recorded(lengths, ends, rewards):

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as npst
 import puorl
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.provenance import Provenance
+from puorl.data.transitions import Provenance
 
 ARRAY_FORMATS = (".npz", ".hdf5")
 FLOATS = st.sampled_from([np.float32, np.float64])

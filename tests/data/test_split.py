@@ -41,7 +41,7 @@ def million():
     ],
 )
 def test_paper_sizes(million, share, labelled, alpha, parts):
-    split = make_split(*million, labelled_share=share, seed=0)
+    split = make_split(*million, labelled_fraction=share, seed=0)
     is_target = split.reveal("benchmark") == 0
     assert len(split.labelled) == labelled
     assert len(split.pool) == 1_000_000
@@ -146,7 +146,7 @@ def test_labelled_episodes_do_not_depend_on_the_length_of_the_others():
             target,
             domain(9_000, 1, length=length),
             rows=10_000,
-            labelled_share=0.1,
+            labelled_fraction=0.1,
             unit="episode",
             seed=0,
         )
@@ -186,7 +186,7 @@ def test_episode_unit_draws_labels_and_folds_whole_episodes():
     ):
         assert {len(set(parts[ids == e])) for e in np.unique(ids)} == {1}
         assert set(parts) == set(range(5))
-    many = make_split(target, other, rows=10_000, labelled_share=0.1, unit="episode", seed=0)
+    many = make_split(target, other, rows=10_000, labelled_fraction=0.1, unit="episode", seed=0)
     assert len(np.unique(many.pool.episode[many.labelled])) == 20
     with pytest.raises(ConfigError, match="folds"):
         split.part("train")
@@ -231,9 +231,9 @@ def test_saved_split_comes_back_and_knows_its_data(tmp_path, unit):
 
 def test_other_rows_of_the_same_or_another_shape_are_refused(tmp_path):
     target, other = domain(4_000, 0), domain(9_000, 1)
-    make_split(target, other, rows=10_000, seed=np.int64(0), labelled_share=np.float32(0.01)).save(
-        tmp_path / "s"
-    )
+    make_split(
+        target, other, rows=10_000, seed=np.int64(0), labelled_fraction=np.float32(0.01)
+    ).save(tmp_path / "s")
     with pytest.raises(DataError, match="made from other data"):
         PUSplit.load(tmp_path / "s", target, domain(9_000, 1, seed=1))
     wide = Dataset.from_arrays(obs=np.zeros((9_001, 3)), action=np.zeros((9_001, 1)))
@@ -298,9 +298,9 @@ def test_bad_masks(labelled, message):
         ({"rows": 100_000}, DataError, "only 4,000"),
         ({"rows": "many"}, ConfigError, "whole number"),
         ({"rows": "1e60"}, ConfigError, "whole number"),
-        ({"target_share": 1.0}, ConfigError, "target_share"),
-        ({"labelled_share": 0.5}, ConfigError, "labelled_share"),
-        ({"labelled_share": 1e-6}, ConfigError, "no row"),
+        ({"target_fraction": 1.0}, ConfigError, "target_fraction"),
+        ({"labelled_fraction": 0.5}, ConfigError, "labelled_fraction"),
+        ({"labelled_fraction": 1e-6}, ConfigError, "no row"),
         ({"unit": "hour"}, ConfigError, "transition, episode"),
         ({"proportions": [1, 2]}, ConfigError, "1 positive"),
     ],
@@ -322,23 +322,23 @@ def test_domains_of_other_shape_are_refused():
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(200, 4_000),
-    target_share=st.floats(0.2, 0.6),
-    labelled_share=st.floats(0.01, 0.15),
+    target_fraction=st.floats(0.2, 0.6),
+    labelled_fraction=st.floats(0.01, 0.15),
     seed=st.integers(0, 2**31),
 )
-def test_any_split_adds_up(rows, target_share, labelled_share, seed):
+def test_any_split_adds_up(rows, target_fraction, labelled_fraction, seed):
     split = make_split(
         domain(4_000, 0),
         [domain(4_000, 1), domain(4_000, 2)],
         rows=rows,
-        target_share=target_share,
-        labelled_share=labelled_share,
+        target_fraction=target_fraction,
+        labelled_fraction=labelled_fraction,
         seed=seed,
     )
     source = split.reveal("benchmark")
     assert len(split.pool) == rows
-    assert (source == 0).sum() == round(rows * target_share)
-    assert len(split.labelled) == round(rows * labelled_share)
+    assert (source == 0).sum() == round(rows * target_fraction)
+    assert len(split.labelled) == round(rows * labelled_fraction)
     assert (source[split.labelled] == 0).all()
     np.testing.assert_array_equal(split.pool.obs[:, 0], source)
 

@@ -84,9 +84,9 @@ def test_truth_is_what_counting_gives(story):
         "pu": 60 + len(kept),
         "oracle": 180,
     }
-    assert trained.target_share["oracle"] == trained.target_share["olp"] == 1.0
-    assert trained.target_share["sharing_all"] == 0.3
-    assert trained.target_share["pu"] == truth.purity
+    assert trained.target_fraction["oracle"] == trained.target_fraction["olp"] == 1.0
+    assert trained.target_fraction["sharing_all"] == 0.3
+    assert trained.target_fraction["pu"] == truth.purity
 
 
 def test_final_scores_are_those_of_the_policies(story):

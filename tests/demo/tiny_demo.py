@@ -6,7 +6,7 @@ from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
 
 TINY = Plan(
-    setting=Setting("body_mass", "hopper", "M/R", labelled_share=0.1, rows=600, horizon=40),
+    setting=Setting("body_mass", "hopper", "M/R", labelled_fraction=0.1, rows=600, horizon=40),
     steps=40,
     num_seeds=2,
     hidden=(8,),

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from puorl.core.actor import SquashedGaussianActor, read_metadata
 from puorl.core.errors import ConfigError, DataError
 from puorl.envs import behaviour, bodies
 from puorl.envs.evaluate import evaluate
+from puorl.nn.numpy_mlp import SquashedGaussianActor, read_metadata
 
 BODIES = ("halfcheetah", "hopper", "walker2d")
 DOMAINS = ("nominal", "body_mass", "joint_noise")

@@ -7,16 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from puorl.core.actor import SquashedGaussianActor
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
-from puorl.data.load import load
-from puorl.data.save import save
+from puorl.data.formats import load, save
 from puorl.envs import behaviour, bodies
 from puorl.envs.collect import collect
 from puorl.envs.domains import domain
 from puorl.envs.simulator import Simulator
 from puorl.envs.summary import summarise
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 
 def untrained(body="hopper", seed=0, hidden=32):

@@ -5,8 +5,7 @@ import pytest
 import puorl.envs.gymnasium_envs as gymnasium_envs
 from puorl.core.errors import ConfigError, DataError
 from puorl.envs.domains import domain
-from puorl.envs.evaluate import evaluate
-from puorl.envs.scores import normalised_score
+from puorl.envs.evaluate import evaluate, normalised_score
 from puorl.envs.simulator import Simulator
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.envs import record as module
 from puorl.envs.bodies import body
 from puorl.envs.domains import domain

@@ -3,7 +3,7 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.envs import bodies
-from puorl.envs.scores import REFERENCES, normalised_score
+from puorl.envs.evaluate import REFERENCES, normalised_score
 
 
 @pytest.mark.parametrize("body", bodies.names())

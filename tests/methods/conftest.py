@@ -49,7 +49,7 @@ def make_hidden(rows=20_000, **other):
     noise = other.get("noise", 0.3)
     target = make_world(rows // 2, seed=1, noise=noise)
     return make_split(
-        target, make_world(rows, seed=2, **other), rows=rows, labelled_share=0.1, seed=0
+        target, make_world(rows, seed=2, **other), rows=rows, labelled_fraction=0.1, seed=0
     )
 
 

@@ -3,12 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import nn
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.methods import dara
 from puorl.methods.dara import DARA, Classifiers
+from puorl.nn import mlp
 
 TINY = DARA(hidden=(4,), num_steps=3, batch_size=8)
 TEN = jnp.float32(10.0)
@@ -65,10 +65,10 @@ def test_rmsprop_is_that_of_float64():
 
 def test_heads_are_bounded_and_the_first_stands_on_the_second():
     keys = jax.random.split(jax.random.key(0), 2)
-    nets = Classifiers(nn.init_mlp(keys[0], (3, 8, 2)), nn.init_mlp(keys[1], (2, 8, 2)))
+    nets = Classifiers(mlp.init_mlp(keys[0], (3, 8, 2)), mlp.init_mlp(keys[1], (2, 8, 2)))
     x = 100.0 * jax.random.normal(jax.random.key(1), (50, 3))
     sas, sa = dara.logits(nets, x)
-    own = 2 * np.tanh(nn.apply_mlp(nets.sas, x))
+    own = 2 * np.tanh(mlp.apply_mlp(nets.sas, x))
     np.testing.assert_allclose(sas, own + np.asarray(sa), atol=1e-6)
     assert float(jnp.abs(sa).max()) <= 2.0
     assert float(jnp.abs(sas).max()) > 2.0

@@ -22,7 +22,7 @@ def test_what_it_found(small_split, fitted):
     assert 0 < num_kept < 900
     assert about["seed"] == 5
     assert about["num_kept"] == num_kept
-    assert about["kept_share"] == num_kept / 900
+    assert about["kept_fraction"] == num_kept / 900
     assert about["alpha"] == fitted.alpha_.value
     assert (about["preset"], about["mode"], about["unit"]) == ("own settings", "hard", "transition")
     assert about["fitted_on_this_split"]
@@ -46,7 +46,7 @@ def test_it_fits_a_filter_of_its_own(small_split, quick_config, monkeypatch):
     expected = DomainFilter(config=quick_config, mode="soft").fit(small_split, seed=5)
     assert np.array_equal(chosen.weight[100:], expected.score(small_split))
     assert np.all(chosen.weight[:100] == 1.0)
-    assert chosen.about["kept_share"] == pytest.approx(chosen.weight[100:].mean(), rel=1e-5)
+    assert chosen.about["kept_fraction"] == pytest.approx(chosen.weight[100:].mean(), rel=1e-5)
     assert (chosen.about["preset"], chosen.about["mode"]) == ("thorough", "soft")
     assert chosen.about["seed"] == 5
 

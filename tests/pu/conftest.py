@@ -39,7 +39,7 @@ def world():
 @pytest.fixture(scope="session")
 def clear_split():
     """Domains that a row tells apart: the shift is ten times the noise."""
-    return hidden(2.0, labelled_share=0.03)
+    return hidden(2.0, labelled_fraction=0.03)
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +50,10 @@ def same_split():
         make_world(14_000, 0.0, seed=3),
         rows=20_000,
         seed=0,
-        labelled_share=0.03,
+        labelled_fraction=0.03,
     )
 
 
 @pytest.fixture(scope="session")
 def episode_split():
-    return hidden(2.0, labelled_share=0.05, unit="episode")
+    return hidden(2.0, labelled_fraction=0.05, unit="episode")

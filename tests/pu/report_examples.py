@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.alpha import AlphaEstimate
 from puorl.pu.report import (
     ColumnShortcut,
     DoubtfulEpisode,

@@ -7,10 +7,7 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.pu import classifier
-from puorl.pu.nnpu import NNPU
-from puorl.pu.pvu import PVU, decision_logit
-from puorl.pu.tedn import TEDN
-from puorl.pu.upu import UPU
+from puorl.pu.learners import NNPU, PVU, TEDN, UPU, decision_logit
 
 NETWORK = classifier.NetworkConfig(hidden=(16, 16), batch_size=64)
 RECIPES = [TEDN, NNPU, UPU, PVU]

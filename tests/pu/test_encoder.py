@@ -10,8 +10,8 @@ from puorl.core.errors import DataError
 from puorl.core.progress import quiet
 from puorl.data.dataset import Dataset
 from puorl.pu import encoder
+from puorl.pu.dynamics import ResidualConfig
 from puorl.pu.features import FeatureConfig
-from puorl.pu.residuals import ResidualConfig
 
 SMALL = ResidualConfig(hidden=(16,), num_steps=100, batch_size=64)
 BLOCK = 16_384

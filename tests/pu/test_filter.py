@@ -8,9 +8,9 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
+from puorl.pu.dynamics import ResidualConfig
 from puorl.pu.features import FeatureConfig
 from puorl.pu.filter import DomainFilter
-from puorl.pu.residuals import ResidualConfig
 
 SMALL = FilterConfig(
     network=NetworkConfig(hidden=(32, 32), batch_size=64),

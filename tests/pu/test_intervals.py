@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
+from puorl.pu.alpha import AlphaEstimate, bbe
 from puorl.pu.intervals import bootstrap_interval, percentile_interval
-from puorl.pu.mpe.bbe import bbe
-from puorl.pu.mpe.estimate import AlphaEstimate
 
 
 def draw(rng, gap, num_p, num_u, alpha):

@@ -10,12 +10,12 @@ from hypothesis.extra import numpy as hnp
 from puorl.core.checkpoint import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu import classifier, fit, judging
+from puorl.pu import classifier, cross_fit, fitting
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
-from puorl.pu.judging import behaviour_config, judge, judge_behaviour, keep, keep_alike
-from puorl.pu.learning import HeldOut, learn
-from puorl.pu.residuals import ResidualConfig
+from puorl.pu.cross_fit import behaviour_config, cross_fit_behaviour, judge, keep, match_keep_rate
+from puorl.pu.dynamics import ResidualConfig
+from puorl.pu.fitting import HeldOut, learn
 
 SMALL = FilterConfig(
     network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),
@@ -58,8 +58,8 @@ def judged(split, learnt):
             seen.update(x=x, rows=rows, end=train(x, rows, *args, **kwargs))
             return seen["end"]
 
-        train = judging.train
-        patch.setattr(judging, "train", spy)
+        train = cross_fit.train
+        patch.setattr(cross_fit, "train", spy)
         judgement = judge(learnt, split, "hard", seed=0, checkpoint=NOWHERE)
     return judgement, seen
 
@@ -72,7 +72,9 @@ def test_every_row_is_judged_at_most_once_and_nearly_all_are(split, judged):
     ):
         assert len(np.unique(position)) == len(position)
         assert np.isin(position, wanted).all()
-        assert len(wanted) - len(position) < fit.NUM_FOLDS  # lanes are of one size: a rest is left
+        assert (
+            len(wanted) - len(position) < fitting.NUM_FOLDS
+        )  # lanes are of one size: a rest is left
     assert judgement.score_p.shape == judgement.kept_p.shape == judgement.position_p.shape
     assert judgement.score_u.shape == judgement.kept_u.shape == judgement.position_u.shape
 
@@ -80,9 +82,9 @@ def test_every_row_is_judged_at_most_once_and_nearly_all_are(split, judged):
 def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(learnt, judged):
     judgement, seen = judged
     rows = classifier.Rows(*(np.asarray(column) for column in seen["rows"]))
-    assert len(rows.held_p) == fit.NUM_FOLDS
+    assert len(rows.held_p) == fitting.NUM_FOLDS
     expected = np.full(len(seen["x"]), np.nan, np.float32)
-    for k in range(fit.NUM_FOLDS):
+    for k in range(fitting.NUM_FOLDS):
         learnt_from = np.concatenate([rows.train_p[k], rows.train_u[k]])
         held = np.concatenate([rows.held_p[k], rows.held_u[k]])
         assert not np.isin(held, learnt_from).any()
@@ -95,14 +97,14 @@ def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(learnt, judged
 
 def test_lanes_keep_as_many_of_their_unlabelled_rows_as_the_filter(split, learnt, judged):
     judgement, seen = judged
-    held = judgement.kept_u.reshape(fit.NUM_FOLDS, -1)
+    held = judgement.kept_u.reshape(fitting.NUM_FOLDS, -1)
     own = learnt.logits(split, judgement.position_u).reshape(held.shape) >= 0
     np.testing.assert_array_equal(held.sum(axis=1), own.sum(axis=1))
     assert 0 < held.sum() < held.size
     score_u = judgement.score_u.reshape(held.shape)
-    kept_p = judgement.kept_p.reshape(fit.NUM_FOLDS, -1)
+    kept_p = judgement.kept_p.reshape(fitting.NUM_FOLDS, -1)
     score_p = judgement.score_p.reshape(kept_p.shape)
-    for lane in range(fit.NUM_FOLDS):
+    for lane in range(fitting.NUM_FOLDS):
         least = score_u[lane][held[lane]].min()
         assert least > score_u[lane][~held[lane]].max()
         np.testing.assert_array_equal(kept_p[lane], score_p[lane] >= least)
@@ -145,8 +147,8 @@ HELD = st.integers(1, 4).flatmap(
 def test_lanes_are_cut_at_the_number_that_is_kept(drawn):
     lanes, logit_p, logit_u, (some, others) = drawn
     held = HeldOut(logit_p.ravel(), logit_u.ravel())
-    kept_p, kept_u = keep_alike(held, some.ravel(), lanes)
-    more_p, more_u = keep_alike(held, (some | others).ravel(), lanes)
+    kept_p, kept_u = match_keep_rate(held, some.ravel(), lanes)
+    more_p, more_u = match_keep_rate(held, (some | others).ravel(), lanes)
     assert (kept_p <= more_p).all()
     assert (kept_u <= more_u).all()
     kept_p, kept_u = kept_p.reshape(lanes, -1), kept_u.reshape(lanes, -1)
@@ -164,18 +166,18 @@ def test_rows_without_a_known_end_are_left_out(split, learnt):
     judgement = judge(learnt, holes, "hard", seed=0, checkpoint=NOWHERE)
     assert not unknown[judgement.position_p].any()
     assert not unknown[judgement.position_u].any()
-    assert len(judgement.position_u) > (~unknown[split.unlabelled]).sum() - fit.NUM_FOLDS
+    assert len(judgement.position_u) > (~unknown[split.unlabelled]).sum() - fitting.NUM_FOLDS
 
 
 def test_behaviour_is_judged_by_states_and_actions_alone(split, learnt, judged):
     judgement, _ = judged
-    one = judge_behaviour(learnt, split, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+    one = cross_fit_behaviour(learnt, split, "hard", seed=0, checkpoint=NOWHERE, progress=False)
     other = with_next_obs(split, np.random.default_rng(0).normal(size=(1_500, 3)))
-    two = judge_behaviour(learnt, other, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+    two = cross_fit_behaviour(learnt, other, "hard", seed=0, checkpoint=NOWHERE, progress=False)
     for field in dataclasses.fields(one):
         np.testing.assert_array_equal(getattr(one, field.name), getattr(two, field.name))
     # One fold of five, and judged anew: dynamics tell these domains apart, behaviour does not.
-    assert len(one.position_u) == len(split.unlabelled) // fit.NUM_FOLDS
+    assert len(one.position_u) == len(split.unlabelled) // fitting.NUM_FOLDS
     for each, low, high in ((judgement, 0.9, 1.0), (one, 0.4, 0.6)):
         ours = each.position_u < 600
         higher = each.score_u[ours][:, None] > each.score_u[~ours][None, :]
@@ -208,14 +210,14 @@ def over_folds(episodes):
 
 def test_a_split_by_episodes_has_held_every_row_out_already(episodes, over_folds, monkeypatch):
     fitted = over_folds
-    monkeypatch.setattr(judging, "train", None)  # nothing is learnt again
+    monkeypatch.setattr(cross_fit, "train", None)  # nothing is learnt again
     judgement = judge(fitted, episodes, "hard", seed=0, checkpoint=NOWHERE)
     np.testing.assert_array_equal(judgement.position_p, episodes.labelled)
     np.testing.assert_array_equal(judgement.position_u, episodes.unlabelled)
     np.testing.assert_array_equal(judgement.group_u, episodes.pool.episode[episodes.unlabelled])
     own = fitted.logits(episodes, episodes.unlabelled) >= fitted.threshold
     np.testing.assert_array_equal(judgement.kept_u, own)  # no row is in dispute
-    for fold in range(fit.NUM_FOLDS):
+    for fold in range(fitting.NUM_FOLDS):
         mine = episodes.unlabelled_part == fold
         lanes = np.full(mine.sum(), fold)
         logit = fitted.row_logits(episodes.pool.rows[episodes.unlabelled[mine]], lanes)
@@ -226,7 +228,7 @@ def test_behaviour_of_a_split_by_episodes_too(episodes, over_folds):
     fitted = dataclasses.replace(over_folds, config=WARM_UP)
     other = with_next_obs(episodes, np.random.default_rng(0).normal(size=(1_500, 3)))
     one, two = (
-        judge_behaviour(fitted, each, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+        cross_fit_behaviour(fitted, each, "hard", seed=0, checkpoint=NOWHERE, progress=False)
         for each in (episodes, other)
     )
     assert len(one.position_u) == len(episodes.unlabelled)
@@ -262,7 +264,7 @@ def test_episodes_stay_together_where_rows_carry_them(world, learnt):
     both = Dataset.concatenate([world(600, 0.0, seed=1), world(900, 2.0, seed=2)])
     assert both.episode is not None
     split = PUSplit.from_mask(both, labelled=np.isin(both.episode, np.unique(both.episode)[:4]))
-    fold, number = judging._folds(split, split.labelled, split.unlabelled, seed=0)
+    fold, number = cross_fit._folds(split, split.labelled, split.unlabelled, seed=0)
     np.testing.assert_array_equal(number, np.unique(both.episode, return_inverse=True)[1])
     for episode in np.unique(number):
         assert len(np.unique(fold[number == episode])) == 1
@@ -275,5 +277,5 @@ def test_many_labels_need_three_folds(world):
     data = dataclasses.replace(both, rows=rows)
     few = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 2_999)
     many = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 3_000)
-    assert len(np.unique(judging._folds(few, few.labelled, few.unlabelled, seed=0)[0])) == 5
-    assert len(np.unique(judging._folds(many, many.labelled, many.unlabelled, seed=0)[0])) == 3
+    assert len(np.unique(cross_fit._folds(few, few.labelled, few.unlabelled, seed=0)[0])) == 5
+    assert len(np.unique(cross_fit._folds(many, many.labelled, many.unlabelled, seed=0)[0])) == 3

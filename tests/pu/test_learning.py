@@ -8,8 +8,8 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
-from puorl.pu.learning import identity, learn, learn_many
-from puorl.pu.residuals import ResidualConfig
+from puorl.pu.dynamics import ResidualConfig
+from puorl.pu.fitting import identity, learn, learn_many
 
 SMALL = FilterConfig(
     network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),

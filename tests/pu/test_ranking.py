@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puorl.pu import ranking
-from puorl.pu.mpe.bbe import bbe
+from puorl.pu import classifier
+from puorl.pu.alpha import bbe
 
 
 @settings(max_examples=60)
@@ -22,7 +22,7 @@ def test_compiled_bbe_is_bbe(seed, sizes, k, ties):
     u = rng.normal(0, 1, num_u).astype(np.float32)
     if ties:
         p, u = p.round(1), u.round(1)
-    compiled = float(ranking.best_bin(jnp.asarray(p), jnp.asarray(u), k=k))
+    compiled = float(classifier.best_bin(jnp.asarray(p), jnp.asarray(u), k=k))
     assert compiled == pytest.approx(bbe(p, u, k=k).value, abs=1e-5)
 
 
@@ -30,9 +30,9 @@ def test_compiled_bbe_is_bbe(seed, sizes, k, ties):
 @given(st.integers(0, 2**31), st.sampled_from([1, 2, 50]), st.floats(0, 0.999))
 def test_exactly_the_share_is_rejected(seed, n, share):
     score = np.random.default_rng(seed).permutation(n).astype(np.float32)
-    threshold = float(ranking.upper_quantile(jnp.asarray(score), jnp.float32(share)))
+    threshold = float(classifier.upper_quantile(jnp.asarray(score), jnp.float32(share)))
     assert (score >= threshold).sum() == int(np.float32(share) * np.float32(n))
 
 
 def test_nothing_is_rejected_at_share_zero():
-    assert ranking.upper_quantile(jnp.arange(4.0), jnp.float32(0)) == np.inf
+    assert classifier.upper_quantile(jnp.arange(4.0), jnp.float32(0)) == np.inf

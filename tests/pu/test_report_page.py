@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puorl.core.page import as_count, as_percent
-from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.html.page import as_count, as_percent
+from puorl.pu.alpha import AlphaEstimate
 from puorl.pu.report import Measured, Selection, Shortcut
 from puorl.pu.report_page import as_page
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.alpha import AlphaEstimate
 from puorl.pu.report import (
     ColumnShortcut,
     DoubtfulEpisode,

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import nn
 from puorl.data.dataset import Dataset
-from puorl.pu import residuals
+from puorl.nn import mlp
+from puorl.pu import dynamics
+from puorl.pu.dynamics import ResidualConfig, Task
 from puorl.pu.features import FeatureConfig, build
-from puorl.pu.residuals import ResidualConfig, Task
 
 SMALL = ResidualConfig(hidden=(16,), num_steps=48, batch_size=64)
 FORWARD = Task(((0, 2), (2, 3)), ((3, 5),))
@@ -29,8 +29,8 @@ def everything(lanes, n=400):
 
 
 def train(x, rows, seeds, *, task=FORWARD, config=SMALL, **settings):
-    model, done = residuals.init(task, config, keys(*seeds)), 0
-    for now, count in residuals.steps(model, 0, x, rows, task=task, config=config, **settings):
+    model, done = dynamics.init(task, config, keys(*seeds)), 0
+    for now, count in dynamics.steps(model, 0, x, rows, task=task, config=config, **settings):
         model, done = now, count
     assert done == config.steps_for(rows.shape[1])
     return model
@@ -64,8 +64,8 @@ def test_tasks_read_and_predict_the_right_columns(inputs, wanted):
         next_obs=np.array([[6.0, 8.0]]),
     ).rows
     x = jnp.asarray(build(row, config))
-    made = residuals.tasks(config, 2, 1)
-    told = [[residuals.take(x, columns)[0].tolist() for columns in task] for task in made]
+    made = dynamics.tasks(config, 2, 1)
+    told = [[dynamics.take(x, columns)[0].tolist() for columns in task] for task in made]
     assert told == [list(pair) for pair in wanted]
     assert [(task.num_given, task.num_wanted) for task in made] == [
         (len(given), len(wanted)) for given, wanted in wanted
@@ -74,7 +74,7 @@ def test_tasks_read_and_predict_the_right_columns(inputs, wanted):
 
 def network(seed, log_scale=0.0):
     """A random model; ``log_scale`` is added to what it says of scales."""
-    params = nn.init_mlp(jax.random.key(seed), (3, 16, 4))
+    params = mlp.init_mlp(jax.random.key(seed), (3, 16, 4))
     last = params[-1]
     return (*params[:-1], last._replace(b=last.b + jnp.asarray([0, 0, log_scale, log_scale], "f")))
 
@@ -93,7 +93,7 @@ def test_residual_is_the_signed_logarithm_of_deviations(log_scale):
     location, scale = numpy_model(params, x)
     deviations = (x[:, 3:] - location) / scale
     expected = np.where(deviations > 0, 1, -1) * np.log(1 + np.abs(deviations))
-    found = residuals.residual(params, jnp.asarray(x), FORWARD)
+    found = dynamics.residual(params, jnp.asarray(x), FORWARD)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_loss_is_the_likelihood_of_a_student_t_with_3_degrees(log_scale):
     constant = math.log(
         2 / (math.pi * math.sqrt(3))
     )  # that density at 0, which the loss leaves out
-    found = residuals._loss(params, jnp.asarray(x[:, :3]), jnp.asarray(x[:, 3:]))
+    found = dynamics._loss(params, jnp.asarray(x[:, :3]), jnp.asarray(x[:, 3:]))
     assert float(found) == pytest.approx(constant - likelihood.mean(), rel=1e-4)
 
 
@@ -181,7 +181,7 @@ def learn(x, task):
 
 
 def held_out_residuals(x, task):
-    left = np.asarray(residuals.residual(learn(x, task), jnp.asarray(x), task))
+    left = np.asarray(dynamics.residual(learn(x, task), jnp.asarray(x), task))
     new = np.arange(NUM_ROWS) >= NUM_SHOWN
     return left[new & ~ODD], left[new & ODD]
 
@@ -189,7 +189,7 @@ def held_out_residuals(x, task):
 def test_training_finds_the_likelihood_of_rows_that_were_not_shown():
     x = two_domains()
     given, wanted = jnp.asarray(x[NUM_SHOWN:, :3]), jnp.asarray(x[NUM_SHOWN:, 3:])
-    loss = float(residuals._loss(learn(x, FORWARD), given, wanted))
+    loss = float(dynamics._loss(learn(x, FORWARD), given, wanted))
     # Changes have deviation 1.0 and 0.6, the noise 0.02: from near 0 towards log 0.02 = -3.9.
     assert loss < -2.5
 

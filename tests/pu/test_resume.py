@@ -9,9 +9,9 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
-from puorl.pu.judging import judge, judge_behaviour
-from puorl.pu.learning import learn
-from puorl.pu.residuals import ResidualConfig
+from puorl.pu.cross_fit import cross_fit_behaviour, judge
+from puorl.pu.dynamics import ResidualConfig
+from puorl.pu.fitting import learn
 
 SMALL = FilterConfig(
     network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),
@@ -51,7 +51,9 @@ def outcome(split, checkpoint):
     learnt = learn(split, SMALL, unit="transition", seed=0, checkpoint=checkpoint)
     short = dataclasses.replace(learnt, config=WARM_UP)
     again = judge(short, split, "hard", seed=0, checkpoint=checkpoint)
-    behaviour = judge_behaviour(short, split, "hard", seed=0, checkpoint=checkpoint, progress=False)
+    behaviour = cross_fit_behaviour(
+        short, split, "hard", seed=0, checkpoint=checkpoint, progress=False
+    )
     return {
         "score": learnt.probability(learnt.logits(split, split.unlabelled)),
         "alpha": np.array([learnt.alpha.value, *learnt.alpha.interval]),
@@ -107,7 +109,7 @@ def test_a_finished_fit_is_read_and_not_learnt_again(tmp_path, split, uninterrup
         raise AssertionError("a step was taken")
 
     monkeypatch.setattr("puorl.pu.classifier.run_epoch", never)
-    monkeypatch.setattr("puorl.pu.residuals._run", never)
+    monkeypatch.setattr("puorl.pu.dynamics._run", never)
     again = outcome(split, Checkpoint(tmp_path, "job"))
     for name, wanted in uninterrupted.items():
         np.testing.assert_array_equal(again[name], wanted, err_msg=name)

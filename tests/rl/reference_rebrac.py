@@ -71,7 +71,7 @@ def update(state, batch, noise, phase, config):
         state.critic, grad, state.critic_moments, config.critic_learning_rate
     )
     state = state._replace(critic=critic, critic_moments=moments)
-    if phase + 1 < config.policy_every:
+    if phase + 1 < config.policy_delay:
         return state, metrics
 
     size = mean(np.abs(q_of_actor(state.actor, critic, batch)))

@@ -51,7 +51,7 @@ def unclipped_next_q(state, batch, noise, config):
     return np.minimum(*twin_q(state.target_critic, batch.next_obs, action, z_pair, z))
 
 
-def backup(state, batch, noise, config):
+def td_target(state, batch, noise, config):
     q = np.clip(unclipped_next_q(state, batch, noise, config), state.bounds.low, state.bounds.high)
     return np.where(batch.terminal == 1, batch.reward, batch.reward + config.gamma * q)
 
@@ -114,7 +114,7 @@ def new_priorities(priority, error, batch, config):
 
 def update(state, batch, noise, number, config):
     """The ``number``-th update, counted from 1: the new state and the metrics."""
-    wanted = backup(state, batch, noise, config)
+    wanted = td_target(state, batch, noise, config)
     encoder_loss, encoder_grad = update_encoder(state, batch)
     critic_loss, critic_grad, q, error = update_critic(state, batch, wanted, config)
     (encoder, critic), moments = adam_step(
@@ -138,7 +138,7 @@ def update(state, batch, noise, number, config):
         "critic_loss": critic_loss,
         "q": kept_mean(q[0], batch.weight, batch.keep),
     }
-    if number % config.policy_every == 0:
+    if number % config.policy_delay == 0:
         metrics["actor_loss"], grad, metrics["distance"] = update_actor(state, batch, config)
         actor, moments = adam_step(
             state.actor, grad, state.actor_moments, config.actor_learning_rate

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puorl.core import nn
 from puorl.core.errors import ConfigError, DataError
+from puorl.nn import mlp
+from puorl.nn.numpy_mlp import KINDS, dimensions, forward
 from puorl.rl import td3_bc, td7
-from puorl.rl.acting import NumpyPolicy
-from puorl.rl.forward import KINDS, dimensions, forward
 from puorl.rl.learner import MODULES, Sizes, make
-from puorl.rl.policy import Policy
+from puorl.rl.policy import NumpyPolicy, Policy
 
 OBS = np.random.default_rng(1).standard_normal((43, 11)).astype(np.float32)
 
@@ -57,11 +56,11 @@ def around(arrays, kind="tanh", **given):
 
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_networks_say_what_they_say_in_jax(layer_norm):
-    params = nn.init_mlp(jax.random.key(0), (11, 24, 24, 3), layer_norm=layer_norm)
+    params = mlp.init_mlp(jax.random.key(0), (11, 24, 24, 3), layer_norm=layer_norm)
     if layer_norm:  # as after training: scale and offset do something
-        norm = nn.LayerNorm(jnp.linspace(0.5, 2.0, 24), jnp.linspace(-1.0, 1.0, 24))
+        norm = mlp.LayerNorm(jnp.linspace(0.5, 2.0, 24), jnp.linspace(-1.0, 1.0, 24))
         params = tuple(p if p.norm is None else p._replace(norm=norm) for p in params)
-    expected = np.asarray(nn.apply_mlp(params, jnp.asarray(5 * OBS)))
+    expected = np.asarray(mlp.apply_mlp(params, jnp.asarray(5 * OBS)))
     arrays = Policy.of("tanh", params).arrays
     assert ("0.norm.scale" in arrays) == layer_norm
     np.testing.assert_allclose(forward("tanh", arrays, 5 * OBS), np.tanh(expected), atol=2e-6)

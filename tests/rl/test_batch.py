@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.rl.batch import Batch, critic_mean, kept_mean, policy_mean
+from puorl.rl.learner import Batch, critic_mean, kept_mean, policy_mean
 
 SIZE = 7
 ROWS = st.lists(

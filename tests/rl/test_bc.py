@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.rl import bc, learner
-from puorl.rl.batch import Batch
+from puorl.rl.learner import Batch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_bc as reference

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from puorl.rl.beside import beside
+from puorl.rl.run import background_task
 
 
 def test_one_thing_is_done_after_the_other_and_all_at_the_end():
@@ -12,7 +12,7 @@ def test_one_thing_is_done_after_the_other_and_all_at_the_end():
         assert go.wait(60)
         done.append("first")
 
-    with beside() as other:
+    with background_task() as other:
         other.do(first)
         assert done == []
         go.set()
@@ -25,11 +25,11 @@ def test_an_error_is_raised_where_the_next_thing_begins_or_at_the_end():
     def fail():
         raise ValueError("no room")
 
-    with beside() as other:
+    with background_task() as other:
         other.do(fail)
         with pytest.raises(ValueError, match="no room"):
             other.do(lambda: None)
-    with pytest.raises(ValueError, match="no room"), beside() as other:
+    with pytest.raises(ValueError, match="no room"), background_task() as other:
         other.do(fail)
 
 
@@ -41,7 +41,7 @@ def test_what_was_begun_is_done_even_after_an_error():
         done.append("kept")
 
     def training():
-        with beside() as other:
+        with background_task() as other:
             other.do(slowly)
             go.set()
             raise KeyError("training")
@@ -56,7 +56,7 @@ def test_of_two_errors_the_earlier_one_is_told():
         raise OSError("disk full")
 
     def training():
-        with beside() as other:
+        with background_task() as other:
             other.do(fail)
             raise ValueError("training")
 

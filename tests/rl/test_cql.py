@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import nn
 from puorl.core.errors import ConfigError
+from puorl.nn import mlp
 from puorl.rl import cql, learner
-from puorl.rl.batch import Batch
+from puorl.rl.learner import Batch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_cql as reference
@@ -113,7 +113,7 @@ def test_a_one_step_problem_has_the_conservative_values_and_their_best_action():
 
     best = grid[truth.argmax()]
     assert best < 0  # where the reward's best action is 0.3
-    learnt = np.tanh(nn.apply_mlp(cql.mean_actor(state), batch.obs[:1]))
+    learnt = np.tanh(mlp.apply_mlp(cql.mean_actor(state), batch.obs[:1]))
     np.testing.assert_allclose(learnt, [[best]], atol=0.06)
 
 
@@ -143,8 +143,8 @@ def test_the_actor_is_the_mean_of_the_policy(fresh):
     rng = np.random.default_rng(1)
     state = fresh._replace(policy=nets.stirred(fresh.policy, rng))
     obs = rng.normal(size=(5, SIZES.obs_dim)).astype(np.float32)
-    mean = np.asarray(nn.apply_mlp(state.policy.actor, obs))[:, : SIZES.act_dim]
-    np.testing.assert_allclose(nn.apply_mlp(cql.mean_actor(state), obs), mean, rtol=1e-6)
+    mean = np.asarray(mlp.apply_mlp(state.policy.actor, obs))[:, : SIZES.act_dim]
+    np.testing.assert_allclose(mlp.apply_mlp(cql.mean_actor(state), obs), mean, rtol=1e-6)
 
     lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
     assert cql.mean_actor(lanes)[-1].w.shape == (2, 4, SIZES.act_dim)

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import nn
 from puorl.core.errors import ConfigError
+from puorl.nn import mlp
 from puorl.rl import iql, learner
-from puorl.rl.batch import Batch
+from puorl.rl.learner import Batch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_iql as reference
@@ -58,7 +58,7 @@ def test_updates_agree_with_float64():
 
 
 def test_the_policys_spread_stays_in_its_range():
-    layer = nn.Layer(jnp.zeros((3, 2), jnp.float32), jnp.array([0.2, -0.1], jnp.float32))
+    layer = mlp.Layer(jnp.zeros((3, 2), jnp.float32), jnp.array([0.2, -0.1], jnp.float32))
     policy = iql.Policy((layer,), jnp.array([-9.0, 9.0], jnp.float32))
     action = jnp.array([[0.2 + np.exp(-5), -0.1]], jnp.float32)  # one deviation off, and none
     found = iql.log_density(policy, jnp.ones((1, 3), jnp.float32), action)
@@ -110,7 +110,7 @@ def test_a_chain_of_two_states_has_the_values_and_the_policy_of_the_paper():
     # In state 0 all actions are equally good, in state 1 the better ones count for more.
     weight = np.exp(config.beta * (reward - end_value))
     best = (weight * actions).sum() / weight.sum()
-    mean = np.asarray(nn.apply_mlp(implicit.actor(state), states))[:, 0]
+    mean = np.asarray(mlp.apply_mlp(implicit.actor(state), states))[:, 0]
     np.testing.assert_allclose(mean, [0.0, best], atol=0.02)
     squares = (actions**2).sum() + (weight * (actions - best) ** 2).sum()
     std = np.sqrt(squares / (8 + weight.sum()))

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.core import nn
+from puorl.nn import mlp
+from puorl.nn.numpy_mlp import KINDS
 from puorl.rl import bc, cql, learner, rebrac, td3_bc, td7
-from puorl.rl.batch import Batch
-from puorl.rl.forward import KINDS
+from puorl.rl.learner import Batch
 from puorl.rl.policy import Policy
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -238,13 +238,13 @@ OWN_ACTION = {
     "td3_bc": lambda state, obs, _: td3_bc.act(state.actor, obs),
     "bc": lambda state, obs, _: bc.act(state.actor, obs),
     "rebrac": lambda state, obs, _: rebrac.act(state.actor, obs),
-    "iql": lambda state, obs, _: jnp.clip(nn.apply_mlp(state.policy.mean, obs), -1.0, 1.0),
+    "iql": lambda state, obs, _: jnp.clip(mlp.apply_mlp(state.policy.mean, obs), -1.0, 1.0),
     "cql": cql_action,
     "td7": lambda state, obs, _: td7.act(state.actor, obs, td7.embed(state.fixed_encoder, obs)),
 }
 
 
-@pytest.mark.parametrize("name", [n for n in SETTINGS if small(n).foresee is not None])
+@pytest.mark.parametrize("name", [n for n in SETTINGS if small(n).precompute_targets is not None])
 def test_what_is_foreseen_is_what_an_update_would_compute_itself(name):
     made = small(name)
     size, rng = made.config.batch_size, np.random.default_rng(2)
@@ -254,7 +254,7 @@ def test_what_is_foreseen_is_what_an_update_would_compute_itself(name):
     def both(key, batches):
         noise = [made.noise(one, size, SIZES.act_dim) for one in jax.random.split(key, made.cycle)]
         together = jax.tree.map(lambda *xs: jnp.concatenate(xs), *batches)
-        seen = made.foresee(
+        seen = made.precompute_targets(
             made.init(key, SIZES), together, jax.tree.map(lambda *xs: jnp.concatenate(xs), *noise)
         )
         plain = ahead = made.init(key, SIZES)

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save, save_file
 
-from puorl.core import nn
 from puorl.core.errors import ConfigError, DataError
-from puorl.rl.acting import NumpyPolicy
-from puorl.rl.policy import Policy
+from puorl.nn import mlp
+from puorl.rl.policy import NumpyPolicy, Policy
 
 OBS = np.random.default_rng(1).standard_normal((9, 3)).astype(np.float32)
 METADATA = {
@@ -55,7 +54,7 @@ def assert_equal(one, other):
 
 
 def test_parameters_of_jax_are_copied():
-    params = nn.init_mlp(jax.random.key(0), (3, 8, 2), layer_norm=True)
+    params = mlp.init_mlp(jax.random.key(0), (3, 8, 2), layer_norm=True)
     policy = Policy.of("tanh", params)
     assert sorted(policy.arrays) == ["0.b", "0.norm.offset", "0.norm.scale", "0.w", "1.b", "1.w"]
     np.testing.assert_array_equal(policy.arrays["1.w"], params[1].w)

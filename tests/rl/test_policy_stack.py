@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from tests.rl.test_acting import network, td7_arrays
 
 from puorl.core.errors import DataError
-from puorl.rl.acting import NumpyPolicy
-from puorl.rl.forward import dimensions
+from puorl.nn.numpy_mlp import dimensions
+from puorl.rl.policy import NumpyPolicy
 
 
 def policies(count, kind="tanh", shape=(11, 256, 256, 3), *, norm=False):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from puorl.rl import learner, rebrac
-from puorl.rl.batch import Batch
+from puorl.rl.learner import Batch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_nets as nets
@@ -77,7 +77,7 @@ def test_a_chain_of_two_states_has_the_penalised_values_and_policy():
     @jax.jit
     def train(key):
         def cycle(state, _):
-            for phase in range(config.policy_every):
+            for phase in range(config.policy_delay):
                 state, _ = rebrac.update(state, batch, noise, phase, config)
             return state, None
 

@@ -94,7 +94,7 @@ def test_policies_are_those_of_the_trainer_with_their_normaliser(whole, job, dat
     sets = list(job.sets.values())
     work = trainer.prepare(MADE, sets, [job.lanes[name] for name in LANES[2:]])
     *_, last = trainer.train(work, steps=12, point_every=4)
-    expected = runs.policies(work, last.standing, steps=12)
+    expected = runs.policies(work, last.train_state, steps=12)
     for name, policy in zip(LANES[2:], expected, strict=True):
         stored = Policy.load(whole / "policies" / f"{name}.safetensors")
         assert stored.fingerprint == policy.fingerprint
@@ -133,7 +133,7 @@ def test_measures_and_sinks_take_part(job, tmp_path):
 def test_a_point_can_be_looked_at_while_training_goes_on(job, tmp_path, monkeypatch):
     """The slowest look sees the policies of its own point, and lines stand in order."""
     trained = threading.Semaphore(0)
-    stretch = trainer._stretch
+    stretch = trainer.run_interval
 
     def count(*args):
         made = stretch(*args)
@@ -149,7 +149,7 @@ def test_a_point_can_be_looked_at_while_training_goes_on(job, tmp_path, monkeypa
             trained.acquire(timeout=60)
         return {name: {"sum": float(each.arrays["0.w"].sum())} for name, each in policies.items()}
 
-    monkeypatch.setattr(trainer, "_stretch", count)
+    monkeypatch.setattr(trainer, "run_interval", count)
     run(tmp_path / "beside", job, measure=measure, while_training=True)
     monkeypatch.undo()
 
@@ -183,7 +183,7 @@ def test_a_run_that_ended_between_two_points_goes_on(job, whole, tmp_path, step,
     folder = tmp_path / "run"
     with pytest.raises(Halt):
         run(folder, job, on_point=halt_at(step, group), while_training=beside)
-    assert runs.standing_of(folder) == (group, step)
+    assert runs.resume_point(folder) == (group, step)
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 99, "lane": "later"}\n{"step": 1')  # what a kill may leave behind
     outcome = run(folder, job, resume=True, while_training=beside)

@@ -170,7 +170,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
             process = start(broken, name, steps, how)
             if not kill_in_a_while(process, broken, rng, changes=steps // kills):
                 break
-            killed.append(runs.standing_of(broken))
+            killed.append(runs.resume_point(broken))
         run(broken, job, resume=True)
         assert results(broken) == results(unbroken)
     logging.getLogger(__name__).info("groups and updates behind it when killed: %s", killed)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from puorl.rl import learner, td3_bc
-from puorl.rl.batch import Batch
+from puorl.rl.learner import Batch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_nets as nets
@@ -66,7 +66,7 @@ def test_on_one_step_the_policy_stands_between_the_data_and_the_best_action():
     @jax.jit
     def train(key):
         def cycle(state, _):
-            for phase in range(config.policy_every):
+            for phase in range(config.policy_delay):
                 state, _ = td3_bc.update(state, batch, noise, phase, config)
             return state, None
 

@@ -11,8 +11,7 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.rl import td7
-from puorl.rl.batch import Batch
-from puorl.rl.learner import Sizes
+from puorl.rl.learner import Batch, Sizes
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_td7
@@ -36,7 +35,7 @@ CHAIN = td7.Config(
     gamma=0.5,
     copy_every=50,
     policy_noise=0.0,
-    policy_every=1,
+    policy_delay=1,
 )
 CHAIN_ROWS = 500
 LOW, HIGH = -0.1, 0.1
@@ -176,7 +175,7 @@ def test_a_fresh_lane_has_equal_copies_equal_priorities_and_no_bounds_yet(fresh)
 
 
 def test_a_copy_must_fall_on_an_update_of_the_actor():
-    with pytest.raises(ConfigError, match=r"multiple of policy_every \(2\), got 5"):
+    with pytest.raises(ConfigError, match=r"multiple of policy_delay \(2\), got 5"):
         td7.Config(copy_every=5)
 
 

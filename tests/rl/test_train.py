@@ -15,7 +15,7 @@ from puorl.rl import learner, trainer
 from puorl.rl import train as training
 from puorl.rl.policy import Policy
 from puorl.rl.train import train
-from puorl.rl.trainer import Point
+from puorl.rl.trainer import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_runs
@@ -112,7 +112,7 @@ def test_progress_counts_every_update_once(data, monkeypatch):
     def trained(made, chosen, numbers, steps, every, on_point):
         assert (steps, every, len(chosen)) == (10, 4, len(data))
         for step in (4, 8, 10):
-            on_point(Point(step, None, [], (), seconds=0.5), len(numbers))
+            on_point(Progress(step, None, [], (), seconds=0.5), len(numbers))
         return [None], {}
 
     monkeypatch.setattr(training, "progress_bar", bar)

@@ -17,7 +17,7 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.data.training_set import TrainingSet
-from puorl.rl import program, td7, trainer
+from puorl.rl import td7, trainer
 from puorl.rl.trainer import Lane
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -54,11 +54,11 @@ def finish(made, sets, lanes, *, steps=12, point_every=12):
     """The last point, states on the host."""
     work = trainer.prepare(made, sets, [Lane(*lane) for lane in lanes])
     *_, last = trainer.train(work, steps=steps, point_every=point_every)
-    return dataclasses.replace(last, standing=jax.device_get(last.standing))
+    return dataclasses.replace(last, train_state=jax.device_get(last.train_state))
 
 
 def lane(point, i):
-    return jax.tree.map(lambda x: x[i], point.standing.state), point.metrics[i], point.stopped[i]
+    return jax.tree.map(lambda x: x[i], point.train_state.state), point.metrics[i], point.stopped[i]
 
 
 def assert_same(ours, expected):
@@ -122,7 +122,7 @@ def test_a_sampler_of_its_own_does_not_see_how_long_other_sets_are():
 
 def test_every_lane_draws_its_own_rows_and_noise(short):
     point = finish(SUMS, [short], [(0, seed) for seed in range(6)], steps=2, point_every=2)
-    positions = point.standing.state.position
+    positions = point.train_state.state.position
     assert len({tuple(row) for row in positions}) == 6
     assert positions.max() < len(short)
 
@@ -147,7 +147,7 @@ def test_the_length_of_a_chunk_changes_nothing(three, monkeypatch, name):
     monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 4 * trainer._bytes_an_update(work))
     assert trainer._chunk_lengths(work, 12) == [4, 4, 4]
     parts = finish(made, three, lanes)
-    assert_same(parts.standing, whole.standing)
+    assert_same(parts.train_state, whole.train_state)
     for ours, expected in zip(parts.metrics, whole.metrics, strict=True):
         assert ours == pytest.approx(expected, rel=1e-6)
 
@@ -169,12 +169,12 @@ def test_equal_chunks_are_compiled_once_and_states_are_given_away(short):
     work = trainer.prepare(made, [short], [Lane(0, 1), Lane(0, 2)])
     points = trainer.train(work, steps=30, point_every=6)
     first = next(points)
-    programs, traces = program.program()._cache_size(), len(TRACES)
+    programs, traces = trainer.program()._cache_size(), len(TRACES)
     second = next(points)
-    assert first.standing.state.total.is_deleted()
-    assert not second.standing.state.total.is_deleted()
+    assert first.train_state.state.total.is_deleted()
+    assert not second.train_state.state.total.is_deleted()
     assert [point.step for point in points] == [18, 24, 30]
-    assert (program.program()._cache_size(), len(TRACES)) == (programs, traces)
+    assert (trainer.program()._cache_size(), len(TRACES)) == (programs, traces)
 
 
 def test_metrics_are_means_over_the_updates_since_the_last_point(short):
@@ -184,7 +184,7 @@ def test_metrics_are_means_over_the_updates_since_the_last_point(short):
     work = trainer.prepare(SUMS, [short], [Lane(0, 1), Lane(0, 2)])
     one_by_one = list(trainer.train(work, steps=12, point_every=2))
     together = list(trainer.train(work, steps=12, point_every=6))
-    assert program.metric_names(SUMS, work.sizes) == ("loss_0", "loss_1", "q")
+    assert trainer.metric_names(SUMS, work.sizes) == ("loss_0", "loss_1", "q")
     assert [set(line) for line in together[0].metrics] == 2 * [{"loss_0", "loss_1", "q"}]
     for number, point in enumerate(together):
         parts = one_by_one[3 * number : 3 * number + 3]
@@ -198,7 +198,7 @@ def test_the_last_stretch_may_be_shorter(short):
     work = trainer.prepare(SUMS, [short], [Lane(0, 1)])
     points = list(trainer.train(work, steps=10, point_every=4))
     assert [point.step for point in points] == [4, 8, 10]
-    assert int(points[-1].standing.state.num_updates[0]) == 10
+    assert int(points[-1].train_state.state.num_updates[0]) == 10
 
 
 def test_training_goes_on_from_a_standing_as_if_it_had_not_stopped(short):
@@ -206,15 +206,15 @@ def test_training_goes_on_from_a_standing_as_if_it_had_not_stopped(short):
     expected = finish(SUMS, [short], lanes, point_every=6)
     work = trainer.prepare(SUMS, [short], [Lane(*each) for each in lanes])
     halfway = next(trainer.train(work, steps=12, point_every=6))
-    kept = jax.tree.map(np.array, halfway.standing)
+    kept = jax.tree.map(np.array, halfway.train_state)
     (last,) = trainer.train(
         work,
         steps=12,
         point_every=6,
-        standing=kept._replace(state=jax.tree.map(jnp.asarray, kept.state)),
+        train_state=kept._replace(state=jax.tree.map(jnp.asarray, kept.state)),
         done=6,
     )
-    assert_same(jax.device_get(last.standing), expected.standing)
+    assert_same(jax.device_get(last.train_state), expected.train_state)
     assert last.metrics == expected.metrics
 
 

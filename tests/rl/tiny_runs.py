@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core import nn
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import Groups, TrainingSet
+from puorl.nn import mlp
 from puorl.rl import learner
-from puorl.rl.batch import critic_mean, policy_mean
+from puorl.rl.learner import critic_mean, policy_mean
 from puorl.rl.run import Job, run
 
 SETTINGS = {
@@ -41,7 +41,7 @@ class SumState(NamedTuple):
     """What is added up, of one lane."""
 
     total: jax.Array
-    policy: nn.Params
+    policy: mlp.Params
     num_updates: jax.Array
     position: jax.Array
 
@@ -56,7 +56,7 @@ def sums(**settings):
 
     def init(key, sizes):
         w = jax.random.normal(key, (sizes.obs_dim, sizes.act_dim), jnp.float32)
-        policy = (nn.Layer(w, jnp.zeros(sizes.act_dim, jnp.float32)),)
+        policy = (mlp.Layer(w, jnp.zeros(sizes.act_dim, jnp.float32)),)
         none = jnp.zeros(config.batch_size, jnp.int32)
         return SumState(jnp.ones((), jnp.float32), policy, jnp.zeros((), jnp.int32), none)
 

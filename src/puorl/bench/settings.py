@@ -63,10 +63,10 @@ class Setting:
     """The target's."""
     quality: str
     """Behaviour in the target and in the other domains, such as ``ME/R``."""
-    labelled_share: float = 0.01
+    labelled_fraction: float = 0.01
     """Share of all rows that is labelled."""
     rows: int = 1_000_000
-    target_share: float = 0.3
+    target_fraction: float = 0.3
     split_seed: int = 0
     """Draws which of the target's rows are labelled; also the seed of every method."""
     data_seed: int = 0
@@ -90,17 +90,17 @@ class Setting:
     def name(self) -> str:
         """Short, for people: ``hopper/body_mass/ME-R/0.01``; it leaves the seeds out."""
         quality = self.quality.replace("/", "-")
-        return f"{self.body}/{self.shift}/{quality}/{self.labelled_share:g}"
+        return f"{self.body}/{self.shift}/{quality}/{self.labelled_fraction:g}"
 
     @property
     def num_target(self) -> int:
         """Rows of the target in the pool, labelled ones included."""
-        return round(self.rows * self.target_share)
+        return round(self.rows * self.target_fraction)
 
     @property
     def num_labelled(self) -> int:
         """Rows that are labelled."""
-        return round(self.rows * self.labelled_share)
+        return round(self.rows * self.labelled_fraction)
 
     @property
     def target(self) -> Source:
@@ -139,8 +139,8 @@ class Setting:
             target,
             others,
             rows=self.rows,
-            target_share=self.target_share,
-            labelled_share=self.labelled_share,
+            target_fraction=self.target_fraction,
+            labelled_fraction=self.labelled_fraction,
             seed=self.split_seed,
             proportions=[share for _, share in self.others],
         )

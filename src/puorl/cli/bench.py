@@ -14,11 +14,9 @@ from rich.table import Table
 
 from puorl.bench import suites
 from puorl.cli.bench_report import BenchReport
-from puorl.cli.flag import Flag
 from puorl.cli.main import INTERRUPTED
-from puorl.cli.options import Count
-from puorl.core.errors import ConfigError, DataError
-from puorl.core.extras import require
+from puorl.cli.options import Count, Flag
+from puorl.core.errors import ConfigError, DataError, require
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.bench.plan import Outlook, Plan
@@ -78,7 +76,7 @@ class BenchRun:
         suite = suites.find(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
         from puorl.bench.plan import make_plan
-        from puorl.bench.running.runner import survey
+        from puorl.bench.runner import survey
 
         plan = make_plan(
             suite,
@@ -97,7 +95,7 @@ class BenchRun:
         self._work(plan, console)
 
     def _work(self, plan: "Plan", console: Console) -> None:
-        from puorl.bench.running.runner import run
+        from puorl.bench.runner import run
 
         try:
             done = run(

@@ -10,18 +10,11 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from puorl.bench.reporting.report import (
-    Report,
-    lead,
-    make_report,
-    to_json,
-    to_latex,
-    to_markdown,
-)
-from puorl.bench.reporting.report_page import as_page
-from puorl.bench.reporting.terminal_tables import as_rich
+from puorl.bench.report import Report, lead, make_report, to_json, to_latex, to_markdown
+from puorl.bench.report_page import as_page
 from puorl.bench.store import Store
-from puorl.cli.flag import Flag
+from puorl.bench.table_formats import as_rich
+from puorl.cli.options import Flag
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, check_free
 

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from puorl.cli.flag import Flag
-from puorl.cli.options import Count
-from puorl.core.room import require_disk
+from puorl.cli.options import Count, Flag
+from puorl.core.resources import require_disk
 from puorl.data.dataset import Dataset
-from puorl.data.save import check_target, save
+from puorl.data.formats import check_target, save
 from puorl.envs.collect import Quality, collect, row_bytes
 from puorl.envs.domains import domain
 from puorl.envs.summary import summarise

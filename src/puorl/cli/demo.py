@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from puorl.cli.flag import Flag
-from puorl.core.errors import ConfigError, DataError
-from puorl.core.extras import require
+from puorl.cli.options import Flag
+from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import check_reachable, write_json
 
 if TYPE_CHECKING:  # importing it loads jax

@@ -24,9 +24,8 @@ from puorl.cli.doctor_trials import (
     try_packages,
     try_rendering,
 )
-from puorl.cli.flag import Flag
-from puorl.core.cores import num_threads
-from puorl.core.room import free_memory, size_told
+from puorl.cli.options import Flag
+from puorl.core.resources import describe_size, free_memory, num_threads
 
 BROKEN = 1
 """Exit code where a package that is installed does not work, or one that puorl needs is missing."""
@@ -179,7 +178,7 @@ def examine() -> Findings:
 
 def _cache() -> Cache:
     try:
-        from puorl.envs.cache import default_folder
+        from puorl.envs.collect import default_folder
     except Exception:  # what it imports may be the very thing that is broken
         return Cache(None)
     folder = default_folder()
@@ -246,15 +245,15 @@ def _facts(found: Findings) -> Iterator[tuple[str, Text]]:
     else:
         yield "rendering", Text(f"works (MUJOCO_GL={found.rendering})")
     free = found.memory_bytes
-    memory = "" if free is None else f", {size_told(free)} of memory free"
+    memory = "" if free is None else f", {describe_size(free)} of memory free"
     cores = "1 core" if found.num_cores == 1 else f"{found.num_cores} cores"
     yield "machine", Text(f"{cores}{memory}")
     cache = found.cache
     if cache.folder is None:
         yield "cache", Text("cannot be looked at until the above is repaired", style="yellow")
     else:
-        free = "" if cache.free_bytes is None else f"; {size_told(cache.free_bytes)} free there"
-        held = f"{cache.num_files:,} files, {size_told(cache.num_bytes)}"
+        free = "" if cache.free_bytes is None else f"; {describe_size(cache.free_bytes)} free there"
+        held = f"{cache.num_files:,} files, {describe_size(cache.num_bytes)}"
         yield "cache", Text(f"{cache.folder} ($PUORL_CACHE): {held}{free}")
 
 

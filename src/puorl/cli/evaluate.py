@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl.bench.stats import Summary
-from puorl.cli.flag import Flag
-from puorl.cli.options import Count
+from puorl.cli.options import Count, Flag
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import check_free, read_json, write_json
-from puorl.core.prng import checked_seed
+from puorl.core.hashing import checked_seed
 from puorl.envs.bodies import body
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.evaluate import Evaluation, evaluate

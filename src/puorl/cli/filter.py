@@ -16,15 +16,13 @@ from rich.text import Text
 from puorl import __version__
 from puorl.cli.filter_files import MARKER, write_files
 from puorl.cli.filter_needs import check_needs
-from puorl.cli.flag import Flag
-from puorl.cli.known_rows import KnownRows, read_known_rows
+from puorl.cli.labels import KnownRows, read_known_rows
 from puorl.cli.main import INTERRUPTED
-from puorl.cli.options import DataOptions, Paths
-from puorl.cli.run_folder import RunFolder, run_folder
-from puorl.core import fingerprint
-from puorl.core.errors import DataError
-from puorl.core.extras import require
-from puorl.data.load import LABELLED, expand
+from puorl.cli.options import DataOptions, Flag, Paths
+from puorl.core import hashing
+from puorl.core.errors import DataError, require
+from puorl.core.run_folder import RunFolder, run_folder
+from puorl.data.formats import LABELLED, expand
 from puorl.data.split import PUSplit
 from puorl.pu.units import Unit, group, parse_unit
 
@@ -200,9 +198,9 @@ class Filter:
             },
             "fingerprints": {
                 "data": dataclasses.replace(split.pool, columns=columns).fingerprint,
-                "labels": fingerprint.of_arrays({"labelled": split.labelled}),
+                "labels": hashing.of_arrays({"labelled": split.labelled}),
                 "split": split.fingerprint,
-                "config": fingerprint.of_settings(dataclasses.asdict(config)),
+                "config": hashing.of_settings(dataclasses.asdict(config)),
             },
         }
 

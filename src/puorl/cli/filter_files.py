@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from puorl.cli.known_rows import KnownRows
+from puorl.cli.labels import KnownRows
 from puorl.core.files import write_json
 from puorl.data.dataset import Dataset
+from puorl.data.formats import save
 from puorl.data.keep_list import write_keep_list
-from puorl.data.save import save
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 

@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.flag import Flag
-from puorl.cli.known_rows import read_known_rows
-from puorl.cli.options import DataOptions, Paths
-from puorl.core.room import size_told
+from puorl.cli.labels import read_known_rows
+from puorl.cli.options import DataOptions, Flag, Paths
+from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
 
@@ -61,7 +60,7 @@ class Inspect:
 
 def show(seen: Inspection, console: Console) -> None:
     """Print an inspection for a person."""
-    size = f"{size_told(seen.num_bytes)} in memory"
+    size = f"{describe_size(seen.num_bytes)} in memory"
     source = f"{_shortened(seen.source)} ({seen.format}, {size})"
     # A path that is broken in the middle cannot be copied.
     console.print(

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, get_type_hints
 
-from puorl.core.counts import parse_count
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import parse_count
 
 _LARGEST = 3.4e38
 """Learners compute with float32."""

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that are on or off."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,13 @@ from typing import Annotated
 
 import tyro
 
-from puorl.core.counts import parse_count
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
-from puorl.data.load import load
+from puorl.data.formats import load
+
+Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
+"""Off unless it is given; the help need not say that of each."""
 
 
 def _count(words: list[str]) -> int:

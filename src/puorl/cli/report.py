@@ -11,13 +11,13 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from puorl.cli.flag import Flag
+from puorl.cli.options import Flag
 from puorl.core.files import atomic_path, check_free
 from puorl.envs.domains import DomainSpec, parse_domain
 
 if TYPE_CHECKING:
-    from puorl.cli.reporting.film import Film
-    from puorl.cli.reporting.folders import Material
+    from puorl.report.filmstrip import Film
+    from puorl.report.run_folders import Material
 
 _NO_ENV = "it needs --env, a simulated domain to run the policy in"
 _NO_POLICY = "no folder named here holds a policy that came to its end"
@@ -56,8 +56,8 @@ class Report:
 
     def run(self) -> None:
         """Read, draw, write."""
-        from puorl.cli.reporting.folders import read_paths
-        from puorl.cli.reporting.whole_page import as_page
+        from puorl.report.run_folders import read_paths
+        from puorl.report.run_page import as_page
 
         spec = None if self.env is None else parse_domain(self.env)
         check_free(self.out, force=self.force)  # before the work
@@ -78,7 +78,7 @@ class Report:
 
     def _film(self, material: "Material", spec: DomainSpec | None) -> "Film | str":
         """The film, or why there is none; empty where nothing was trained and none asked for."""
-        from puorl.cli.reporting.film import choose, shoot
+        from puorl.report.filmstrip import choose, shoot
 
         if spec is None:
             return _NO_ENV if material.trainings else ""

@@ -9,11 +9,10 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from puorl.cli.flag import Flag
-from puorl.cli.options import Count
+from puorl.cli.options import Count, Flag
 from puorl.core.files import check_free
 from puorl.data.draw import PARTS
-from puorl.data.load import load
+from puorl.data.formats import load
 from puorl.data.split import PUSplit, Unit, make_split
 from puorl.data.split_files import SETTINGS_FILE
 
@@ -37,9 +36,9 @@ class Split:
     """Seed; target rows and labels do not depend on the others."""
     rows: Count = 1_000_000
     """Size of the pool."""
-    target_share: float = 0.3
+    target_fraction: float = 0.3
     """Share of the pool that is the target's."""
-    labelled_share: float = 0.01
+    labelled_fraction: float = 0.01
     """Share of the pool that is labelled."""
     unit: Annotated[Unit, tyro.conf.arg()] = "transition"
     """Draw and label single rows, or whole episodes."""
@@ -59,8 +58,8 @@ class Split:
             load(self.target),
             [load(path) for path in self.others],
             rows=self.rows,
-            target_share=self.target_share,
-            labelled_share=self.labelled_share,
+            target_fraction=self.target_fraction,
+            labelled_fraction=self.labelled_fraction,
             unit=self.unit,
             seed=self.seed,
             proportions=self.proportions,

@@ -15,17 +15,15 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl.cli import evaluate as evaluation
-from puorl.cli.flag import Flag
 from puorl.cli.learner_settings import parse_settings
 from puorl.cli.main import INTERRUPTED
-from puorl.cli.options import Count, DataOptions, Paths
-from puorl.cli.run_folder import locked
+from puorl.cli.options import Count, DataOptions, Flag, Paths
 from puorl.cli.train_course import Course, Trial, point_every
 from puorl.cli.train_loggers import TRACKED, LateSink, Logger
 from puorl.cli.training_data import read_training_set
-from puorl.core.errors import ConfigError, DataError, TrainingError
-from puorl.core.extras import require
-from puorl.core.prng import checked_seed
+from puorl.core.errors import ConfigError, DataError, TrainingError, require
+from puorl.core.hashing import checked_seed
+from puorl.core.run_folder import locked
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.evaluate import Evaluation, require_room
@@ -162,10 +160,10 @@ class Train:
             raise
 
     def _has_progress(self) -> bool:
-        from puorl.rl.run import standing_of
+        from puorl.rl.run import resume_point
 
         try:
-            return standing_of(self.out) != (0, 0)
+            return resume_point(self.out) != (0, 0)
         except DataError:
             return True  # a damaged record is still somebody's run
 

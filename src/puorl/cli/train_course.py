@@ -19,7 +19,7 @@ from puorl.rl.policy import Policy
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.rl.learner import Learner
     from puorl.rl.run import Job
-    from puorl.rl.trainer import Point
+    from puorl.rl.trainer import Progress
 
 
 class Course:
@@ -27,10 +27,10 @@ class Course:
 
     def __init__(self, out: Path, job: "Job") -> None:
         """Look where the run in the folder stands, if there is one."""
-        from puorl.rl.run import standing_of
+        from puorl.rl.run import resume_point
 
         plan = _kept_plan(out)
-        finished, step = (0, 0) if plan is None else standing_of(out)
+        finished, step = (0, 0) if plan is None else resume_point(out)
         self.resumed_step = None if plan is None else step
         """Updates behind the group in training when this process took over; None if it began."""
         self.seconds = 0.0
@@ -60,7 +60,7 @@ class Course:
             yield
         self.seconds = time.perf_counter() - began
 
-    def on_point(self, point: "Point", lanes: int) -> None:
+    def on_point(self, point: "Progress", lanes: int) -> None:
         """Move on to a point of the group in training."""
         # The next group begins at 0 again.
         made = point.step - self._step if point.step > self._step else point.step

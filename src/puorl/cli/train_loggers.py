@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from puorl.core.extras import require
+from puorl.core.errors import require
 from puorl.core.files import read_json, write_json
 from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
 

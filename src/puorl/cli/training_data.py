@@ -13,8 +13,8 @@ from puorl.cli.options import DataOptions
 from puorl.core.errors import DataError
 from puorl.core.files import read_json
 from puorl.data.dataset import Dataset
-from puorl.data.load import expand, load
-from puorl.data.returns import return_range
+from puorl.data.episodes import return_range
+from puorl.data.formats import expand, load
 from puorl.data.training_set import TrainingSet
 
 

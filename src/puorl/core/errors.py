@@ -1,4 +1,7 @@
-"""The errors a user may meet: what was expected, what came, what to do."""
+"""Errors of this package, and optional packages asked for by name when they are missing."""
+
+import importlib
+from types import ModuleType
 
 _LONGEST = 2000
 
@@ -31,3 +34,24 @@ class MissingExtraError(PuorlError):
 
 class TrainingError(PuorlError):
     """Training came to no usable end."""
+
+
+def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import an optional module, or say which extra brings it.
+
+    Args:
+        module: Dotted name to import, e.g. ``"pyarrow.parquet"``.
+        extra: The puorl extra that installs it, e.g. ``"parquet"``.
+        purpose: What it is needed for, e.g. ``"reading Parquet files"``.
+
+    Raises:
+        MissingExtraError: The module cannot be imported.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingExtraError(
+            f"{purpose} needs the package {package!r}, which cannot be imported here; "
+            f"install it with: pip install 'puorl[{extra}]'"
+        ) from error

@@ -3,13 +3,16 @@
 What the user names wins; a field left unnamed is looked for among the columns that are still free.
 """
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data import aliases
-from puorl.data.raw import FIELDS, MATRICES, FieldNames
+from puorl.data.validate import FIELDS, MATRICES, FieldNames
 
 _NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
 """Names that robot-learning tables use and array files do not."""
@@ -57,10 +60,10 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
             claimed[field] = found
             guessed.append(f"{field} = {_shortened(found)}")
         elif field in ("obs", "action"):
-            raise aliases.absent(field, header, source)
+            raise absent(field, header, source)
     notes = [f"fields found by their usual names: {', '.join(guessed)}"] if guessed else []
     found_names = [name for columns in claimed.values() for name in columns]
-    notes += aliases.notes_on_ends(header, found_names)
+    notes += notes_on_ends(header, found_names)
     if _AMBIGUOUS_END in header and _AMBIGUOUS_END not in found_names:
         notes.append(
             f"{_AMBIGUOUS_END}: not used, it may mean the task's end or a cut record; "
@@ -125,7 +128,7 @@ def _matched(
         if not matches:
             raise DataError(
                 f"{source}: expected columns that match {item!r} (named for {field}), "
-                f"found: {aliases.listed(header, near=item)}; name others with {field}="
+                f"found: {listed(header, near=item)}; name others with {field}="
             )
         found += sorted(matches, key=natural_key)
     if not found:
@@ -138,7 +141,7 @@ def _present(header: Sequence[str], name: str, field: str, source: str) -> str:
         return name
     raise DataError(
         f"{source}: expected the column {name!r} (named for {field}), "
-        f"found: {aliases.listed(header, near=name)}; name one of these with {field}="
+        f"found: {listed(header, near=name)}; name one of these with {field}="
     )
 
 
@@ -153,7 +156,7 @@ def _usual(
         numbered = _with_suffix(field, free, r"[_. /-]?\[?\d+(?:[_,.x]\d+)*\]?")
         if numbered:
             return numbered
-    found = aliases.find(field, free)
+    found = find(field, free)
     if found is None and _NAMES_IN_TABLES.get(field) in free:
         found = _NAMES_IN_TABLES[field]
     if found is not None:
@@ -163,7 +166,7 @@ def _usual(
 
 def _with_suffix(field: str, free: Sequence[str], suffix: str) -> tuple[str, ...] | None:
     """All columns made of one usual name and a suffix of the given form."""
-    for base in aliases.USUAL[field]:
+    for base in USUAL[field]:
         pattern = re.compile(re.escape(base) + suffix, re.IGNORECASE)
         matches = [name for name in free if pattern.fullmatch(name)]
         if matches:
@@ -175,3 +178,256 @@ def _shortened(names: tuple[str, ...]) -> str:
     if len(names) <= _MOST_NAMED:
         return ", ".join(names)
     return f"{names[0]} … {names[-1]} ({len(names)})"
+
+
+USUAL = {
+    "obs": ("obs", "observations", "observation", "state", "states"),
+    "action": ("action", "actions", "act", "acts"),
+    "reward": ("reward", "rewards", "rew"),
+    "next_obs": (
+        "next_obs",
+        "next_observations",
+        "next_observation",
+        "next_state",
+        "next_states",
+    ),
+    "terminal": ("terminal", "terminals", "terminated", "termination", "terminations"),
+    "timeout": ("timeout", "timeouts", "truncated", "truncation", "truncations"),
+    "episode": (
+        "episode",
+        "episodes",
+        "episode_id",
+        "episode_index",
+        "ep",
+        "traj",
+        "trajectory",
+        "traj_id",
+        "trajectory_id",
+        "run",
+        "run_id",
+        "rollout",
+        "rollout_id",
+    ),
+    "time": ("time", "timestamp", "timestamps", "t", "step", "timestep", "time_step"),
+    "next_action": ("next_action", "next_actions", "next_act"),
+}
+"""Field to the names it usually has, the most telling first; capitals do not matter."""
+
+AMBIGUOUS_END = ("done", "dones")
+"""Names that may mean the task's end or the record's: used only when the user says which."""
+
+_MOST_LISTED = 20
+
+
+def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
+    """Find every field's key: named ones must be there, the others may be under a usual name.
+
+    Args:
+        available: The keys of the file.
+        names: What the user said; one key a field.
+        source: Where the keys are from; messages start with it.
+
+    Raises:
+        DataError: A named key is not there, one key is named for two fields, or obs or action
+            cannot be found.
+    """
+    found = named_arrays(available, names, source)
+    for field in FIELDS:
+        if field not in found:
+            key = find(field, available, taken=found.values())
+            if key is not None:
+                found[field] = key
+    for field in ("obs", "action"):
+        if field not in found:
+            raise absent(field, available, source)
+    return found
+
+
+def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
+    """The keys that the user named_arrays, each checked to be there.
+
+    Raises:
+        DataError: A key is not there, or is named_arrays for two fields.
+    """
+    found: dict[str, str] = {}
+    for field in FIELDS:
+        given = getattr(names, field)
+        if given is None:
+            continue
+        key = given if isinstance(given, str) else _only_key(field, given, source)
+        if key not in available:
+            raise DataError(
+                f"{source}: expected the key {key!r} (named_arrays for {field}), "
+                f"found: {listed(available, near=key)}; name one of these with {field}="
+            )
+        for other, taken in found.items():
+            if taken == key:
+                raise DataError(
+                    f"{source}: {key!r} is named_arrays for both {other} and {field}; "
+                    f"a key can be only one of them, name another with {field}="
+                )
+        found[field] = key
+    return found
+
+
+def find(field: str, available: Sequence[str], *, taken: Collection[str] = ()) -> str | None:
+    """The key under which ``field`` usually stands, or None; a key in ``taken`` is not offered."""
+    free = [key for key in available if key not in taken]
+    folded = {key.lower(): key for key in reversed(free)}  # the first of equal spellings wins
+    for name in USUAL[field]:
+        if name in free:
+            return name
+        if name in folded:
+            return folded[name]
+    return None
+
+
+def notes_on_ends(available: Sequence[str], found: Collection[str]) -> list[str]:
+    """Say which keys were left alone because they do not tell a task's end from a cut record.
+
+    Args:
+        available: The keys of the file.
+        found: The keys that became fields.
+    """
+    return [
+        f"{key}: not used, it may mean the task's end or a cut record; if it is the task's end, "
+        f"name it with terminal={key!r}, if it is only the record's, with timeout={key!r}"
+        for key in available
+        if key.lower() in AMBIGUOUS_END and key not in found
+    ]
+
+
+def absent(field: str, available: Sequence[str], source: str) -> DataError:
+    """The error for a required field that has none of its usual names."""
+    return DataError(
+        f"{source}: expected {field} under one of its usual names ({', '.join(USUAL[field])}), "
+        f"found: {listed(available, near=field)}; name it with {field}="
+    )
+
+
+def listed(available: Sequence[str], *, near: str) -> str:
+    """The keys as text, those spelt most like ``near`` first, cut when there are very many."""
+    close = difflib.get_close_matches(near, available, n=_MOST_LISTED, cutoff=0.4)
+    every = list(dict.fromkeys([*close, *available]))
+    more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
+    return (", ".join(every[:_MOST_LISTED]) or "nothing") + more
+
+
+def _only_key(field: str, given: Sequence[str], source: str) -> str:
+    if len(given) == 1:
+        return given[0]
+    raise DataError(
+        f"{source}: expected one key for {field} in an array file, got {len(given)} "
+        f"({', '.join(given)}); lists of columns are for tables"
+    )
+
+
+_WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|inf|infinity)",
+    re.IGNORECASE,
+)
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_FLAGS = {"true": True, "false": False}
+_EXACT_IN_FLOAT = 2**53
+_LARGEST = 2**63 - 1
+
+
+class BadCell(Exception):
+    """A cell that is not what its column must hold."""
+
+    def __init__(self, row: int, value: str) -> None:
+        super().__init__(f"row {row}: {value!r}")
+        self.row = row
+        self.value = value
+
+
+def typed(cells: Sequence[str]) -> np.ndarray:
+    """The column as the narrowest kind that loses nothing of any cell.
+
+    Returns:
+        (n,) bool, int64, float64 or text.
+
+    >>> typed(["1", "2"]).dtype, typed(["1", ""]).tolist(), typed(["007", "1"]).tolist()
+    (dtype('int64'), [1.0, nan], ['007', '1'])
+    """
+    kind = _kind({cell.strip() for cell in set(cells)})
+    if kind == "text":
+        return np.array(cells, dtype=str) if cells else np.empty(0, "U1")
+    stripped = map(str.strip, cells)
+    if kind == "flag":
+        return np.fromiter((_FLAGS[cell.lower()] for cell in stripped), bool, len(cells))
+    if kind == "flag or empty":
+        stripped = (str(float(_FLAGS[cell.lower()])) if cell else "" for cell in stripped)
+    if kind == "whole":
+        return np.fromiter(map(int, stripped), np.int64, len(cells))
+    return np.fromiter((float(cell or "nan") for cell in stripped), np.float64, len(cells))
+
+
+def numbers(cells: Sequence[str]) -> np.ndarray:
+    """(n,) float64. The column as numbers; an empty cell is NaN.
+
+    Raises:
+        BadCell: The first cell that is neither.
+    """
+    return np.fromiter(_each_number(cells), np.float64, len(cells))
+
+
+def seconds(cells: Sequence[str]) -> np.ndarray:
+    """(n,) float64. ISO 8601 stamps as seconds since 1970; without a zone they are taken as UTC.
+
+    Raises:
+        BadCell: The first cell that is not a stamp, or that has a zone where the first has none
+            (or the other way round).
+    """
+    zoned: bool | None = None
+    result = np.empty(len(cells))
+    for row, cell in enumerate(cells):
+        try:
+            stamp = datetime.fromisoformat(cell.strip())
+        except ValueError:
+            raise BadCell(row, cell) from None
+        if zoned is None:
+            zoned = stamp.tzinfo is not None
+        if zoned != (stamp.tzinfo is not None):
+            raise BadCell(row, cell)
+        result[row] = (stamp if zoned else stamp.replace(tzinfo=UTC)).timestamp()
+    return result
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is one number, written with a decimal point."""
+    # Fields may have leading zeros: unlike ids, they are numbers by what the user says.
+    cell = cell.strip()
+    return bool(_NUMBER.fullmatch(re.sub(r"^([+-]?)0+(?=[0-9])", r"\1", cell)))
+
+
+def has_decimal_comma(cell: str) -> bool:
+    """Whether a cell looks like a number written with a decimal comma."""
+    return bool(_DECIMAL_COMMA.fullmatch(cell.strip()))
+
+
+def _each_number(cells: Sequence[str]) -> Iterable[float]:
+    for row, cell in enumerate(cells):
+        if not cell.strip():
+            yield np.nan
+        elif is_number(cell):
+            yield float(cell)
+        else:
+            raise BadCell(row, cell)
+
+
+def _kind(values: Collection[str]) -> str:
+    empty = "" in values
+    filled = [value for value in values if value]
+    if filled and all(value.lower() in _FLAGS for value in filled):
+        return "flag or empty" if empty else "flag"
+    if not all(_NUMBER.fullmatch(value) for value in filled):
+        return "text"
+    if not filled or not all(_WHOLE.fullmatch(value) for value in filled):
+        return "number"
+    # A whole number that the kind cannot hold exactly is an id: it stays as written.
+    limit = _EXACT_IN_FLOAT if empty else _LARGEST
+    if any(len(value) > 20 or abs(int(value)) > limit for value in filled):
+        return "text"
+    return "number" if empty else "whole"

@@ -14,11 +14,19 @@ from typing import NoReturn, TextIO
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.core.room import require_readable
-from puorl.core.text_lines import lines_of
-from puorl.data import cells
-from puorl.data.columns import Claims, claim
-from puorl.data.raw import MATRICES, FieldNames, RawRows
+from puorl.core.files import lines_of
+from puorl.core.resources import require_readable
+from puorl.data.columns import (
+    BadCell,
+    Claims,
+    claim,
+    has_decimal_comma,
+    is_number,
+    numbers,
+    seconds,
+    typed,
+)
+from puorl.data.validate import MATRICES, FieldNames, RawRows
 
 _DELIMITERS = (",", ";", "\t")
 _BLOCK_LINES = 20_000
@@ -103,7 +111,7 @@ def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRo
         if name in fields:
             _add_single(name, fields[name][0], table, rows)
     for name in table.claims.rest(header):
-        rows.columns[name] = cells.typed(_cells(table, name))
+        rows.columns[name] = typed(_cells(table, name))
     return rows
 
 
@@ -147,7 +155,7 @@ def _check_header(header: Sequence[str], source: str) -> None:
             f"{source}: expected a name for every column, got none for column "
             f"{header.index('') + 1}; name it (pandas leaves its index unnamed: use index=False)"
         )
-    if all(cells.is_number(name) for name in header):
+    if all(is_number(name) for name in header):
         raise DataError(
             f"{source}: expected column names in the first line, got only numbers "
             f"({', '.join(header[:3])}, ...); add a header"
@@ -227,8 +235,8 @@ def _add(block: _Block, table: _Table) -> None:
         for j, column in enumerate(columns):
             values = record[str(table.header.index(column))]
             try:
-                matrix[:, j] = values if column in strict else cells.numbers(values.tolist())
-            except cells.BadCell:
+                matrix[:, j] = values if column in strict else numbers(values.tolist())
+            except BadCell:
                 _explain(block, table, strict, optional, "")
         table.numbers.setdefault(name, []).append(matrix)
     numeric = {c for names in table.numeric.values() for c in names}
@@ -280,13 +288,13 @@ def _check_line(
 
 
 def _check_number(name: str, cell: str, where: str, table: _Table) -> None:
-    if cells.is_number(cell):
+    if is_number(cell):
         return
     owner = next(f for f, names in table.claims.fields.items() if name in names)
     expected = f"{table.source}: {where}, column {name} ({owner}): expected a number"
     if not cell.strip():
         raise DataError(f"{expected}, got an empty cell; fill it or remove the row before loading")
-    if cells.has_decimal_comma(cell):
+    if has_decimal_comma(cell):
         raise DataError(f"{expected} with a decimal point, got {cell!r}; replace decimal commas")
     raise DataError(f"{expected}, got {cell!r}; correct it, or name other columns with {owner}=")
 
@@ -303,14 +311,14 @@ def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
     empty = next((i for i, cell in enumerate(found) if not cell.strip()), None)
     if empty is not None:
         raise DataError(f"{where}: row {empty} is empty; fill it or remove the row before loading")
-    array = cells.typed(found)
+    array = typed(found)
     if name == "episode":
         if array.dtype.kind == "U":
             rows.columns[column] = array
     elif array.dtype.kind == "U" and name == "time":
         try:
-            array = cells.seconds(found)
-        except cells.BadCell as bad:
+            array = seconds(found)
+        except BadCell as bad:
             raise DataError(
                 f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
                 f"got {bad.value!r} in row {bad.row}"

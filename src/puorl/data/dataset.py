@@ -1,7 +1,8 @@
 """Dataset: rows, where they came from, and a fingerprint of their content."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -9,13 +10,47 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from puorl.core import fingerprint
+from puorl.core import hashing
 from puorl.core.errors import DataError
-from puorl.data import canonical, episodes, expression
-from puorl.data.notes import join_notes
-from puorl.data.provenance import Provenance
-from puorl.data.raw import SOURCE_ROW, RawRows
-from puorl.data.transitions import Transitions
+from puorl.data import episodes, expression, validate
+from puorl.data.episodes import DROPPED, GAPS, REPEATS, UNKNOWN
+from puorl.data.transitions import Provenance, Transitions
+from puorl.data.validate import SOURCE_ROW, RawRows
+
+_PATTERNS = {
+    form: re.compile(re.escape(form).replace(r"\{\}", "([0-9]{1,15})"))
+    for form in (GAPS, REPEATS, UNKNOWN, DROPPED)
+}
+
+
+def join_notes(notes: Iterable[str]) -> tuple[str, ...]:
+    """The notes of all parts of a dataset, each once, with their counts added up.
+
+    >>> join_notes(["a", DROPPED.format(14), "a", DROPPED.format(14)])
+    ('a', 'next_obs: 28 last rows before a break have none and were dropped')
+    """
+    found: dict[str, list[int]] = {}
+    for note in notes:
+        form, counts = _counted(note)
+        before = found.get(form, [0] * len(counts))
+        # A file may hold any text as a note, a bare form too.
+        found[form] = [a + b for a, b in zip(before, counts, strict=False)]
+    return tuple(form.format(*counts) if counts else form for form, counts in found.items())
+
+
+def num_dropped(notes: Iterable[str]) -> int:
+    """How many rows loading dropped, by its notes."""
+    seen = map(_counted, notes)
+    return sum(counts[0] for form, counts in seen if form == DROPPED)
+
+
+def _counted(note: str) -> tuple[str, list[int]]:
+    """A note as a form and its counts, or as itself and none."""
+    for form, pattern in _PATTERNS.items():
+        if match := pattern.fullmatch(note):
+            return form, [int(count) for count in match.groups()]
+    return note, []
+
 
 T = TypeVar("T")
 
@@ -111,12 +146,12 @@ class Dataset:
     @classmethod
     def from_raw(cls, raw: RawRows, *, source: str) -> "Dataset":
         """Check what a reader found and complete it; the one way from a file to a dataset."""
-        fields = canonical.canonical(raw.arrays, source=source)
+        fields = validate.canonical(raw.arrays, source=source)
         ours = raw.provenance is not None  # written by us: what is absent is known to be absent
         done = episodes.complete(fields, source=source, number_episodes=not ours)
         columns = {}
         for name, array in raw.columns.items():
-            array = canonical.column(name, array, source=source)
+            array = validate.column(name, array, source=source)
             if len(array) != len(fields["obs"]):
                 raise DataError(
                     f"{source}: column {name} has {len(array)} rows where obs has "
@@ -187,7 +222,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """Hash of every value in rows and columns; equal content, equal fingerprint."""
         columns = {f"column/{name}": array for name, array in self.columns.items()}
-        return fingerprint.of_arrays(self.rows.arrays() | columns)
+        return hashing.of_arrays(self.rows.arrays() | columns)
 
     @property
     def num_episodes(self) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
 
 PARTS = ("train", "validation", "test")
@@ -85,7 +85,7 @@ def draw_episodes(
     target: Dataset,
     others: Sequence[Dataset],
     counts: Sequence[int],
-    labelled_share: float,
+    labelled_fraction: float,
     seed: int,
 ) -> Draw:
     """Whole episodes: row counts are met as closely as episodes allow, labels fall on episodes.
@@ -94,7 +94,7 @@ def draw_episodes(
         target: The domain of interest.
         others: The other domains.
         counts: How many rows to take of the target, then of each other.
-        labelled_share: Share of the target's drawn episodes that is labelled.
+        labelled_fraction: Share of the target's drawn episodes that is labelled.
         seed: Seed of all streams.
     """
     _check_sizes(target, others, counts)
@@ -103,11 +103,11 @@ def draw_episodes(
         stream = generator(seed, "split", "other", k)
         chosen.append(_pick_episodes(other, counts[k + 1], stream, f"other {k + 1}"))
     # Counted in the target alone: how long the others' episodes are must not change the labels.
-    num_labelled = max(MIN_LABELLED_EPISODES, round(labelled_share * len(chosen[0])))
+    num_labelled = max(MIN_LABELLED_EPISODES, round(labelled_fraction * len(chosen[0])))
     if num_labelled >= len(chosen[0]):
         raise DataError(
             f"target: {num_labelled} episodes are to be labelled but only {len(chosen[0])} were "
-            "drawn, so none would be left among the unlabelled; raise rows= or target_share="
+            "drawn, so none would be left among the unlabelled; raise rows= or target_fraction="
         )
     labelled = [(0, rows) for rows in chosen[0][:num_labelled]]
     rest = [(0, rows) for rows in chosen[0][num_labelled:]]

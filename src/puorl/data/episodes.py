@@ -5,6 +5,7 @@ there, or the clock jumped. Nothing is guessed across such a break: a row withou
 state is dropped (unless it is terminal, where none is needed), and the notes say how many were.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -216,3 +217,57 @@ def _following(step: Succession, n: int) -> np.ndarray:
     else:
         after[step.order[:-1][step.follows]] = step.order[1:][step.follows]
     return after
+
+
+def episode_returns(rows: Transitions) -> np.ndarray:
+    """(e,) float64. Undiscounted return of every complete episode, in order of episode id.
+
+    An episode is complete when its task ended (terminal) or a time limit was reached: a timeout in
+    an episode as long as the longest. Shorter ones were cut by something else, such as the end of
+    the file, and their returns say nothing. Empty without rewards or episodes.
+    """
+    if rows.reward is None or rows.episode is None or len(rows) == 0:
+        return np.empty(0)
+    ids, codes = np.unique(rows.episode, return_inverse=True)
+    last = np.zeros(len(ids), np.int64)
+    last[codes] = np.arange(len(rows))  # later rows overwrite earlier ones
+    totals = np.bincount(codes, weights=rows.reward, minlength=len(ids))
+    length = np.bincount(codes, minlength=len(ids))
+    return totals[rows.terminal[last] | (rows.timeout[last] & (length == length.max()))]
+
+
+def return_range(parts: Iterable[Transitions]) -> tuple[float, float] | None:
+    """Smallest and largest return over all complete episodes; None when there are fewer than two.
+
+    IQL divides rewards by (largest - smallest) / 1000. It must be taken from whole episodes
+    before rows are drawn: a drawn row has no episode left.
+    """
+    returns = np.concatenate([np.empty(0), *(episode_returns(rows) for rows in parts)])
+    if len(returns) < 2:
+        return None
+    return float(returns.min()), float(returns.max())
+
+
+def joined(
+    obs: np.ndarray, next_obs: np.ndarray, ended: np.ndarray, episode: np.ndarray | None
+) -> np.ndarray:
+    """(n - 1,) bool. Whether a row's next state is, bit for bit, the state of the row below."""
+    # Bits, not values: -0.0 must not come back as 0.0.
+    follows = (_bits(next_obs[:-1]) == _bits(obs[1:])).all(axis=1) & ~ended[:-1]
+    return follows if episode is None else follows & (episode[1:] == episode[:-1])
+
+
+def cut(rows: Transitions) -> np.ndarray:
+    """(n,) bool. The timeouts, and all rows whose run ends although the task does not.
+
+    Where rows between two others were left out, a reader without next states would take the second
+    for what followed the first.
+    """
+    ended = rows.terminal | rows.timeout
+    breaks = np.ones(len(rows), bool)
+    breaks[:-1] = ~joined(rows.obs, rows.next_obs, ended, rows.episode)
+    return rows.timeout | (breaks & ~rows.terminal)
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")

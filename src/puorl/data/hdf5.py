@@ -4,7 +4,10 @@ We write the layout that D4RL's users know (plural keys at the top). What it has
 stands under ``puorl/``: episode ids, times, next actions, extra columns, and the origin.
 """
 
+import contextlib
 import dataclasses
+import math
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,12 @@ import h5py
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.core.room import require_readable
-from puorl.data import aliases, hdf5_guard, runs
+from puorl.core.resources import require_readable
+from puorl.data import episodes
+from puorl.data.columns import listed, named_arrays, notes_on_ends, resolve
 from puorl.data.dataset import Dataset
-from puorl.data.provenance import Provenance
-from puorl.data.raw import FIELDS, MATRICES, FieldNames, RawRows
+from puorl.data.transitions import Provenance
+from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
 
 _OWN = "puorl"
 _COLUMNS = f"{_OWN}/columns"
@@ -34,7 +38,7 @@ _LAYOUT = {
     "next_action": f"{_OWN}/next_action",
 }
 _OWN_TIMEOUT = f"{_OWN}/timeout"
-"""The timeouts as they are, where the layout's own mark more: see `puorl.data.runs.cut`."""
+"""The timeouts as they are, where the layout's own mark more: see `puorl.data.episodes.cut`."""
 _PROVENANCE = "provenance"
 _WIDTH = "characters"
 _EMPTY_NAME = "%"  # no quoted name looks like this, and HDF5 has no empty names
@@ -78,7 +82,7 @@ def write(dataset: Dataset, path: Path) -> None:
         # same rows would not give the same bytes.
         own = file.create_group(_OWN)
         arrays = dataset.rows.arrays()
-        arrays["timeout"] = runs.cut(dataset.rows)
+        arrays["timeout"] = episodes.cut(dataset.rows)
         for field, array in arrays.items():
             file[_LAYOUT[field]] = array
         if not np.array_equal(arrays["timeout"], dataset.timeout):
@@ -95,9 +99,9 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
     names = _without_leading_slashes(names)
     provenance = _stored_provenance(file, source)
     if provenance is None:
-        found = aliases.resolve(keys, names, source)
+        found = resolve(keys, names, source)
     else:
-        found = aliases.named(keys, names, source)
+        found = named_arrays(keys, names, source)
         own = {field: key for field, key in _LAYOUT.items() if key in keys}
         if _OWN_TIMEOUT in keys and "timeout" not in found:
             keys.remove(own["timeout"])
@@ -110,7 +114,7 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
     }
     rows = RawRows(format="hdf5", arrays=arrays, provenance=provenance)
     rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
-    rows.notes += aliases.notes_on_ends(keys, found.values())
+    rows.notes += notes_on_ends(keys, found.values())
     skipped = []
     for key in keys:
         if key in found.values() or key.startswith(_SIMULATOR_GROUPS):
@@ -120,9 +124,7 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         else:
             skipped.append(key)
     if skipped:
-        rows.notes.append(
-            f"not read (not one plain value a row): {aliases.listed(skipped, near='')}"
-        )
+        rows.notes.append(f"not read (not one plain value a row): {listed(skipped, near='')}")
     episode = arrays.get("episode")
     if episode is not None and episode.dtype.kind in "SU":
         rows.columns[found["episode"]] = episode
@@ -173,11 +175,11 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
         )
     # Other kinds are refused for what they are, which says more than that they are empty.
     whole = whole and dataset.dtype.kind in _PLAIN_KINDS
-    hdf5_guard.check_array(dataset.id, source, whole=whole)
+    check_array(dataset.id, source, whole=whole)
     text = h5py.check_string_dtype(dataset.dtype)
     if text is not None and text.length is None:
-        hdf5_guard.check_heaps(file, source)
-        hdf5_guard.check_lengths(dataset.id, file, source)
+        check_heaps(file, source)
+        check_lengths(dataset.id, file, source)
         return np.asarray(dataset.asstr()[()], dtype=np.str_)
     if dataset.dtype.hasobject:
         raise DataError(
@@ -233,3 +235,167 @@ def _write_column(group: h5py.Group, name: str, array: np.ndarray) -> None:
 def _quoted(name: str) -> str:
     # "/" would make a group and "." means the group itself.
     return "%2E" if name == "." else quote(name, safe=" ()[]<>#:,;=+*!?@$&'")
+
+
+_LOW: Any = h5py  # its low-level modules, of which type checkers do not know all
+_MOST_INFLATION = 1100  # deflate never gains more than 1032 times
+_SUSPICIOUS_BYTES = 2**30
+_MOST_MISSING_CHUNKS = 100_000  # filling in more takes seconds
+_CHECKSUM_BYTES = 4
+_HEAP_MARK = b"GCOL\1\0\0\0"  # signature, version, and three bytes that are always zero
+_SMALLEST_HEAP = 4096
+
+
+def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> None:
+    """Refuse an array whose description and storage do not fit together.
+
+    Args:
+        dataset: The array, not read yet.
+        source: The file; messages start with it.
+        whole: Whether all of it must have been written. HDF5 hands out zeros for the rest, which
+            are good flags, but no good states.
+
+    Raises:
+        DataError: Reading it could hang or crash, or would invent values.
+    """
+    shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
+    if shape is None or 0 in shape:
+        return
+    chunks = filters.get_chunk() if filters.get_layout() == h5py.h5d.CHUNKED else None
+    size, stored = math.prod(shape) * kind.itemsize, dataset.get_storage_size()
+    is_short = size > max(_SUSPICIOUS_BYTES, _MOST_INFLATION * stored)
+    if chunks is None:
+        is_short |= (whole and stored == 0) or (0 < stored < size and not kind.hasobject)
+    elif not is_short:
+        needed = math.prod(-(-n // length) for n, length in zip(shape, chunks, strict=True))
+        missing = needed - dataset.get_num_chunks()
+        is_short = missing > (0 if whole else _MOST_MISSING_CHUNKS)
+    if is_short:
+        raise DataError(
+            f"{source}: {_key(dataset)}: claims {size:,} bytes (shape {shape}) where the file "
+            f"holds {stored:,}; it is damaged or was never filled"
+        )
+    codes = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
+    if h5py.h5z.FILTER_FLETCHER32 in codes and _smallest_chunk(dataset) < _CHECKSUM_BYTES:
+        raise DataError(
+            f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
+            f"than {_CHECKSUM_BYTES} bytes; the file is damaged"
+        )
+
+
+def check_heaps(file: h5py.File, source: str) -> None:
+    """Refuse a file in which a heap for values of varying length does not add up.
+
+    Call it before such values (text, mostly) are read: the library walks these heaps unguarded.
+
+    Raises:
+        DataError: A heap leads beyond its end, or nowhere.
+    """
+    _, length_bytes = file.id.get_create_plist().get_sizes()
+    with _content(file) as content:
+        for start in _places(content, _HEAP_MARK):
+            if not _adds_up(content, start, length_bytes):
+                raise DataError(
+                    f"{source}: expected text of varying length, got a heap at byte {start:,} that "
+                    "does not add up; the file is damaged"
+                )
+
+
+def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> None:
+    """Refuse values of varying length of which one claims to be longer than the file.
+
+    Raises:
+        DataError: There is such a value.
+    """
+    address_bytes, _ = file.id.get_create_plist().get_sizes()
+    offset = dataset.get_offset()
+    if address_bytes != 8 or offset is None or file.userblock_size:
+        return  # in chunks, or in a rare layout: at worst a length of 4 GiB is asked for
+    with _content(file) as content:
+        stored = content[offset : offset + dataset.get_storage_size()]
+        # Each value is a length, the heap's address (8 bytes) and a place in the heap.
+        words = np.frombuffer(stored, "<u4", count=len(stored) // 16 * 4).reshape(-1, 4)
+        longest, most = int(words[:, 0].max(initial=0)), len(content)
+    if longest > most:
+        raise DataError(
+            f"{source}: {_key(dataset)}: claims a text of {longest:,} bytes in a file of {most:,}; "
+            "the file is damaged"
+        )
+
+
+def check_file(path: Path, source: str) -> None:
+    """Refuse a file of which any array could not be read safely; for readers that are not ours.
+
+    Raises:
+        DataError: As `check_array` and `check_heaps`.
+    """
+    with h5py.File(path, "r") as file:
+        check_heaps(file, source)
+        for dataset in _arrays(file.id, ()):
+            check_array(dataset, source, whole=True)
+            if dataset.dtype.kind == "O":
+                check_lengths(dataset, file, source)
+
+
+def _key(dataset: h5py.h5d.DatasetID) -> str:
+    return _LOW.h5i.get_name(dataset).decode("utf-8", "replace").removeprefix("/")
+
+
+def _smallest_chunk(dataset: h5py.h5d.DatasetID) -> int:
+    """Bytes of the smallest chunk, as stored or as unpacked."""
+    chunk = dataset.get_create_plist().get_chunk()
+    sizes = [math.prod(chunk) * dataset.dtype.itemsize]
+    dataset.chunk_iter(lambda stored: sizes.append(stored.size))
+    return min(sizes)
+
+
+@contextlib.contextmanager
+def _content(file: h5py.File) -> Iterator[mmap.mmap]:
+    with open(file.filename, "rb") as handle:
+        with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            yield content
+
+
+def _places(content: mmap.mmap, mark: bytes) -> Iterator[int]:
+    place = content.find(mark)
+    while place >= 0:
+        yield place
+        place = content.find(mark, place + len(mark))
+
+
+def _adds_up(content: mmap.mmap, start: int, length_bytes: int) -> bool:
+    """Whether the objects of a heap follow one another up to its end."""
+
+    def number(place: int, size: int) -> int:
+        return int.from_bytes(content[place : place + size], "little")
+
+    head = 8 + length_bytes
+    size = number(start + 8, length_bytes)
+    if size < _SMALLEST_HEAP or start + size > len(content):
+        return False
+    place, end = start + _padded(head), start + size
+    while place + head <= end:
+        index, length = number(place, 2), number(place + 8, length_bytes)
+        step = length if index == 0 else _padded(head) + _padded(length)  # 0: the unused rest
+        if step < head or place + step > end:
+            return False
+        place += step
+    return True
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def _arrays(group: h5py.h5g.GroupID, above: tuple[int, ...]) -> Iterator[h5py.h5d.DatasetID]:
+    """All arrays of a file; low-level, because a Minari file has several for every episode."""
+    for name in group:
+        if group.links.get_info(name).type != _LOW.h5l.TYPE_HARD:
+            continue
+        item = _LOW.h5o.open(group, name)
+        if isinstance(item, h5py.h5d.DatasetID):
+            yield item
+        elif isinstance(item, h5py.h5g.GroupID):
+            place = _LOW.h5o.get_info(item).addr
+            if place not in above:  # a link may form a ring
+                yield from _arrays(item, (place, *above))

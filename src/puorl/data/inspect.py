@@ -16,7 +16,7 @@ from puorl.data.column_profile import ColumnProfile, profile_column
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import MAX_STEP, succession
 from puorl.data.findings import Finding, find
-from puorl.data.load import LABELLED
+from puorl.data.formats import LABELLED
 from puorl.data.transitions import Transitions
 
 _CHUNK = 65_536

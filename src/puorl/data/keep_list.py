@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import atomic_path
-from puorl.core.text_lines import lines_of
-from puorl.data.dataset import Dataset
-from puorl.data.notes import num_dropped
-from puorl.data.raw import SOURCE_ROW
+from puorl.core.files import atomic_path, lines_of
+from puorl.data.dataset import Dataset, num_dropped
+from puorl.data.validate import SOURCE_ROW
 
 _UNITS = ("row", "episode")
 _SCORE = "score"

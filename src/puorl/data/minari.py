@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from puorl.core.errors import DataError
-from puorl.core.extras import require
+from puorl.core.errors import DataError, require
 from puorl.core.files import read_json
-from puorl.data import aliases, hdf5_guard
+from puorl.data import hdf5
+from puorl.data.columns import listed
 from puorl.data.minari_own import METADATA_KEY, restore, write
-from puorl.data.raw import FIELDS, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows
 
 __all__ = ["read", "write"]
 
@@ -102,7 +102,7 @@ def _episodes(folder: Path, metadata: Mapping[str, Any], source: str) -> Iterato
 def _check_files(folder: Path, data_format: str, num_episodes: int, source: str) -> None:
     """Refuse damage on which Minari's libraries hang or crash instead of raising."""
     if data_format == "hdf5":
-        hdf5_guard.check_file(folder / _MAIN_FILE, source)
+        hdf5.check_file(folder / _MAIN_FILE, source)
     elif data_format == "arrow":
         ipc = require("pyarrow.ipc", extra="parquet", purpose="reading Minari's Arrow files")
         for episode in range(num_episodes):
@@ -231,8 +231,8 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
         if key.startswith("infos.") and key not in taken:
             rows.columns[key.removeprefix("infos.")] = steps[key]
     if table.skipped:
-        listed = aliases.listed(list(table.skipped), near="")
-        rows.notes.append(f"not read (not one plain value a step): {listed}")
+        skipped = listed(list(table.skipped), near="")
+        rows.notes.append(f"not read (not one plain value a step): {skipped}")
     if metadata.get("dataset_id"):
         rows.notes.append(f"Minari dataset {metadata['dataset_id']}")
     return rows
@@ -300,7 +300,7 @@ def _chosen(
 def _not_there(wanted: str, name: str, keys: list[str], source: str) -> DataError:
     return DataError(
         f"{source}: expected {wanted!r} (named for {name}), found: "
-        f"{aliases.listed(keys, near=wanted)}; name one of these with {name}="
+        f"{listed(keys, near=wanted)}; name one of these with {name}="
     )
 
 

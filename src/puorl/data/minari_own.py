@@ -16,15 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from puorl.core import fingerprint
-from puorl.core.errors import DataError
-from puorl.core.extras import require
+from puorl.core import hashing
+from puorl.core.errors import DataError, require
 from puorl.data.dataset import Dataset
-from puorl.data.episodes import succession
-from puorl.data.provenance import Provenance
-from puorl.data.raw import RawRows
-from puorl.data.runs import joined
-from puorl.data.transitions import Transitions
+from puorl.data.episodes import joined, succession
+from puorl.data.transitions import Provenance, Transitions
+from puorl.data.validate import RawRows
 
 METADATA_KEY = "puorl"
 """Where the folder's metadata holds what only we need."""
@@ -130,7 +127,7 @@ def restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], source
             columns = {name: array[back] for name, array in columns.items()}
         provenance = Provenance.from_json(json.dumps(metadata["provenance"]), source=source)
         held = arrays | {f"column/{name}": array for name, array in columns.items()}
-        whole = fingerprint.of_arrays(held) == metadata["fingerprint"]
+        whole = hashing.of_arrays(held) == metadata["fingerprint"]
     except DataError:
         raise
     except Exception as error:  # a damaged record makes NumPy raise almost anything

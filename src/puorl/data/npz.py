@@ -13,11 +13,11 @@ from typing import IO
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.core.room import require_readable
-from puorl.data import aliases
+from puorl.core.resources import require_readable
+from puorl.data.columns import listed, named_arrays, notes_on_ends, resolve
 from puorl.data.dataset import Dataset
-from puorl.data.provenance import Provenance
-from puorl.data.raw import FIELDS, MATRICES, FieldNames, RawRows
+from puorl.data.transitions import Provenance
+from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
 
 _COLUMN = "column/"
 _PROVENANCE = "puorl"
@@ -95,9 +95,9 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
     skipped = [name for name in members if not name.endswith(_ARRAY)]
     provenance = _stored_provenance(archive, keys, source)
     if provenance is None:
-        found = aliases.resolve(keys, names, source)
+        found = resolve(keys, names, source)
     else:
-        found = aliases.named(keys, names, source)
+        found = named_arrays(keys, names, source)
         if skipped:
             raise DataError(
                 f"{source}: {skipped[0]} is not ours; the file is damaged or was changed"
@@ -108,7 +108,7 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
     arrays = {field: _array(archive, found[field], source) for field in FIELDS if field in found}
     rows = RawRows(format="npz", arrays=arrays, provenance=provenance)
     rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
-    rows.notes += aliases.notes_on_ends(keys, found.values())
+    rows.notes += notes_on_ends(keys, found.values())
     for key in keys:
         if key in found.values():
             continue
@@ -118,9 +118,7 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
         else:
             skipped.append(key)
     if skipped:
-        rows.notes.append(
-            f"not read (not one plain value a row): {aliases.listed(skipped, near='')}"
-        )
+        rows.notes.append(f"not read (not one plain value a row): {listed(skipped, near='')}")
     episode = arrays.get("episode")
     if episode is not None and episode.dtype.kind in "SU":
         rows.columns[found["episode"]] = episode

@@ -14,17 +14,15 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from puorl.core import fingerprint
-from puorl.core.counts import parse_count
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.prng import generator
+from puorl.core.formatting import parse_count
+from puorl.core.hashing import generator
 from puorl.data import draw, split_files
-from puorl.data.dataset import Dataset
-from puorl.data.load import LABELLED
-from puorl.data.notes import join_notes
-from puorl.data.provenance import Provenance
-from puorl.data.returns import return_range
-from puorl.data.transitions import Transitions
+from puorl.data.dataset import Dataset, join_notes
+from puorl.data.episodes import return_range
+from puorl.data.formats import LABELLED
+from puorl.data.transitions import Provenance, Transitions
 
 Unit = Literal["transition", "episode"]
 Sampling = Literal["one", "two"]
@@ -143,8 +141,8 @@ class PUSplit:
     def fingerprint(self) -> str:
         """Hash of the pool's content and of every index."""
         arrays = {name: getattr(self, name) for name in split_files.INDEX_FIELDS}
-        return fingerprint.of_settings(
-            {"pool": self.pool.fingerprint, "index": fingerprint.of_arrays(arrays)}
+        return hashing.of_settings(
+            {"pool": self.pool.fingerprint, "index": hashing.of_arrays(arrays)}
         )
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -197,8 +195,8 @@ def make_split(
     others: Dataset | Sequence[Dataset],
     *,
     rows: int | str = 1_000_000,
-    target_share: float = 0.3,
-    labelled_share: float = 0.01,
+    target_fraction: float = 0.3,
+    labelled_fraction: float = 0.01,
     unit: Unit = "transition",
     seed: int,
     proportions: Sequence[float] | None = None,
@@ -212,9 +210,9 @@ def make_split(
         target: Rows of the domain of interest.
         others: One or several other domains.
         rows: Size of the pool.
-        target_share: Share of the pool that is the target's.
-        labelled_share: Share of the pool that is labelled; of episodes, the share of the target's
-            that comes to the same (``labelled_share / target_share``).
+        target_fraction: Share of the pool that is the target's.
+        labelled_fraction: Fraction of the pool that is labelled; of episodes, of the target's
+            that comes to the same (``labelled_fraction / target_fraction``).
         unit: ``transition`` draws and labels single rows, with parts 80/10/10; ``episode`` draws
             and labels whole episodes (at least 5), with folds.
         seed: Seed; target rows and labels do not depend on ``others``.
@@ -228,18 +226,18 @@ def make_split(
     rows = parse_count(rows, name="rows")
     _check_choice("unit", unit, get_args(Unit))
     weights = _proportions(proportions, len(others))
-    _check_shares(target_share, labelled_share)
-    num_target = round(rows * target_share)
+    _check_shares(target_fraction, labelled_fraction)
+    num_target = round(rows * target_fraction)
     counts = [num_target, *draw.shares(rows - num_target, weights)]
     if unit == "transition":
-        num_labelled = round(rows * labelled_share)
+        num_labelled = round(rows * labelled_fraction)
         if num_labelled < 1:
             raise ConfigError(
-                f"labelled_share: {labelled_share} of {rows} rows is no row; raise it or rows="
+                f"labelled_fraction: {labelled_fraction} of {rows} rows is no row; raise it"
             )
         origin = draw.draw_rows(target, others, counts, num_labelled, seed)
     else:
-        of_target = labelled_share / target_share
+        of_target = labelled_fraction / target_fraction
         origin = draw.draw_episodes(target, others, counts, of_target, seed)
     n = origin.num_labelled
     return PUSplit(
@@ -254,8 +252,8 @@ def make_split(
         config={
             "made_by": "make_split",
             "rows": rows,
-            "target_share": float(target_share),
-            "labelled_share": float(labelled_share),
+            "target_fraction": float(target_fraction),
+            "labelled_fraction": float(labelled_fraction),
             "unit": unit,
             "seed": int(seed),
             "proportions": weights,
@@ -379,11 +377,12 @@ def _proportions(proportions: Sequence[float] | None, count: int) -> list[float]
     return weights
 
 
-def _check_shares(target_share: float, labelled_share: float) -> None:
-    if not 0 < labelled_share < target_share < 1:
+def _check_shares(target_fraction: float, labelled_fraction: float) -> None:
+    if not 0 < labelled_fraction < target_fraction < 1:
         raise ConfigError(
-            "expected 0 < labelled_share < target_share < 1 (labelled rows are target rows), got "
-            f"labelled_share {labelled_share}, target_share {target_share}"
+            "expected 0 < labelled_fraction < target_fraction < 1 (labelled rows are target rows), "
+            "got "
+            f"labelled_fraction {labelled_fraction}, target_fraction {target_fraction}"
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from puorl.core import fingerprint
+from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.data.dataset import Dataset
@@ -50,10 +50,10 @@ def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> P
         **{name: _plain(getattr(split, name)) for name in _SETTINGS},
         "num_labelled": len(split.labelled),
         "num_unlabelled": len(split.unlabelled),
-        "index": fingerprint.of_arrays(index),
-        "origin": None if origin is None else fingerprint.of_arrays(origin),
+        "index": hashing.of_arrays(index),
+        "origin": None if origin is None else hashing.of_arrays(origin),
     }
-    content["hash"] = fingerprint.of_settings(content)
+    content["hash"] = hashing.of_settings(content)
     with atomic_path(folder, force=force, marker=SETTINGS_FILE) as part:
         part.mkdir()
         write_json(part / SETTINGS_FILE, content)
@@ -75,7 +75,7 @@ def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSpl
         raise DataError(
             f"{folder}: expected a split folder of version {_VERSION}, got another file"
         )
-    if content.pop("hash", None) != fingerprint.of_settings(content):
+    if content.pop("hash", None) != hashing.of_settings(content):
         raise DataError(f"{folder}: split.json does not match its own hash; split again")
     index = _arrays(folder / "index.npz", INDEX_FIELDS, content["index"])
     origin = None
@@ -116,7 +116,7 @@ def _arrays(path: Path, names: Sequence[str], expected: str) -> dict[str, np.nda
             warnings.simplefilter("ignore")  # damaged headers make NumPy warn, then fail
             with np.load(file, allow_pickle=False) as held:  # given a path, it may leave it open
                 arrays = {name: held[name] for name in names}
-        whole = fingerprint.of_arrays(arrays) == expected
+        whole = hashing.of_arrays(arrays) == expected
     except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
         raise DataError(f"{path}: expected the index arrays {', '.join(names)}: {error}") from error
     if not whole:

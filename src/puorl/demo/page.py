@@ -5,17 +5,12 @@ import math
 from typing import Any
 
 from puorl.bench.stats import Summary
-from puorl.core import drawing, page
-from puorl.core.page import Markup, Tile, as_count, as_percent, as_percent_range
 from puorl.demo import words
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained, to_dict
+from puorl.html import charts, page
+from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
 from puorl.pu.report import Measured
-from puorl.pu.report_pictures import (
-    alpha_picture,
-    history_picture,
-    score_picture,
-    separation_picture,
-)
+from puorl.pu.report_page import alpha_picture, history_picture, score_picture, separation_picture
 
 TITLE = "puorl demo"
 _ORDER = ("pu", "oracle", "olp", "sharing_all")
@@ -127,7 +122,7 @@ def _kept(data: Data, filtered: Filtered) -> Markup:
         _tile("Precision", quality.precision, truth.precision, "Share of kept rows that is ours."),
         _tile("Purity", quality.purity, truth.purity, "The same, labelled rows included."),
     )
-    picture = drawing.histogram(
+    picture = charts.histogram(
         "Scores of the unlabelled rows by their true origin",
         f"The filter is right about {as_percent(truth.accuracy)} of the unlabelled rows.",
         edge=truth.score_edge,
@@ -160,7 +155,7 @@ def _tile(name: str, measured: Measured, truth: float, meaning: str) -> Tile:
         as_percent(measured.value),
         meaning,
         interval=f"{f'95 % interval: {ends}; ' if ends else ''}truth: {as_percent(truth)}",
-        picture=drawing.interval_strip(measured.value, measured.low, measured.high),
+        picture=charts.interval_strip(measured.value, measured.low, measured.high),
     )
 
 
@@ -195,7 +190,7 @@ def _curves(trained: Trained) -> Markup:
     for name in _ORDER:
         points = [Summary.of(each) for each in trained.curves[name]]
         lines.append(
-            drawing.Line(
+            charts.Line(
                 TITLES[name],
                 [step / 1000 for step in trained.steps],
                 [point.mean for point in points],
@@ -204,7 +199,7 @@ def _curves(trained: Trained) -> Markup:
                 end=f"{points[-1].mean:.0f}",
             )
         )
-    return drawing.lines(
+    return charts.lines(
         "Learning curves",
         "; ".join(f"{line.name} ends at {line.end}" for line in lines),
         line=lines,
@@ -217,12 +212,10 @@ def _dots(trained: Trained) -> Markup:
     dots = []
     for name in _ORDER:
         each = trained.summary(name)
-        dots.append(
-            drawing.Dot(TITLES[name], each.mean, each.low, each.high, words.with_half(each))
-        )
+        dots.append(charts.Dot(TITLES[name], each.mean, each.low, each.high, words.with_half(each)))
     ends = [v for each in dots for v in (each.value, each.low, each.high) if math.isfinite(v)]
     air = _AIR * (max(ends) - min(ends)) or 1.0
-    return drawing.dots(
+    return charts.dots(
         "Final scores",
         "; ".join(f"{each.name}: {each.text}" for each in dots),
         dot=dots,

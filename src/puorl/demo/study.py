@@ -33,7 +33,7 @@ from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
 from puorl.rl.run import policies
-from puorl.rl.trainer import Lane, Work
+from puorl.rl.trainer import Lane, TrainJob
 
 TITLES = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
 """Methods in the order of the story."""
@@ -113,7 +113,7 @@ class Trained:
 
     policies: dict[str, list[Policy]]
     num_rows: dict[str, int]
-    target_share: dict[str, float]
+    target_fraction: dict[str, float]
     """Of each method's rows, how many truly are the target's."""
     steps: tuple[int, ...]
     curves: dict[str, list[list[float]]]
@@ -173,7 +173,9 @@ def train(plan: Plan, data: Data, filtered: Filtered, *, show: bool = False) -> 
     return Trained(
         policies={name: found[name] for name in TITLES},
         num_rows={name: len(chosen) for name, chosen in sets.items()},
-        target_share={name: float(is_target[chosen.rows].mean()) for name, chosen in sets.items()},
+        target_fraction={
+            name: float(is_target[chosen.rows].mean()) for name, chosen in sets.items()
+        },
         steps=tuple(course.steps),
         curves=course.curves,
         scores=course.scores,
@@ -234,7 +236,7 @@ def versions() -> dict[str, str]:
 class _Course:
     """Training with rests, at which the policies are looked at."""
 
-    def __init__(self, plan: Plan, work: Work, show: bool) -> None:
+    def __init__(self, plan: Plan, work: TrainJob, show: bool) -> None:
         self._plan, self._work, self._show = plan, work, show
         self.steps: list[int] = []
         self.curves: dict[str, list[list[float]]] = {name: [] for name in TITLES}
@@ -339,7 +341,7 @@ def _method(trained: Trained, name: str) -> dict[str, Any]:
     summary = trained.summary(name)
     return {
         "rows": trained.num_rows[name],
-        "target_share": trained.target_share[name],
+        "target_fraction": trained.target_fraction[name],
         "mean": summary.mean,
         **_finite({"low": summary.low, "high": summary.high}),
         "scores": trained.scores[name],

@@ -3,9 +3,9 @@
 import math
 
 from puorl.bench.stats import Difference, Summary
-from puorl.core.page import as_percent, as_percent_range
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained
 from puorl.envs.bodies import body
+from puorl.html.page import as_percent, as_percent_range
 
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 MEANINGS = {
@@ -37,7 +37,7 @@ def asked(plan: Plan) -> str:
         f"{source.body}/{source.domain} driven by a {source.quality} policy"
         for source, _ in setting.others
     )
-    share = as_percent(setting.target_share, digits=0)
+    share = as_percent(setting.target_fraction, digits=0)
     return (
         f"We want a policy for one machine, {setting.body}/nominal. We have {setting.rows:,} rows "
         f"of logs{_in_short_runs(plan)}, of which {share} come from it (driven by a "
@@ -56,7 +56,9 @@ def judged(plan: Plan) -> str:
 def scaled_down(plan: Plan) -> list[tuple[str, str, str]]:
     """Sizes here and in the paper: name, demo, paper."""
     setting = plan.setting
-    share = as_percent(setting.labelled_share, digits=1 if setting.labelled_share < 0.01 else 0)
+    share = as_percent(
+        setting.labelled_fraction, digits=1 if setting.labelled_fraction < 0.01 else 0
+    )
     here = {
         "rows": f"{setting.rows:,}",
         "steps of a run, at most": f"{setting.horizon or body(setting.body).max_steps:,}",
@@ -133,7 +135,7 @@ def results(trained: Trained) -> list[tuple[str, str, str, str, str]]:
         (
             title,
             f"{trained.num_rows[name]:,}",
-            as_percent(trained.target_share[name]),
+            as_percent(trained.target_fraction[name]),
             with_half(trained.summary(name)),
             "" if name == "pu" else with_ends(trained.against(name)),
         )

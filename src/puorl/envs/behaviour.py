@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from puorl.core import fingerprint
-from puorl.core.actor import SquashedGaussianActor
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json
 from puorl.envs import bodies
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 _TABLE = "returns.json"
 _RUNG = "ladder-"
@@ -32,7 +32,7 @@ class UniformPolicy:
     @property
     def fingerprint(self) -> str:
         """Hash of what it does."""
-        return fingerprint.of_settings({"policy": "uniform", "act_dim": self.act_dim})
+        return hashing.of_settings({"policy": "uniform", "act_dim": self.act_dim})
 
     def act(self, obs: np.ndarray, *, rng: np.random.Generator | None = None) -> np.ndarray:
         """Actions (n, act_dim) float32; without ``rng`` their mean, which is zero."""

@@ -8,8 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from puorl.core.errors import ConfigError, MissingExtraError
-from puorl.core.extras import require
+from puorl.core.errors import ConfigError, MissingExtraError, require
 
 Masses = Literal["d4rl", "current"]
 _ANY = (-math.inf, math.inf)

@@ -1,27 +1,108 @@
-"""Make data: a body, a domain, a quality and a number of rows become a dataset."""
+"""Data made before: a file for each recipe, believed only if its content is as recorded."""
 
+import json
+import logging
 import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from puorl.core import fingerprint
-from puorl.core.counts import parse_count
-from puorl.core.errors import ConfigError
+from puorl.core import hashing
+from puorl.core.errors import ConfigError, PuorlError
+from puorl.core.files import read_json, write_json
+from puorl.core.formatting import parse_count
 from puorl.core.progress import progress_bar
-from puorl.core.room import require_memory
+from puorl.core.resources import require_memory
 from puorl.data.dataset import Dataset
-from puorl.data.provenance import Provenance
-from puorl.data.transitions import Transitions
-from puorl.envs import behaviour, bodies, contents
-from puorl.envs.cache import Cache
+from puorl.data.formats import load, save
+from puorl.data.transitions import Provenance, Transitions
+from puorl.envs import behaviour, bodies
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.domains import domain as domain_spec
 from puorl.envs.record import Recorded, record
+
+_log = logging.getLogger(__name__)
+
+
+class Cache:
+    """A folder of datasets named by their recipe; several processes may use it at once.
+
+    Files are written under another name and renamed, and a recipe always makes the same bytes on
+    one machine, so it does not matter who comes last.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = default_folder() if folder is None else Path(folder)
+
+    def path(self, recipe: str) -> Path:
+        """Where the rows of a recipe stand; their content's hash stands beside, as JSON."""
+        return self.folder / f"{recipe}.hdf5"
+
+    def read(self, recipe: str) -> Dataset | None:
+        """The rows of a recipe, or None where there are none or they are damaged (logged)."""
+        path = self.path(recipe)
+        note = path.with_suffix(".json")
+        if not (path.exists() and note.exists()):
+            return None
+        try:
+            expected = read_json(note)["content"]
+            dataset = load(path)
+        except (PuorlError, KeyError, TypeError) as error:
+            _log.warning("%s: damaged, made anew (%s)", path, error)
+            return None
+        found = dataset.provenance.recipe or {}
+        if dataset.fingerprint != expected or found.get("recipe") != recipe:
+            _log.warning("%s: damaged, made anew (its content is not as recorded)", path)
+            return None
+        return dataset
+
+    def write(self, recipe: str, dataset: Dataset) -> None:
+        """Keep the rows of a recipe; where that is impossible, a line is logged."""
+        path = self.path(recipe)
+        try:
+            save(dataset, path, force=True)
+            write_json(path.with_suffix(".json"), {"content": dataset.fingerprint}, force=True)
+        except (OSError, PuorlError) as error:
+            _log.warning("%s: not kept for later (%s)", path, error)
+
+
+def default_folder() -> Path:
+    """``$PUORL_CACHE``, or ``puorl`` in the user's cache folder."""
+    chosen = os.environ.get("PUORL_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "puorl"
+
+
+_contents_log = logging.getLogger(__name__)
+
+
+def compare(recipe: str, content: str) -> str | None:
+    """A sentence if this recipe is known and its content was another; it is logged too."""
+    expected = recorded().get(recipe)
+    if expected is None or expected == content:
+        return None
+    note = (
+        f"content {content[:12]} differs from the recorded {expected[:12]} of recipe "
+        f"{recipe[:12]}: this machine's last bits are others; statistics should agree"
+    )
+    _contents_log.warning("%s", note)
+    return note
+
+
+@cache
+def recorded() -> dict[str, str]:
+    """Recipe to content, as shipped with the package (benchmarks/behaviour/draw.py writes it)."""
+    return json.loads((files("puorl.envs") / "json").read_text(encoding="utf-8"))
+
 
 Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]
 QUALITIES: tuple[str, ...] = get_args(Quality)
@@ -106,7 +187,7 @@ def collect(
     if made is not None:
         return made
     made = _play(spec, players, recipe, threads=threads, progress=progress)
-    difference = contents.compare(recipe["recipe"], made.fingerprint) if known else None
+    difference = compare(recipe["recipe"], made.fingerprint) if known else None
     if difference:
         notes = (*made.provenance.notes, difference)
         made = replace(made, provenance=replace(made.provenance, notes=notes))
@@ -204,7 +285,7 @@ def _recipe(
     # Only where it is set: recipes made before there was a horizon keep their names.
     if horizon is not None:
         settings["horizon"] = horizon
-    return {"recipe": fingerprint.of_settings(settings), **settings}
+    return {"recipe": hashing.of_settings(settings), **settings}
 
 
 def _play(
@@ -272,7 +353,7 @@ def _stream(spec: DomainSpec, player: _Player, seed: int) -> int:
     """
     shift = {**spec.to_dict(), "name": None}
     settings = {"seed": seed, "domain": shift, "policy": player.fingerprint}
-    return int(fingerprint.of_settings(settings)[:16], 16)
+    return int(hashing.of_settings(settings)[:16], 16)
 
 
 def _shares(num_rows: int, num_parts: int) -> list[int]:

@@ -1,19 +1,50 @@
-"""How good are policies? Many policies and episodes in one batch of the simulator."""
+"""D4RL's normalised score: 0 is its random policy, 100 its expert."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from puorl.core.errors import ConfigError, DataError
-from puorl.core.extras import require
-from puorl.core.prng import generator
-from puorl.core.room import require_memory
+from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.hashing import generator
+from puorl.core.resources import require_memory
 from puorl.envs.bodies import body
 from puorl.envs.domains import DomainSpec, parse_domain
-from puorl.envs.scores import normalised_score
 from puorl.envs.simulator import Simulator
+
+
+class Reference(NamedTuple):
+    """Undiscounted returns that mark 0 and 100."""
+
+    random: float
+    expert: float
+
+
+# The same for all versions and qualities of D4RL's gym tasks.
+REFERENCES = {
+    "halfcheetah": Reference(random=-280.178953, expert=12135.0),
+    "hopper": Reference(random=-20.272305, expert=3234.3),
+    "walker2d": Reference(random=1.629008, expert=4592.3),
+}
+
+
+def normalised_score(body: str, returns: float | np.ndarray) -> np.ndarray:
+    """Scores of undiscounted ``returns``, in the same shape, float64.
+
+    >>> float(normalised_score("hopper", 3234.3))
+    100.0
+
+    Raises:
+        ConfigError: No reference values for ``body``; the message lists those there are.
+    """
+    if body not in REFERENCES:
+        raise ConfigError(
+            f"normalised score: expected one of {', '.join(REFERENCES)}, got {body!r}"
+        )
+    low, high = REFERENCES[body]
+    return 100.0 * (np.asarray(returns, np.float64) - low) / (high - low)
+
 
 _EPISODE_BYTES = 1000
 """What an episode takes at the very least while it runs: its state, and its random stream."""

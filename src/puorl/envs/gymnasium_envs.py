@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from puorl.core.errors import ConfigError, DataError
-from puorl.core.extras import require
+from puorl.core.errors import ConfigError, DataError, require
 from puorl.envs import bodies, domains
 from puorl.envs.domains import DomainSpec
 from puorl.envs.simulator import Simulator

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.core.cores import num_threads
 from puorl.core.errors import DataError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
+from puorl.core.resources import num_threads
 from puorl.envs.domains import DomainSpec
 from puorl.envs.simulator import Simulator
 

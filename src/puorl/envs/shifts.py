@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from puorl.core.errors import ConfigError
-from puorl.core.extras import require
+from puorl.core.errors import ConfigError, require
 from puorl.envs.bodies import Body
 
 KINDS = ("mass", "gravity", "friction", "strength", "broken", "joint_noise", "reward")

@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.core.cores import num_threads
-from puorl.core.errors import ConfigError, DataError
-from puorl.core.extras import require
-from puorl.core.prng import generator
+from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.hashing import generator
+from puorl.core.resources import num_threads
 from puorl.envs import bodies
 from puorl.envs.domains import DomainSpec
 from puorl.envs.shifts import apply_physics, noise_width, reward_factors

@@ -8,7 +8,7 @@ from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
 from puorl.envs import bodies
 from puorl.envs.domains import DomainSpec
-from puorl.envs.scores import normalised_score
+from puorl.envs.evaluate import normalised_score
 
 
 @dataclass(frozen=True, eq=False)

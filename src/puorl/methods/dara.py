@@ -26,12 +26,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core import nn
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods.base import Domains, as_domains, check_counts
+from puorl.nn import mlp
 
 Sampling = Literal["union", "half"]
 
@@ -122,8 +122,8 @@ class DARA:
 class Classifiers(NamedTuple):
     """Two networks with two outputs each: source, then target."""
 
-    sas: nn.Params
-    sa: nn.Params
+    sas: mlp.Params
+    sa: mlp.Params
 
 
 def xavier_uniform(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
@@ -136,8 +136,8 @@ def xavier_uniform(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array
 def logits(nets: Classifiers, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Of (s, a, s') and of (s, a), each (n, 2): source, target. The first stands on the second."""
     num_sa = nets.sa[0].w.shape[0]
-    sa = _LOGIT_BOUND * jnp.tanh(nn.apply_mlp(nets.sa, x[:, :num_sa]))
-    own = _LOGIT_BOUND * jnp.tanh(nn.apply_mlp(nets.sas, x))
+    sa = _LOGIT_BOUND * jnp.tanh(mlp.apply_mlp(nets.sa, x[:, :num_sa]))
+    own = _LOGIT_BOUND * jnp.tanh(mlp.apply_mlp(nets.sas, x))
     return own + jax.lax.stop_gradient(sa), sa
 
 
@@ -163,8 +163,8 @@ def _train(
     sas_key, sa_key, batch_key = jax.random.split(jax.random.key(word), 3)
     num_sa = (x.shape[1] - act_dim) // 2 + act_dim
     nets = Classifiers(
-        nn.init_mlp(sas_key, (x.shape[1], *method.hidden, 2), init=xavier_uniform),
-        nn.init_mlp(sa_key, (num_sa, *method.hidden, 2), init=xavier_uniform),
+        mlp.init_mlp(sas_key, (x.shape[1], *method.hidden, 2), init=xavier_uniform),
+        mlp.init_mlp(sa_key, (num_sa, *method.hidden, 2), init=xavier_uniform),
     )
     state = (nets, jax.tree.map(jnp.zeros_like, nets))
     source, target = jnp.asarray(seen.source), jnp.asarray(seen.target)

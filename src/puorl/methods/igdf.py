@@ -25,12 +25,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core import adam, nn
 from puorl.core.errors import ConfigError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods.base import Domains, as_domains, check_counts
+from puorl.nn import adam, mlp
 
 Weighting = Literal["row", "batch"]
 
@@ -134,14 +134,14 @@ class IGDF:
 class Encoders(NamedTuple):
     """Of (s, a) and of s'."""
 
-    phi: nn.Params
-    psi: nn.Params
+    phi: mlp.Params
+    psi: mlp.Params
 
 
 def encode(encoders: Encoders, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Representations of (s, a) and of s', each (n, dims)."""
     num_sa = encoders.phi[0].w.shape[0]
-    return nn.apply_mlp(encoders.phi, x[:, :num_sa]), nn.apply_mlp(encoders.psi, x[:, num_sa:])
+    return mlp.apply_mlp(encoders.phi, x[:, :num_sa]), mlp.apply_mlp(encoders.psi, x[:, num_sa:])
 
 
 def contrastive_loss(anchor: jax.Array, own: jax.Array, others: jax.Array) -> jax.Array:
@@ -170,8 +170,8 @@ def _train(
     phi_key, psi_key, batch_key = jax.random.split(jax.random.key(word), 3)
     inner = (*method.hidden, method.num_dims)
     encoders = Encoders(
-        nn.init_mlp(phi_key, (x.shape[1] - obs_dim, *inner)),
-        nn.init_mlp(psi_key, (obs_dim, *inner)),
+        mlp.init_mlp(phi_key, (x.shape[1] - obs_dim, *inner)),
+        mlp.init_mlp(psi_key, (obs_dim, *inner)),
     )
     state = (encoders, adam.init(encoders))
     source, target = jnp.asarray(seen.source), jnp.asarray(seen.target)
@@ -206,9 +206,9 @@ def _run(
         rows, other_next = batch
 
         def loss(encoders: Encoders) -> jax.Array:
-            anchor = nn.apply_mlp(encoders.phi, rows[:, :num_sa])
+            anchor = mlp.apply_mlp(encoders.phi, rows[:, :num_sa])
             after = jnp.concatenate([rows[:, num_sa:], other_next])
-            own, negative = jnp.split(nn.apply_mlp(encoders.psi, after), [size])
+            own, negative = jnp.split(mlp.apply_mlp(encoders.psi, after), [size])
             return contrastive_loss(anchor, own, negative)
 
         now, grad = jax.value_and_grad(loss)(encoders)

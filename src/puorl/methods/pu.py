@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
+from puorl.pu.cross_fit import Mode
 from puorl.pu.filter import DomainFilter
-from puorl.pu.judging import Mode
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class PU:
         kept = num_kept if weight is None else float(weight[num_labelled:].sum(dtype="float64"))
         return {
             "method": self.name,
-            "seed": fitted.learnt_.seed,
+            "seed": fitted.model_.seed,
             "num_rows": len(chosen),
             "num_kept": num_kept,
-            "kept_share": kept / len(split.unlabelled),
+            "kept_fraction": kept / len(split.unlabelled),
             "alpha": alpha.value,
             "alpha_interval": None if alpha.interval is None else list(alpha.interval),
             "preset": fitted.preset if fitted.config is None else "own settings",
             "mode": fitted.mode,
             "unit": fitted.unit,
-            "fitted_on_this_split": fitted.learnt_.split_fingerprint == split.fingerprint,
+            "fitted_on_this_split": fitted.model_.split_fingerprint == split.fingerprint,
         }

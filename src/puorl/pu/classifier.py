@@ -1,13 +1,4 @@
-"""The machine that all PU classifiers share: lanes of small networks, one compiled epoch.
-
-A lane is one fit: its own network, key and rows. Folds look into one matrix of features on the
-device through their own lists of positions, seeds with other draws bring a matrix each; either way
-they cost one program, not many.
-
-An epoch is counted in gradient steps, and one epoch runs through the labelled rows once: that is
-what "epoch" means in the released code, whose loader of labelled rows ends first (32 steps for
-8,000 rows).
-"""
+"""Ranking by score inside a compiled epoch: the CVIR threshold, and BBE as a JAX function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +9,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core import adam, nn
 from puorl.core.errors import ConfigError
-from puorl.pu import ranking
+from puorl.nn import adam, mlp
+from puorl.pu.alpha import MAX_ALPHA, bound_slack
+
+
+def upper_quantile(score: jax.Array, share: jax.Array) -> jax.Array:
+    """The smallest score among the ``int(share * n)`` highest; infinity if that is none.
+
+    Rows below it are kept: exactly the share is rejected when scores differ.
+    """
+    n = score.shape[0]
+    num_rejected = jnp.floor(share * n).astype(jnp.int32)
+    place = jnp.clip(n - num_rejected, 0, n - 1)
+    return jnp.where(num_rejected > 0, jnp.sort(score)[place], jnp.inf)
+
+
+def best_bin(score_p: jax.Array, score_u: jax.Array, *, k: float) -> jax.Array:
+    """BBE of `puorl.pu.alpha`, compiled; clipped to [0, 0.999]."""
+    n_p, n_u = score_p.shape[0], score_u.shape[0]
+    falling = -jnp.sort(-score_u)
+    num_u = jnp.arange(n_u)  # counted from 0, as the authors do
+    # How many of P are at or above each threshold.
+    num_p = n_p - jnp.searchsorted(jnp.sort(score_p), falling, side="left")
+    last_of_run = jnp.concatenate([falling[:-1] != falling[1:], jnp.array([False])])
+    valid = last_of_run & (num_p >= 2) & (num_u >= 2)
+    share_p = jnp.maximum(num_p, 1) / n_p
+    ratio = num_u / n_u / share_p
+    bound = ratio + bound_slack(n_p, n_u, k=k) / share_p
+    best = jnp.argmin(jnp.where(valid, bound, jnp.inf))
+    return jnp.where(valid.any(), jnp.clip(ratio[best], 0.0, MAX_ALPHA), 0.0).astype(jnp.float32)
+
 
 Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 """(logit_p, logit_u, weight_p, weight_u, alpha) -> scalar."""
@@ -82,18 +101,18 @@ class Rows(NamedTuple):
 class Lane(NamedTuple):
     """One fit on its way."""
 
-    params: nn.Params
+    params: mlp.Params
     moments: adam.Moments
-    average: nn.Params
+    average: mlp.Params
     """Running mean of the weights: what judges rows."""
     key: jax.Array
     alpha: jax.Array
     """Latest estimate of the share of target rows among the unlabelled."""
 
 
-def logits(params: nn.Params, x: jax.Array) -> jax.Array:
+def logits(params: mlp.Params, x: jax.Array) -> jax.Array:
     """(n,) float32. Above 0 says target; two outputs, as in the paper, and their difference."""
-    out = nn.apply_mlp(params, x)
+    out = mlp.apply_mlp(params, x)
     return out[:, 0] - out[:, 1]
 
 
@@ -103,7 +122,7 @@ def init(network: NetworkConfig, num_features: int, keys: jax.Array) -> Lane:
     def one(key: jax.Array) -> Lane:
         key, net_key = jax.random.split(key)
         sizes = (num_features, *network.hidden, 2)
-        params = nn.init_mlp(net_key, sizes, layer_norm=network.layer_norm)
+        params = mlp.init_mlp(net_key, sizes, layer_norm=network.layer_norm)
         # The mean is an array of its own: an epoch may reuse the memory of what it is given.
         average = jax.tree.map(lambda leaf: leaf + 0.0, params)
         return Lane(params, adam.init(params), average, key, jnp.float32(0.5))
@@ -136,11 +155,11 @@ def _epoch_of_lane(
     threshold = jnp.float32(jnp.inf)
     if recipe.rejects and not warm_up:
         sample = _some(rank_key, rows.train_u, recipe.rank_sample)
-        threshold = ranking.upper_quantile(_score(lane.params, x, sample), lane.alpha)
+        threshold = upper_quantile(_score(lane.params, x, sample), lane.alpha)
     loss = recipe.warm_up if warm_up else recipe.main
     params, moments, average, losses = _train(lane, rows, threshold, x, batch_key, loss, network)
     held_u = _some(alpha_key, rows.held_u, recipe.alpha_sample)
-    alpha = ranking.best_bin(
+    alpha = best_bin(
         _score(average, x, rows.held_p), _score(average, x, held_u), k=recipe.bbe_constant
     )
     metrics = {"loss": losses.mean(), "alpha": alpha, "threshold": threshold}
@@ -155,7 +174,7 @@ def _train(
     key: jax.Array,
     loss: Loss,
     network: NetworkConfig,
-) -> tuple[nn.Params, adam.Moments, nn.Params, jax.Array]:
+) -> tuple[mlp.Params, adam.Moments, mlp.Params, jax.Array]:
     size, num_p = network.batch_size, rows.train_p.shape[0]
     num_steps = -(-num_p // size)
     p_key, u_key = jax.random.split(key)
@@ -192,8 +211,8 @@ def _train(
 
 
 def _averaged(
-    average: nn.Params, params: nn.Params, num_updates: jax.Array, network: NetworkConfig
-) -> nn.Params:
+    average: mlp.Params, params: mlp.Params, num_updates: jax.Array, network: NetworkConfig
+) -> mlp.Params:
     if network.averaging == 0.0:
         return params
     # A short memory at first: the mean must not hang on to the initial weights.
@@ -202,7 +221,7 @@ def _averaged(
     return jax.tree.map(lambda old, new: memory * old + (1.0 - memory) * new, average, params)
 
 
-def _score(params: nn.Params, x: jax.Array, positions: jax.Array) -> jax.Array:
+def _score(params: mlp.Params, x: jax.Array, positions: jax.Array) -> jax.Array:
     return logits(params, x[positions])
 
 
@@ -217,11 +236,11 @@ _SCORE_BLOCK = 16_384
 
 
 @jax.jit
-def _score_block(params: nn.Params, x: jax.Array) -> jax.Array:
+def _score_block(params: mlp.Params, x: jax.Array) -> jax.Array:
     return jax.vmap(logits, in_axes=(0, None))(params, x)
 
 
-def score_rows(params: nn.Params, x: np.ndarray) -> np.ndarray:
+def score_rows(params: mlp.Params, x: np.ndarray) -> np.ndarray:
     """(lanes, n) float32. Logits of all rows, in blocks: memory does not grow with n."""
     num_lanes, n = params[0].w.shape[0], len(x)
     result = np.empty((num_lanes, n), np.float32)

@@ -6,12 +6,9 @@ from typing import Any
 
 from puorl.core.errors import ConfigError
 from puorl.pu.classifier import NetworkConfig, Recipe
+from puorl.pu.dynamics import ResidualConfig
 from puorl.pu.features import FeatureConfig
-from puorl.pu.nnpu import NNPU
-from puorl.pu.pvu import PVU
-from puorl.pu.residuals import ResidualConfig
-from puorl.pu.tedn import TEDN
-from puorl.pu.upu import UPU
+from puorl.pu.learners import NNPU, PVU, TEDN, UPU
 
 LEARNERS = {recipe.name: recipe for recipe in (TEDN, NNPU, UPU, PVU)}
 

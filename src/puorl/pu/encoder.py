@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core import nn
-from puorl.core.aligned import aligned_empty
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.progress import Advance
+from puorl.core.resources import aligned_empty
 from puorl.data.transitions import Transitions
-from puorl.pu import residuals
+from puorl.nn import mlp
+from puorl.pu import dynamics
+from puorl.pu.dynamics import ResidualConfig, Task
 from puorl.pu.features import FeatureConfig, Scaling, build, fit_scaling
-from puorl.pu.residuals import ResidualConfig, Task
 
 _BLOCK = 16_384
 """Rows at a time: memory for activations does not grow with the data."""
@@ -29,7 +29,7 @@ class Encoder(NamedTuple):
     features: FeatureConfig
     scaling: Scaling
     tasks: tuple[Task, ...]
-    models: tuple[nn.Params, ...]
+    models: tuple[mlp.Params, ...]
     num_behaviour: int
     """Columns of state and action, which come first."""
 
@@ -83,10 +83,10 @@ class Encoder(NamedTuple):
 
 @partial(jax.jit, static_argnames="tasks")
 def _residual_block(
-    models: tuple[nn.Params, ...], x: jax.Array, tasks: tuple[Task, ...]
+    models: tuple[mlp.Params, ...], x: jax.Array, tasks: tuple[Task, ...]
 ) -> jax.Array:
     pairs = zip(models, tasks, strict=True)
-    return jnp.concatenate([residuals.residual(params, x, task) for params, task in pairs], axis=1)
+    return jnp.concatenate([dynamics.residual(params, x, task) for params, task in pairs], axis=1)
 
 
 class Encoded(NamedTuple):
@@ -103,7 +103,7 @@ def num_steps(rows: Transitions, features: FeatureConfig, config: ResidualConfig
     """Gradient steps that learning an encoder takes."""
     if config is None:
         return 0
-    made = residuals.tasks(features, rows.obs.shape[1], rows.action.shape[1])
+    made = dynamics.tasks(features, rows.obs.shape[1], rows.action.shape[1])
     return len(made) * config.steps_for(int(rows.next_known.sum()))
 
 
@@ -138,7 +138,7 @@ def learn(
         scalings.append(fit_scaling(x, features))
         scaled.append(np.nan_to_num(scalings[-1](x), copy=False))
     obs_dim, act_dim = pools[0].obs.shape[1], pools[0].action.shape[1]
-    jobs = residuals.tasks(features, obs_dim, act_dim) if config is not None else ()
+    jobs = dynamics.tasks(features, obs_dim, act_dim) if config is not None else ()
     learnt = []
     if jobs:
         assert config is not None
@@ -148,12 +148,12 @@ def learn(
         for i, task in enumerate(jobs):
             keys = jax.vmap(partial(jax.random.key, impl="threefry2x32"))(jnp.asarray(seeds))
             keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, i + 1)
-            fresh = residuals.init(task, config, keys)
+            fresh = dynamics.init(task, config, keys)
             model, first = checkpoint.restore(f"residuals-{i}", fresh)
             if first:
                 advance(first, earlier=True)
             shown = first
-            trained = residuals.steps(model, first, x, rows, task=task, config=config)
+            trained = dynamics.steps(model, first, x, rows, task=task, config=config)
             for now, done in trained:
                 model = now
                 advance(done - shown)

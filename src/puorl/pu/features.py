@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from puorl.core.aligned import aligned_empty
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.resources import aligned_empty
 from puorl.data.transitions import Transitions
 
 Inputs = Literal["sas", "sa", "sar", "sars"]

@@ -8,16 +8,16 @@ import numpy as np
 
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError, NotFittedError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.pu import learnt as learnt_files
+from puorl.pu import model as learnt_files
+from puorl.pu.alpha import AlphaEstimate
 from puorl.pu.checks.make import make_report
 from puorl.pu.config import PRESETS, FilterConfig
-from puorl.pu.judging import Mode, judge, judge_behaviour, keep
-from puorl.pu.learning import identity, learn
-from puorl.pu.learnt import Learnt
-from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.cross_fit import Mode, cross_fit_behaviour, judge, keep
+from puorl.pu.fitting import identity, learn
+from puorl.pu.model import FilterModel
 from puorl.pu.report import FilterReport
 from puorl.pu.units import group, parse_unit
 
@@ -27,10 +27,10 @@ class DomainFilter:
 
     ``fit`` learns from a split, ``score`` and ``predict`` judge its unlabelled rows in their
     order, ``filter`` hands what is kept to a learner, ``report`` says without labels how good that
-    is. Learnt things end in ``_``.
+    is. FilterModel things end in ``_``.
     """
 
-    learnt_: Learnt
+    model_: FilterModel
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class DomainFilter:
         """
         config = self._checked_config()
         kept = Checkpoint(checkpoint, identity("fit", split, config, self.unit, seed))
-        self.learnt_ = learn(
+        self.model_ = learn(
             split, config, unit=self.unit, seed=seed, checkpoint=kept, progress=progress
         )
         self._split = split
@@ -153,7 +153,7 @@ class DomainFilter:
         seed = learnt.seed if seed is None else seed
         kept = Checkpoint(checkpoint, identity("report", split, learnt.config, learnt.unit, seed))
         judged = judge(learnt, split, self.mode, seed=seed, checkpoint=kept, progress=progress)
-        behaviour = judge_behaviour(
+        behaviour = cross_fit_behaviour(
             learnt, split, self.mode, seed=seed, checkpoint=kept, progress=progress
         )
         score = self.score(split)
@@ -189,10 +189,12 @@ class DomainFilter:
         return cls.of(learnt, preset=about["preset"], mode=about["mode"])
 
     @classmethod
-    def of(cls, learnt: Learnt, *, preset: str = "default", mode: Mode = "hard") -> "DomainFilter":
+    def of(
+        cls, learnt: FilterModel, *, preset: str = "default", mode: Mode = "hard"
+    ) -> "DomainFilter":
         """A fitted filter from what was learnt elsewhere."""
         made = cls(preset, mode=mode, unit=learnt.unit, config=learnt.config)
-        made.learnt_ = learnt
+        made.model_ = learnt
         return made
 
     def _checked_config(self) -> FilterConfig:
@@ -206,10 +208,10 @@ class DomainFilter:
             raise ConfigError(f"preset: expected one of {', '.join(PRESETS)}, got {self.preset!r}")
         return PRESETS[self.preset]
 
-    def _fitted(self) -> Learnt:
-        if not hasattr(self, "learnt_"):
+    def _fitted(self) -> FilterModel:
+        if not hasattr(self, "model_"):
             raise NotFittedError("this filter has not learnt yet; call fit(split) first")
-        return self.learnt_
+        return self.model_
 
     def _kept(self, split: PUSplit, score: np.ndarray) -> np.ndarray:
         learnt = self._fitted()

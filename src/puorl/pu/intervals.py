@@ -33,8 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.pu.mpe.binomial import upper_bounds
-from puorl.pu.mpe.estimate import AlphaEstimate, check_scores, clip_alpha
+from puorl.pu.alpha import AlphaEstimate, check_scores, clip_alpha, upper_bounds
 
 Estimator = Callable[[np.ndarray, np.ndarray], AlphaEstimate]
 
@@ -89,7 +88,7 @@ def bootstrap_interval(
     Returns:
         Lower and upper end in [0, 0.999].
 
-    >>> from puorl.pu.mpe.bbe import bbe
+    >>> from puorl.pu.alpha import bbe
     >>> rng = np.random.default_rng(0)
     >>> u = np.r_[rng.normal(8, 1, 300), rng.normal(0, 1, 700)]
     >>> low, high = bootstrap_interval(bbe, rng.normal(8, 1, 500), u, rng=rng)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.alpha import AlphaEstimate
 
 Verdict = Literal["clear", "behaviour", "doubtful", "cannot_tell"]
 VISIBLE_AREA = 0.62

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.prng import generator
+from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 
 NUM_FOLDS = 5
@@ -136,7 +136,7 @@ class Turn(NamedTuple):
     alpha: float
 
 
-def find_turn(
+def find_threshold(
     mean_p: np.ndarray, mean_u: np.ndarray, num_rows: np.ndarray, *, alpha: float
 ) -> Turn:
     """The threshold between target units and others, which needs no negative labels.

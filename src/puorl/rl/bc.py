@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.core import adam, nn
-from puorl.rl.batch import Batch, policy_mean
-from puorl.rl.learner import Learner, Metrics, Sizes
+from puorl.nn import adam, mlp
+from puorl.rl.learner import Batch, Learner, Metrics, Sizes, policy_mean
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,14 @@ PRESETS = {"default": Config()}
 class State(NamedTuple):
     """What is learnt, of one lane."""
 
-    actor: nn.Params
+    actor: mlp.Params
     actor_moments: adam.Moments
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """A fresh lane."""
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
-    actor = nn.init_mlp(key, shape, init="orthogonal")
+    actor = mlp.init_mlp(key, shape, init="orthogonal")
     return State(actor, adam.init(actor))
 
 
@@ -51,12 +50,12 @@ def noise(key: jax.Array, batch_size: int, act_dim: int) -> tuple[()]:
     return ()
 
 
-def act(actor: nn.Params, obs: jax.Array) -> jax.Array:
+def act(actor: mlp.Params, obs: jax.Array) -> jax.Array:
     """Actions (b, m) in [-1, 1]."""
-    return jnp.tanh(nn.apply_mlp(actor, obs))
+    return jnp.tanh(mlp.apply_mlp(actor, obs))
 
 
-def actor_loss(actor: nn.Params, batch: Batch) -> jax.Array:
+def actor_loss(actor: mlp.Params, batch: Batch) -> jax.Array:
     """Mean squared distance of the policy's actions to the data's."""
     return policy_mean(jnp.square(act(actor, batch.obs) - batch.action).mean(axis=-1), batch)
 

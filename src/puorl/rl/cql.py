@@ -11,7 +11,7 @@ target entropy of minus the number of action components.
 Deviations from the paper, 1 to 4 as in both:
 1. A third of the sampled actions is the policy's at the next state; Q is that of the present state.
 2. The squared error has no factor 1/2: a weight of 10 here is one of 5 in eq. 4.
-3. The weight is fixed (no Lagrange variant), and the backup has no entropy term.
+3. The weight is fixed (no Lagrange variant), and the td_target has no entropy term.
 4. The policy's log deviation is 1 lower than its network's output (``log_std_offset``). There that
    number is learnt, and a factor besides; here it stays: the output layer can learn the same.
 5. Output layers start orthogonal with gain 0.01 under every ``init``. CORL says orthogonal but
@@ -27,11 +27,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.core import adam, nn
-from puorl.core.actor import LOG_STD_RANGE
 from puorl.core.errors import ConfigError
-from puorl.rl.batch import Batch, critic_mean, policy_mean
-from puorl.rl.learner import Learner, Metrics, Sizes
+from puorl.nn import adam, mlp
+from puorl.nn.numpy_mlp import LOG_STD_RANGE
+from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
 
@@ -55,7 +54,7 @@ class Config:
     log_std_offset: float = -1.0
     """What is added to the network's log deviation before it is cut to its range."""
     init: str = "orthogonal"
-    """How hidden layers start: a name in `puorl.core.nn.INITIALISERS`."""
+    """How hidden layers start: a name in `puorl.nn.mlp.INITIALISERS`."""
     normalise_states: bool = True
 
     def __post_init__(self) -> None:
@@ -78,7 +77,7 @@ PRESETS = {
 class Policy(NamedTuple):
     """What is learnt at the actor's rate."""
 
-    actor: nn.Params
+    actor: mlp.Params
     """Its output is 2m wide: means, then log deviations."""
     log_entropy_weight: jax.Array
 
@@ -87,8 +86,8 @@ class State(NamedTuple):
     """What is learnt, of one lane."""
 
     policy: Policy
-    critic: nn.Params
-    target_critic: nn.Params
+    critic: mlp.Params
+    target_critic: mlp.Params
     policy_moments: adam.Moments
     critic_moments: adam.Moments
 
@@ -114,14 +113,14 @@ class Sampled(NamedTuple):
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """A fresh lane; the targets start equal to the critics, the entropy's weight is 1."""
     actor_key, critic_key = jax.random.split(key)
-    last_init = nn.Orthogonal(1e-2)
-    actor = nn.init_mlp(
+    last_init = mlp.Orthogonal(1e-2)
+    actor = mlp.init_mlp(
         actor_key,
         (sizes.obs_dim, *config.hidden, 2 * sizes.act_dim),
         init=config.init,
         last_init=last_init,
     )
-    critic = nn.init_ensemble(
+    critic = mlp.init_ensemble(
         critic_key,
         _NUM_CRITICS,
         (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
@@ -142,10 +141,10 @@ def noise(key: jax.Array, batch_size: int, act_dim: int, config: Config) -> Nois
     )
 
 
-def sample(actor: nn.Params, batch: Batch, noise: jax.Array, config: Config) -> Sampled:
+def sample(actor: mlp.Params, batch: Batch, noise: jax.Array, config: Config) -> Sampled:
     """Squashed Gaussian actions (2, 1 + n, b, m) at the states and at the next states."""
     # One pass for both kinds of states; every sample of a state shares its mean and deviation.
-    out = nn.apply_mlp(actor, jnp.stack([batch.obs, batch.next_obs]))[:, None]
+    out = mlp.apply_mlp(actor, jnp.stack([batch.obs, batch.next_obs]))[:, None]
     mean, log_std = jnp.split(out, 2, axis=-1)
     log_std = jnp.clip(log_std + config.log_std_offset, *LOG_STD_RANGE)
     raw = mean + jnp.exp(log_std) * noise
@@ -155,17 +154,17 @@ def sample(actor: nn.Params, batch: Batch, noise: jax.Array, config: Config) -> 
     return Sampled(jnp.tanh(raw), log_density.sum(axis=-1))
 
 
-def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
     """Both critics' values (2, ..., b) of actions (..., b, m) at the states (b, d)."""
     obs = jnp.broadcast_to(obs, (*action.shape[:-1], obs.shape[-1]))
     rows = jnp.concatenate([obs, action], axis=-1)
     # All actions as rows of one product: that is where the time goes.
-    q = nn.apply_ensemble(critic, rows.reshape(-1, rows.shape[-1]))
+    q = mlp.apply_ensemble(critic, rows.reshape(-1, rows.shape[-1]))
     return q.reshape(_NUM_CRITICS, *action.shape[:-1])
 
 
 def policy_loss(
-    policy: Policy, critic: nn.Params, batch: Batch, noise: jax.Array, config: Config
+    policy: Policy, critic: mlp.Params, batch: Batch, noise: jax.Array, config: Config
 ) -> tuple[jax.Array, tuple[Sampled, Metrics]]:
     """SAC's losses of the actor and of the entropy's weight; each moves its own parameters only.
 
@@ -184,8 +183,8 @@ def policy_loss(
     return actor_loss + weight_loss, (sampled, metrics)
 
 
-def backup(
-    target_critic: nn.Params, batch: Batch, next_action: jax.Array, config: Config
+def td_target(
+    target_critic: mlp.Params, batch: Batch, next_action: jax.Array, config: Config
 ) -> jax.Array:
     """What the critics should say, (b,): the double-Q target without entropy."""
     next_q = q_values(target_critic, batch.next_obs, next_action).min(axis=0)
@@ -204,7 +203,7 @@ def proposals(uniform: jax.Array, sampled: Sampled) -> Sampled:
 
 
 def critic_loss(
-    critic: nn.Params, batch: Batch, wanted: jax.Array, proposed: Sampled, config: Config
+    critic: mlp.Params, batch: Batch, wanted: jax.Array, proposed: Sampled, config: Config
 ) -> tuple[jax.Array, Metrics]:
     """Eq. 4: squared errors plus the weighted gap, summed over both critics."""
     action = jnp.concatenate([batch.action[None], proposed.action])
@@ -228,7 +227,7 @@ def update(
     (_, (sampled, policy_metrics)), policy_grad = jax.value_and_grad(policy_loss, has_aux=True)(
         state.policy, state.critic, batch, noise.normal, config
     )
-    wanted = backup(state.target_critic, batch, sampled.action[1, 0], config)
+    wanted = td_target(state.target_critic, batch, sampled.action[1, 0], config)
     critic_grad, critic_metrics = jax.grad(critic_loss, has_aux=True)(
         state.critic, batch, wanted, proposals(noise.uniform, sampled), config
     )
@@ -238,16 +237,16 @@ def update(
     critic, critic_moments = adam.update(
         state.critic, critic_grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
-    target_critic = nn.towards(state.target_critic, critic, config.tau)
+    target_critic = mlp.soft_update(state.target_critic, critic, config.tau)
     state = State(policy, critic, target_critic, policy_moments, critic_moments)
     return state, policy_metrics | critic_metrics
 
 
-def mean_actor(state: State) -> nn.Params:
+def mean_actor(state: State) -> mlp.Params:
     """The actor without its log deviations: tanh of its output is the action to evaluate."""
     *hidden, last = state.policy.actor
     act_dim = last.b.shape[-1] // 2
-    return (*hidden, nn.Layer(last.w[..., :act_dim], last.b[..., :act_dim]))
+    return (*hidden, mlp.Layer(last.w[..., :act_dim], last.b[..., :act_dim]))
 
 
 def make(config: Config, *, num_steps: int) -> Learner:

@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.core import adam, nn
 from puorl.core.errors import ConfigError
-from puorl.rl.batch import Batch, critic_mean, policy_mean
-from puorl.rl.learner import Learner, Metrics, Sizes
+from puorl.nn import adam, mlp
+from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
 _LOG_STD_RANGE = (-5.0, 2.0)
@@ -73,7 +72,7 @@ PRESETS = {
 class Policy(NamedTuple):
     """A diagonal Gaussian: the network of its mean, and its (m,) log standard deviation."""
 
-    mean: nn.Params
+    mean: mlp.Params
     log_std: jax.Array
 
 
@@ -81,9 +80,9 @@ class State(NamedTuple):
     """What is learnt, of one lane."""
 
     policy: Policy
-    value: nn.Params
-    critic: nn.Params
-    target_critic: nn.Params
+    value: mlp.Params
+    critic: mlp.Params
+    target_critic: mlp.Params
     policy_moments: adam.Moments
     value_moments: adam.Moments
     critic_moments: adam.Moments
@@ -93,15 +92,15 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """A fresh lane; the target critics start equal to the critics."""
     policy_key, value_key, critic_key = jax.random.split(key, 3)
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
-    mean = nn.init_mlp(policy_key, shape, init="orthogonal")
+    mean = mlp.init_mlp(policy_key, shape, init="orthogonal")
     policy = Policy(mean, jnp.zeros(sizes.act_dim, jnp.float32))
-    value = nn.init_mlp(
+    value = mlp.init_mlp(
         value_key,
         (sizes.obs_dim, *config.hidden, 1),
         init="orthogonal",
         layer_norm=config.layer_norm,
     )
-    critic = nn.init_ensemble(
+    critic = mlp.init_ensemble(
         critic_key,
         _NUM_CRITICS,
         (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
@@ -117,26 +116,26 @@ def noise(key: jax.Array, batch_size: int, act_dim: int) -> tuple[()]:
     return ()
 
 
-def values(value: nn.Params, obs: jax.Array) -> jax.Array:
+def values(value: mlp.Params, obs: jax.Array) -> jax.Array:
     """V, (b,)."""
-    return nn.apply_mlp(value, obs)[:, 0]
+    return mlp.apply_mlp(value, obs)[:, 0]
 
 
-def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
     """Both critics' values, (2, b)."""
-    return nn.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
+    return mlp.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
 
 
 def log_density(policy: Policy, obs: jax.Array, action: jax.Array) -> jax.Array:
     """How likely the policy is to take these actions, (b,)."""
-    mean = nn.apply_mlp(policy.mean, obs)
+    mean = mlp.apply_mlp(policy.mean, obs)
     log_std = jnp.broadcast_to(jnp.clip(policy.log_std, *_LOG_STD_RANGE), mean.shape)
     scaled = (action - mean) * jnp.exp(-log_std)
     return -(0.5 * jnp.square(scaled) + log_std + 0.5 * math.log(2.0 * math.pi)).sum(axis=-1)
 
 
 def value_loss(
-    value: nn.Params, batch: Batch, q: jax.Array, config: Config
+    value: mlp.Params, batch: Batch, q: jax.Array, config: Config
 ) -> tuple[jax.Array, jax.Array]:
     """Expectile loss of V against q (b,), eq. 5, and the mean of V."""
     v = values(value, batch.obs)
@@ -151,7 +150,7 @@ def policy_loss(policy: Policy, batch: Batch, advantage: jax.Array, config: Conf
     return -policy_mean(weight * log_density(policy, batch.obs, batch.action), batch)
 
 
-def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def critic_loss(critic: mlp.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean of the sum of both squared errors, eq. 6, and the mean of the first critic's values."""
     q = q_values(critic, batch.obs, batch.action)
     error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
@@ -193,7 +192,7 @@ def update(
     critic, critic_moments = adam.update(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
-    target = nn.towards(state.target_critic, critic, config.tau)
+    target = mlp.soft_update(state.target_critic, critic, config.tau)
     metrics = {
         "critic_loss": loss_q,
         "value_loss": loss_v,

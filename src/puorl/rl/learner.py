@@ -1,9 +1,4 @@
-"""The contract of an offline learner, and where each one is.
-
-A learner is a handful of pure functions over the state of one lane (one agent). Nothing in an
-algorithm's file draws rows, compiles, loops or logs: `puorl.rl.trainer` does, for many lanes at
-once. All randomness of an update comes in as ``noise``, drawn for many updates in one go.
-"""
+"""Batch: the rows of one update, and the one mean that every loss is made of."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,10 +7,57 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
-from puorl.rl.batch import Batch
-from puorl.rl.forward import Kind
+from puorl.nn.numpy_mlp import Kind
+
+
+class Batch(NamedTuple):
+    """Rows of one lane, all float32 but ``position``; states are normalised where wanted."""
+
+    obs: jax.Array
+    """(b, d)."""
+    action: jax.Array
+    """(b, m) in [-1, 1]."""
+    reward: jax.Array
+    """(b,) scaled where the learner wants it."""
+    next_obs: jax.Array
+    """(b, d)."""
+    terminal: jax.Array
+    """(b,) 0 or 1; a time limit is no terminal."""
+    next_action: jax.Array
+    """(b, m) the action that followed; zeros for a learner that does not ask for it."""
+    keep: jax.Array
+    """(b,) 0 or 1: rows that are 0 are as if they had not been drawn."""
+    weight: jax.Array
+    """(b,) how much a row counts in every loss (soft filtering)."""
+    critic_weight: jax.Array
+    """(b,) how much it counts in the critic's loss, on top of ``weight``."""
+    position: jax.Array
+    """(b,) int32. Where the row stands in its training set, for a learner that keeps priorities."""
+
+
+def kept_mean(x: jax.Array, weight: jax.Array, keep: jax.Array) -> jax.Array:
+    """Sum of keep * weight * x over the sum of keep; all (b,) of one shape.
+
+    >>> float(kept_mean(jnp.array([1.0, 5.0]), jnp.array([0.5, 1.0]), jnp.array([1.0, 0.0])))
+    0.5
+    """
+    if not x.shape == weight.shape == keep.shape:
+        raise ValueError(f"expected one shape, got {x.shape}, {weight.shape} and {keep.shape}")
+    return jnp.sum(keep * weight * x) / jnp.sum(keep)
+
+
+def policy_mean(x: jax.Array, batch: Batch) -> jax.Array:
+    """Mean of x (b,) for losses of the policy and of values: soft weights count."""
+    return kept_mean(x, batch.weight, batch.keep)
+
+
+def critic_mean(x: jax.Array, batch: Batch) -> jax.Array:
+    """Mean of x (b,) for the critic's loss: the critic's own weights count, too."""
+    return kept_mean(x, batch.weight * batch.critic_weight, batch.keep)
+
 
 Metrics = dict[str, jax.Array]
 """Scalars by name; ``q`` is among them for a learner that has a critic."""
@@ -48,7 +90,7 @@ class Learner(NamedTuple):
     actor_kind: Kind
     cycle: int = 1
     """Updates after which the algorithm repeats itself, e.g. 2 where the actor waits a turn."""
-    foresee: Callable[[Any, Batch, Any], Any] | None = None
+    precompute_targets: Callable[[Any, Batch, Any], Any] | None = None
     """(state, rows, noise) -> row-wise arrays: what does not change within a cycle, for the rows of
     all its batches at once. An update then gets its own share as a fifth argument, which it would
     compute itself without."""

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from puorl.core.errors import ConfigError, DataError
-from puorl.core.extras import require
+from puorl.core.errors import ConfigError, DataError, require
 
 _FIRST = b'{"step": '
 

@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.core import adam, nn
-from puorl.rl.batch import Batch, critic_mean, policy_mean
-from puorl.rl.learner import Learner, Metrics, Sizes
+from puorl.nn import adam, mlp
+from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
 
@@ -50,7 +49,7 @@ class Config:
     policy_noise: float = 0.2
     """Deviation of the noise on the target policy's action."""
     noise_clip: float = 0.5
-    policy_every: int = 2
+    policy_delay: int = 2
     """Critic updates for one update of the actor and of both targets."""
     layer_norm: bool = True
     """Whether the critic's hidden layers are normalised."""
@@ -73,10 +72,10 @@ PRESETS = {
 class State(NamedTuple):
     """What is learnt, of one lane."""
 
-    actor: nn.Params
-    critic: nn.Params
-    target_actor: nn.Params
-    target_critic: nn.Params
+    actor: mlp.Params
+    critic: mlp.Params
+    target_actor: mlp.Params
+    target_critic: mlp.Params
     actor_moments: adam.Moments
     critic_moments: adam.Moments
 
@@ -85,8 +84,8 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """A fresh lane; the targets start equal to the networks."""
     actor_key, critic_key = jax.random.split(key)
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
-    actor = nn.init_mlp(actor_key, shape, init=_hidden_init, last_init=_within(1e-3))
-    critic = nn.init_ensemble(
+    actor = mlp.init_mlp(actor_key, shape, init=_hidden_init, last_init=_within(1e-3))
+    critic = mlp.init_ensemble(
         critic_key,
         _NUM_CRITICS,
         (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
@@ -102,15 +101,15 @@ def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
     return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
 
 
-def act(actor: nn.Params, obs: jax.Array) -> jax.Array:
+def act(actor: mlp.Params, obs: jax.Array) -> jax.Array:
     """Actions (b, m) in [-1, 1]."""
-    return jnp.tanh(nn.apply_mlp(actor, obs))
+    return jnp.tanh(mlp.apply_mlp(actor, obs))
 
 
-def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
     """Both critics' values, (2, b)."""
     rows = jnp.concatenate([obs, action], axis=-1)
-    return nn.apply_ensemble(critic, rows, norm_after=True)[..., 0]
+    return mlp.apply_ensemble(critic, rows, norm_after=True)[..., 0]
 
 
 def distance(action: jax.Array, to: jax.Array) -> jax.Array:
@@ -118,7 +117,7 @@ def distance(action: jax.Array, to: jax.Array) -> jax.Array:
     return jnp.square(action - to).sum(axis=-1)
 
 
-def backup(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
+def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
     """What the critics should say, (b,): TD3's target less the penalty on the next action."""
     smoothing = jnp.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
     next_action = jnp.clip(act(state.target_actor, batch.next_obs) + smoothing, -1.0, 1.0)
@@ -127,7 +126,7 @@ def backup(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.
     return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
 
 
-def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def critic_loss(critic: mlp.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean of the sum of both squared errors, and the mean of the first critic's values."""
     q = q_values(critic, batch.obs, batch.action)
     error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
@@ -135,7 +134,7 @@ def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax
 
 
 def actor_loss(
-    actor: nn.Params, critic: nn.Params, batch: Batch, config: Config
+    actor: mlp.Params, critic: mlp.Params, batch: Batch, config: Config
 ) -> tuple[jax.Array, jax.Array]:
     """Minus the scaled Q of the policy's actions plus the penalty, and their distance to data."""
     action = act(actor, batch.obs)
@@ -149,14 +148,14 @@ def update(
     state: State, batch: Batch, noise: jax.Array, phase: int, config: Config
 ) -> tuple[State, Metrics]:
     """One critic update; in the last phase of a cycle the actor and both targets follow."""
-    wanted = backup(state, batch, noise, config)
+    wanted = td_target(state, batch, noise, config)
     (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, wanted)
     critic, moments = adam.update(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
     state = state._replace(critic=critic, critic_moments=moments)
     metrics = {"critic_loss": loss, "q": q}
-    if phase < config.policy_every - 1:
+    if phase < config.policy_delay - 1:
         return state, metrics
     (loss, apart), grad = jax.value_and_grad(actor_loss, has_aux=True)(
         state.actor, critic, batch, config
@@ -167,8 +166,8 @@ def update(
     state = state._replace(
         actor=actor,
         actor_moments=moments,
-        target_actor=nn.towards(state.target_actor, actor, config.tau),
-        target_critic=nn.towards(state.target_critic, critic, config.tau),
+        target_actor=mlp.soft_update(state.target_actor, actor, config.tau),
+        target_critic=mlp.soft_update(state.target_critic, critic, config.tau),
     )
     return state, metrics | {"actor_loss": loss, "distance": apart}
 
@@ -191,17 +190,17 @@ def make(config: Config, *, num_steps: int) -> Learner:
         update=update_lane,
         actor=lambda state: state.actor,
         actor_kind="tanh",
-        cycle=config.policy_every,
+        cycle=config.policy_delay,
         needs_next_action=True,
     )
 
 
 def _hidden_init(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
-    w, b = nn.torch_uniform(key, fan_in, fan_out)
+    w, b = mlp.torch_uniform(key, fan_in, fan_out)
     return w, jnp.full_like(b, 0.1)
 
 
-def _within(bound: float) -> nn.Initialiser:
+def _within(bound: float) -> mlp.Initialiser:
     """Weights and biases uniform in +-bound."""
 
     def init(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:

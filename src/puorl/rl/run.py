@@ -1,21 +1,12 @@
-"""A run: lanes trained in groups, kept in a folder so that a killed run ends as an unbroken one.
-
-The folder holds
-
-- ``run.json``: the plan, frozen as the run begins: settings, lanes, and which train together
-- ``metrics.jsonl``: a line for each lane and point
-- ``checkpoints/``: the last states of the group in training
-- ``policies/``: one file for each lane that reached its end
-- ``record.json``: what happened: finished groups, lanes given up, resumes, versions, rows read
-- ``compiled/``: on a GPU, the compiled program: compiled anew it may round otherwise
-"""
+"""Whether the plan of a kept run is the one that is asked for, and if not, in which settings."""
 
 import contextlib
 import dataclasses
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -27,19 +18,113 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl import __version__
-from puorl.core import fingerprint
+from puorl.core import formatting, hashing
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, write_json
 from puorl.data.training_set import TrainingSet
 from puorl.rl import trainer
-from puorl.rl.beside import beside
-from puorl.rl.kept_program import kept_program
 from puorl.rl.learner import Learner
 from puorl.rl.metrics import JsonLines, Sink, cut
-from puorl.rl.plans import differing
 from puorl.rl.policy import Policy
-from puorl.rl.trainer import Lane, Point, Standing, Stopped, Work
+from puorl.rl.trainer import Lane, Progress, Stopped, TrainJob, TrainState
+
+_MOST_NAMED = 5
+
+
+def differing(kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """The settings that differ with both values; empty for one and the same run.
+
+    Which lanes train together is no matter: that is chosen for the device, as a run begins.
+    """
+    # The settings of two learners have little in common: that they are two says it all.
+    same = kept.get("learner") == wanted.get("learner")
+    told = formatting.describe_changes(_settings(kept, config=same), _settings(wanted, config=same))
+    before, now = _lanes(kept), _lanes(wanted)
+    parts = [told, _some("the run has also", before - now), _some("the run has no", now - before)]
+    return "; ".join(part for part in parts if part)
+
+
+def _settings(plan: Mapping[str, Any], *, config: bool) -> dict[str, Any]:
+    """Setting by setting, under the names that users know them by."""
+    plain = {k: v for k, v in plan.items() if k not in ("config", "sets", "groups")}
+    if config:
+        plain |= _named(plan, "config")
+    return plain | {f"rows of {name}": mark for name, mark in _named(plan, "sets").items()}
+
+
+def _lanes(plan: Mapping[str, Any]) -> set[str]:
+    groups = plan.get("groups")
+    return {name for group in groups for name in group} if isinstance(groups, list) else set()
+
+
+def _some(what: str, names: set[str]) -> str:
+    shown = sorted(names)[:_MOST_NAMED]
+    more = ", ..." if len(names) > len(shown) else ""
+    return f"{what} {', '.join(shown)}{more}" if names else ""
+
+
+def _named(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = plan.get(name)
+    return dict(found) if isinstance(found, Mapping) else {name: found}
+
+
+class BackgroundTask:
+    """Does what it is given in a thread; what comes next waits until that is done."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
+        self._last: Future[None] | None = None
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Begin it, once the last thing is done; an error of that is raised here."""
+        self.wait()
+        self._last = self._threads.submit(work)
+
+    def wait(self) -> None:
+        """Until the last thing is done; an error of it is raised here."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+
+@contextlib.contextmanager
+def background_task() -> Iterator[BackgroundTask]:
+    """A thread for a while; at the end, even after an error, what it has begun is done."""
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        made = BackgroundTask(threads)
+        try:
+            yield made
+        except Exception:
+            made.wait()  # an error in there came first
+            raise
+        made.wait()
+
+
+@contextlib.contextmanager
+def compilation_cache(folder: Path) -> Iterator[None]:
+    """On a GPU, compile into a folder and take from it what was compiled before."""
+    if jax.default_backend() != "gpu":
+        yield
+        return
+    from jax.experimental.compilation_cache import compilation_cache as cache
+
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    earlier = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    cache.reset_cache()
+    try:
+        yield
+    finally:
+        for name, value in earlier.items():
+            jax.config.update(name, value)
+        cache.reset_cache()
+
 
 PLAN = "run.json"
 RECORD = "record.json"
@@ -105,8 +190,8 @@ def set_fingerprint(chosen: TrainingSet) -> str:
     columns = ("rows", "weight", "reward", "critic_weight", "score")
     arrays = {n: getattr(chosen, n) for n in columns if getattr(chosen, n) is not None}
     groups = None if chosen.groups is None else dataclasses.asdict(chosen.groups)
-    settings = {"arrays": fingerprint.of_arrays(arrays), "groups": groups}
-    return fingerprint.of_settings(settings | {"returns": chosen.returns})
+    settings = {"arrays": hashing.of_arrays(arrays), "groups": groups}
+    return hashing.of_settings(settings | {"returns": chosen.returns})
 
 
 def run(
@@ -117,7 +202,7 @@ def run(
     keep: int = 2,
     sinks: Sequence[Sink] = (),
     measure: Measure | None = None,
-    on_point: Callable[[Point, int], None] | None = None,
+    on_point: Callable[[Progress, int], None] | None = None,
     while_training: bool = False,
 ) -> Outcome:
     """Train a job in a folder of its own, or go on with one that was killed.
@@ -146,11 +231,11 @@ def run(
     if "versions" not in record.content:
         record.write()
     for number, names in enumerate(plan["groups"]):
-        group = _Group(folder, job, number, names, fingerprint.of_settings(plan))
+        group = _Group(folder, job, number, names, hashing.of_settings(plan))
         if number < len(record.content["finished"]):
             group.forget()
             continue
-        with kept_program(folder / "compiled"):
+        with compilation_cache(folder / "compiled"):
             group.train(record, keep, sinks, measure, on_point, while_training)
     return _outcome(folder, plan, record)
 
@@ -195,16 +280,16 @@ class _Group:
         keep: int,
         sinks: Sequence[Sink],
         measure: Measure | None,
-        on_point: Callable[[Point, int], None] | None,
+        on_point: Callable[[Progress, int], None] | None,
         while_training: bool,
     ) -> None:
         work = trainer.prepare(self._job.learner, list(self._job.sets.values()), self._lanes)
-        (standing, size), done = self._restore(work, record)
+        (train_state, size), done = self._restore(work, record)
         path = self._folder / METRICS
         cut(path, int(size))
-        with contextlib.closing(JsonLines(path)) as metrics, beside() as other:
+        with contextlib.closing(JsonLines(path)) as metrics, background_task() as other:
 
-            def look(point: Point, made: dict[str, Policy], last: int) -> None:
+            def look(point: Progress, made: dict[str, Policy], last: int) -> None:
                 self._write(point, last, made, [metrics, *sinks], measure)
                 self._store(point, path, keep)
                 if on_point is not None:
@@ -214,37 +299,39 @@ class _Group:
                 work,
                 steps=self._job.steps,
                 point_every=self._job.point_every,
-                standing=standing,
+                train_state=train_state,
                 done=done,
             ):
                 due = measure is not None
-                made = self._policies(work, point.standing, point.step) if due else {}
+                made = self._policies(work, point.train_state, point.step) if due else {}
                 if while_training:
                     other.wait()  # one copy at a time; and no name keeps it when that is done
                     other.do(partial(look, _copy(point), made, done))
                 else:
                     look(point, made, done)
-                standing, done = point.standing, point.step
-        self._finish(work, standing, record, path)
+                train_state, done = point.train_state, point.step
+        self._finish(work, train_state, record, path)
 
     def forget(self) -> None:
         shutil.rmtree(self._states, ignore_errors=True)
 
-    def _restore(self, work: Work, record: _Record) -> tuple[tuple[Standing, np.ndarray], int]:
+    def _restore(
+        self, work: TrainJob, record: _Record
+    ) -> tuple[tuple[TrainState, np.ndarray], int]:
         begun = record.content["finished"][-1]["metrics_bytes"] if self._number else 0
         fresh = (trainer.fresh(work), np.asarray(begun, np.int64))
         stages = sorted(path.stem for path in self._states.glob("step-*.safetensors"))
         if not stages:
             return fresh, 0
-        (standing, size), done = self._checkpoint.restore(stages[-1], fresh)
+        (train_state, size), done = self._checkpoint.restore(stages[-1], fresh)
         same = jax.default_backend() == "cpu" or any((self._folder / "compiled").glob("*"))
         told = "bitwise" if same and record.content["versions"] == _versions() else "not bitwise"
         record.add("resumed", {"group": self._number, "step": done, "resumed": told})
-        return (standing, size), done
+        return (train_state, size), done
 
     def _write(
         self,
-        point: Point,
+        point: Progress,
         last: int,
         made: Mapping[str, Policy],
         sinks: Sequence[Sink],
@@ -259,37 +346,37 @@ class _Group:
             for sink in sinks:
                 sink.write(point.step, name, values)
 
-    def _store(self, point: Point, path: Path, keep: int) -> None:
-        tree = (point.standing, np.asarray(path.stat().st_size, np.int64))
+    def _store(self, point: Progress, path: Path, keep: int) -> None:
+        tree = (point.train_state, np.asarray(path.stat().st_size, np.int64))
         self._checkpoint.store(f"step-{point.step:010d}", tree, point.step, now=True)
         for old in sorted(self._states.glob("step-*.safetensors"))[:-keep]:
             old.unlink()
 
-    def _finish(self, work: Work, standing: Standing, record: _Record, path: Path) -> None:
-        for name, policy in self._policies(work, standing, self._job.steps).items():
+    def _finish(self, work: TrainJob, train_state: TrainState, record: _Record, path: Path) -> None:
+        for name, policy in self._policies(work, train_state, self._job.steps).items():
             policy.save(self._folder / "policies" / f"{name}.safetensors", force=True)
-        pairs = zip(self.names, trainer.stopped(work, standing), strict=True)
+        pairs = zip(self.names, trainer.stopped(work, train_state), strict=True)
         lost = {name: stop._asdict() for name, stop in pairs if stop is not None}
         record.add("stopped", lost)
         record.add("finished", {"lanes": self.names, "metrics_bytes": path.stat().st_size})
         self.forget()
 
-    def _policies(self, work: Work, standing: Standing, step: int) -> dict[str, Policy]:
-        made = policies(work, standing, steps=step)
+    def _policies(self, work: TrainJob, train_state: TrainState, step: int) -> dict[str, Policy]:
+        made = policies(work, train_state, steps=step)
         return {n: policy for n, policy in zip(self.names, made, strict=True) if policy is not None}
 
 
-def _copy(point: Point) -> Point:
+def _copy(point: Progress) -> Progress:
     """One with states of its own: training uses the memory of a point again."""
-    state = jax.tree.map(jnp.copy, point.standing.state)
-    return dataclasses.replace(point, standing=point.standing._replace(state=state))
+    state = jax.tree.map(jnp.copy, point.train_state.state)
+    return dataclasses.replace(point, train_state=point.train_state._replace(state=state))
 
 
-def policies(work: Work, standing: Standing, *, steps: int) -> list[Policy | None]:
+def policies(work: TrainJob, train_state: TrainState, *, steps: int) -> list[Policy | None]:
     """The policy of every lane, on the host; None for one that was given up."""
     # One lane's function, so that it may name axes as the learner's file does.
-    params = jax.device_get(jax.vmap(work.learner.actor)(standing.state))
-    lost = trainer.stopped(work, standing)
+    params = jax.device_get(jax.vmap(work.learner.actor)(train_state.state))
+    lost = trainer.stopped(work, train_state)
     about = {
         "learner": work.learner.name,
         "config": _as_json(dataclasses.asdict(work.learner.config)),
@@ -338,7 +425,7 @@ def check_folder(folder: str | os.PathLike[str], *, resume: bool) -> None:
         )
 
 
-def standing_of(folder: str | os.PathLike[str]) -> tuple[int, int]:
+def resume_point(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Groups of the run in a folder that are finished, and updates behind the one in training."""
     folder = Path(folder)
     finished = len(_Record(folder / RECORD).content["finished"])

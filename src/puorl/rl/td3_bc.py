@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.core import adam, nn
-from puorl.rl.batch import Batch, critic_mean, policy_mean
-from puorl.rl.learner import Learner, Metrics, Sizes
+from puorl.nn import adam, mlp
+from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
 
@@ -39,7 +38,7 @@ class Config:
     policy_noise: float = 0.2
     """Deviation of the noise on the target policy's action."""
     noise_clip: float = 0.5
-    policy_every: int = 2
+    policy_delay: int = 2
     """Critic updates for one update of the actor and of both targets."""
     layer_norm: bool = True
     """Whether the critic's hidden layers are normalised."""
@@ -54,10 +53,10 @@ PRESETS = {
 class State(NamedTuple):
     """What is learnt, of one lane."""
 
-    actor: nn.Params
-    critic: nn.Params
-    target_actor: nn.Params
-    target_critic: nn.Params
+    actor: mlp.Params
+    critic: mlp.Params
+    target_actor: mlp.Params
+    target_critic: mlp.Params
     actor_moments: adam.Moments
     critic_moments: adam.Moments
 
@@ -66,8 +65,8 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """A fresh lane; the targets start equal to the networks."""
     actor_key, critic_key = jax.random.split(key)
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
-    actor = nn.init_mlp(actor_key, shape, init="orthogonal")
-    critic = nn.init_ensemble(
+    actor = mlp.init_mlp(actor_key, shape, init="orthogonal")
+    critic = mlp.init_ensemble(
         critic_key,
         _NUM_CRITICS,
         (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
@@ -82,17 +81,17 @@ def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
     return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
 
 
-def act(actor: nn.Params, obs: jax.Array) -> jax.Array:
+def act(actor: mlp.Params, obs: jax.Array) -> jax.Array:
     """Actions (b, m) in [-1, 1]."""
-    return jnp.tanh(nn.apply_mlp(actor, obs))
+    return jnp.tanh(mlp.apply_mlp(actor, obs))
 
 
-def q_values(critic: nn.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
+def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
     """Both critics' values, (2, b)."""
-    return nn.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
+    return mlp.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
 
 
-def backup(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
+def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
     """What the critics should say, (b,): TD3's smoothed and clipped double-Q target."""
     smoothing = jnp.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
     next_action = jnp.clip(act(state.target_actor, batch.next_obs) + smoothing, -1.0, 1.0)
@@ -100,7 +99,7 @@ def backup(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.
     return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
 
 
-def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def critic_loss(critic: mlp.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean of the sum of both squared errors, and the mean of the first critic's values."""
     q = q_values(critic, batch.obs, batch.action)
     error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
@@ -108,12 +107,12 @@ def critic_loss(critic: nn.Params, batch: Batch, wanted: jax.Array) -> tuple[jax
 
 
 def actor_loss(
-    actor: nn.Params, critic: nn.Params, batch: Batch, config: Config
+    actor: mlp.Params, critic: mlp.Params, batch: Batch, config: Config
 ) -> tuple[jax.Array, jax.Array]:
     """Minus the scaled Q of the policy's actions plus their distance to the data's."""
     action = act(actor, batch.obs)
     first = jax.tree.map(lambda leaf: leaf[0], critic)
-    q = nn.apply_mlp(first, jnp.concatenate([batch.obs, action], axis=-1))[:, 0]
+    q = mlp.apply_mlp(first, jnp.concatenate([batch.obs, action], axis=-1))[:, 0]
     scale = config.q_weight / jax.lax.stop_gradient(policy_mean(jnp.abs(q), batch))
     distance = policy_mean(jnp.square(action - batch.action).mean(axis=-1), batch)
     return distance - scale * policy_mean(q, batch), distance
@@ -129,14 +128,14 @@ def update(
 ) -> tuple[State, Metrics]:
     """One critic update; in the last phase of a cycle the actor and both targets follow."""
     if wanted is None:
-        wanted = backup(state, batch, noise, config)
+        wanted = td_target(state, batch, noise, config)
     (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, wanted)
     critic, moments = adam.update(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
     state = state._replace(critic=critic, critic_moments=moments)
     metrics = {"critic_loss": loss, "q": q}
-    if phase < config.policy_every - 1:
+    if phase < config.policy_delay - 1:
         return state, metrics
     (loss, distance), grad = jax.value_and_grad(actor_loss, has_aux=True)(
         state.actor, critic, batch, config
@@ -147,8 +146,8 @@ def update(
     state = state._replace(
         actor=actor,
         actor_moments=moments,
-        target_actor=nn.towards(state.target_actor, actor, config.tau),
-        target_critic=nn.towards(state.target_critic, critic, config.tau),
+        target_actor=mlp.soft_update(state.target_actor, actor, config.tau),
+        target_critic=mlp.soft_update(state.target_critic, critic, config.tau),
     )
     return state, metrics | {"actor_loss": loss, "distance": distance}
 
@@ -165,9 +164,9 @@ def make(config: Config, *, num_steps: int) -> Learner:
     ) -> tuple[State, Metrics]:
         return update(state, batch, noise, phase, config, wanted)
 
-    def foresee(state: Any, batch: Batch, noise: Any) -> jax.Array:
+    def precompute_targets(state: Any, batch: Batch, noise: Any) -> jax.Array:
         # Targets move at the end of a cycle only.
-        return backup(state, batch, noise, config)
+        return td_target(state, batch, noise, config)
 
     return Learner(
         name="td3_bc",
@@ -177,7 +176,7 @@ def make(config: Config, *, num_steps: int) -> Learner:
         update=update_lane,
         actor=lambda state: state.actor,
         actor_kind="tanh",
-        cycle=config.policy_every,
-        foresee=foresee,
+        cycle=config.policy_delay,
+        precompute_targets=precompute_targets,
         normalise_states=True,
     )

@@ -26,10 +26,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.core import adam, nn
 from puorl.core.errors import ConfigError
-from puorl.rl.batch import Batch, critic_mean, policy_mean
-from puorl.rl.learner import Learner, Metrics, Sizes
+from puorl.nn import adam, mlp
+from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
 _SMALLEST_SIZE = 1e-8
@@ -53,11 +52,11 @@ class Config:
     """Of the critics and of the encoder."""
     gamma: float = 0.99
     copy_every: int = 250
-    """Updates between two hard copies to the targets, a multiple of ``policy_every``."""
+    """Updates between two hard copies to the targets, a multiple of ``policy_delay``."""
     policy_noise: float = 0.2
     """Deviation of the noise on the target policy's action."""
     noise_clip: float = 0.5
-    policy_every: int = 2
+    policy_delay: int = 2
     """Critic updates for one update of the actor."""
     priority_power: float = 0.4
     """A row's chance grows with this power of its error (the paper's alpha)."""
@@ -65,9 +64,9 @@ class Config:
     """Errors below it count as it, and are squared in the critic's loss."""
 
     def __post_init__(self) -> None:
-        if self.copy_every < 1 or self.copy_every % self.policy_every:
+        if self.copy_every < 1 or self.copy_every % self.policy_delay:
             raise ConfigError(
-                f"copy_every: expected a multiple of policy_every ({self.policy_every}), "
+                f"copy_every: expected a multiple of policy_delay ({self.policy_delay}), "
                 f"got {self.copy_every}"
             )
 
@@ -78,23 +77,23 @@ PRESETS = {"default": Config()}
 class Encoder(NamedTuple):
     """f and g: the embedding of a state, and that of a state's embedding with an action."""
 
-    state: nn.Params
-    pair: nn.Params
+    state: mlp.Params
+    pair: mlp.Params
 
 
 class Network(NamedTuple):
     """An actor or the critics: a linear layer, normalised, then an MLP that sees embeddings too."""
 
-    linear: nn.Params
-    mlp: nn.Params
+    linear: mlp.Params
+    mlp: mlp.Params
 
 
 class Policy(NamedTuple):
     """What acts: the state's encoder and the actor's two parts."""
 
-    encoder: nn.Params
-    linear: nn.Params
-    mlp: nn.Params
+    encoder: mlp.Params
+    linear: mlp.Params
+    mlp: mlp.Params
 
 
 class Range(NamedTuple):
@@ -132,16 +131,16 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     keys = iter(jax.random.split(key, 6))
     d, m, width, z = sizes.obs_dim, sizes.act_dim, config.hidden[0], config.embedding_dim
     encoder = Encoder(
-        nn.init_mlp(next(keys), (d, *config.hidden, z)),
-        nn.init_mlp(next(keys), (z + m, *config.hidden, z)),
+        mlp.init_mlp(next(keys), (d, *config.hidden, z)),
+        mlp.init_mlp(next(keys), (z + m, *config.hidden, z)),
     )
     actor = Network(
-        nn.init_mlp(next(keys), (d, width)),
-        nn.init_mlp(next(keys), (width + z, *config.hidden, m)),
+        mlp.init_mlp(next(keys), (d, width)),
+        mlp.init_mlp(next(keys), (width + z, *config.hidden, m)),
     )
     critic = Network(
-        nn.init_ensemble(next(keys), _NUM_CRITICS, (d + m, width)),
-        nn.init_ensemble(next(keys), _NUM_CRITICS, (width + 2 * z, *config.hidden, 1)),
+        mlp.init_ensemble(next(keys), _NUM_CRITICS, (d + m, width)),
+        mlp.init_ensemble(next(keys), _NUM_CRITICS, (width + 2 * z, *config.hidden, 1)),
     )
     zero, infinity = jnp.zeros((), jnp.float32), jnp.full((), jnp.inf, jnp.float32)
     return State(
@@ -177,29 +176,29 @@ def avg_l1_norm(x: jax.Array) -> jax.Array:
 
 def embed(encoder: Encoder, obs: jax.Array) -> jax.Array:
     """f(s), (b, z)."""
-    return avg_l1_norm(nn.apply_mlp(encoder.state, obs, jax.nn.elu))
+    return avg_l1_norm(mlp.apply_mlp(encoder.state, obs, jax.nn.elu))
 
 
 def predict(encoder: Encoder, z: jax.Array, action: jax.Array) -> jax.Array:
     """g(z, a), (b, z): where the action leads, and the embedding of the pair."""
-    return nn.apply_mlp(encoder.pair, jnp.concatenate([z, action], axis=-1), jax.nn.elu)
+    return mlp.apply_mlp(encoder.pair, jnp.concatenate([z, action], axis=-1), jax.nn.elu)
 
 
 def act(actor: Network, obs: jax.Array, z: jax.Array) -> jax.Array:
     """Actions (b, m) in [-1, 1] for states and their embeddings."""
-    x = avg_l1_norm(nn.apply_mlp(actor.linear, obs))
-    return jnp.tanh(nn.apply_mlp(actor.mlp, jnp.concatenate([x, z], axis=-1)))
+    x = avg_l1_norm(mlp.apply_mlp(actor.linear, obs))
+    return jnp.tanh(mlp.apply_mlp(actor.mlp, jnp.concatenate([x, z], axis=-1)))
 
 
 def q_values(
     critic: Network, encoder: Encoder, obs: jax.Array, z: jax.Array, action: jax.Array
 ) -> jax.Array:
     """Both critics' values, (2, b); z is the states' embedding by that encoder."""
-    x = avg_l1_norm(nn.apply_ensemble(critic.linear, jnp.concatenate([obs, action], axis=-1)))
+    x = avg_l1_norm(mlp.apply_ensemble(critic.linear, jnp.concatenate([obs, action], axis=-1)))
     embeddings = jnp.concatenate([predict(encoder, z, action), z], axis=-1)
     repeated = jnp.broadcast_to(embeddings, (_NUM_CRITICS, *embeddings.shape))
     x = jnp.concatenate([x, repeated], axis=-1)
-    return jax.vmap(lambda mlp, rows: nn.apply_mlp(mlp, rows, jax.nn.elu))(critic.mlp, x)[..., 0]
+    return jax.vmap(lambda mlp, rows: mlp.apply_mlp(mlp, rows, jax.nn.elu))(critic.mlp, x)[..., 0]
 
 
 def encoder_loss(encoder: Encoder, batch: Batch) -> jax.Array:
@@ -209,7 +208,7 @@ def encoder_loss(encoder: Encoder, batch: Batch) -> jax.Array:
     return policy_mean(jnp.square(predicted - next_z).mean(axis=-1), batch)
 
 
-def backup(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
+def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
     """What the critics should say, (b,): TD3's target, its value clipped to the range seen."""
     z = embed(state.target_encoder, batch.next_obs)
     smoothing = jnp.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
@@ -308,7 +307,7 @@ def update(
 ) -> tuple[State, Metrics]:
     """One update of encoder and critics; in the last phase of a cycle the actor follows."""
     z = embed(state.fixed_encoder, batch.obs)
-    wanted = backup(state, batch, noise, config)
+    wanted = td_target(state, batch, noise, config)
     prediction_loss, encoder_grad = jax.value_and_grad(encoder_loss)(state.encoder, batch)
     (loss, (q, error)), critic_grad = jax.value_and_grad(critic_loss, has_aux=True)(
         state.critic, state.fixed_encoder, z, batch, wanted, config
@@ -327,7 +326,7 @@ def update(
         priority=reprioritise(state.priority, error, batch, config),
     )
     metrics = {"encoder_loss": prediction_loss, "critic_loss": loss, "q": q}
-    if phase < config.policy_every - 1:
+    if phase < config.policy_delay - 1:
         return state, metrics
     (loss, distance), grad = jax.value_and_grad(actor_loss, has_aux=True)(
         state.actor, critic, state.fixed_encoder, z, batch, config
@@ -357,6 +356,6 @@ def make(config: Config, *, num_steps: int) -> Learner:
         update=update_lane,
         actor=lambda state: Policy(state.fixed_encoder.state, *state.actor),
         actor_kind="td7",
-        cycle=config.policy_every,
+        cycle=config.policy_delay,
         positions=positions,
     )

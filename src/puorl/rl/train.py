@@ -5,12 +5,12 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from puorl.core.counts import parse_count
 from puorl.core.errors import ConfigError, TrainingError
-from puorl.core.prng import checked_seed
+from puorl.core.formatting import parse_count
+from puorl.core.hashing import checked_seed
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
-from puorl.data.returns import return_range
+from puorl.data.episodes import return_range
 from puorl.data.training_set import TrainingSet
 from puorl.rl import learner as learners
 from puorl.rl import trainer
@@ -19,7 +19,7 @@ from puorl.rl.policy import Policy
 from puorl.rl.pool import reward_factor
 from puorl.rl.run import Job, policies
 from puorl.rl.run import run as run_in
-from puorl.rl.trainer import Lane, Point, Stopped
+from puorl.rl.trainer import Lane, Progress, Stopped
 
 POINT_EVERY = 5_000
 """Updates between two lines of metrics."""
@@ -81,7 +81,7 @@ def train(
     numbers = range(checked_seed(seed), checked_seed(seed + seeds - 1) + 1)
     with progress_bar("training", total=total, unit="steps", show=progress) as advance:
 
-        def on_point(point: Point, lanes: int) -> None:
+        def on_point(point: Progress, lanes: int) -> None:
             length = point.step % every or every  # the last stretch may be shorter
             pace = f"{lanes * length / point.seconds:,.0f} steps/s over {lanes} lane(s)"
             advance(length, pace)

@@ -1,14 +1,13 @@
-"""Train many lanes at once: chunks of updates by one compiled program, points in between.
+"""The compiled program: a chunk of updates of all lanes, in one loop on the device.
 
-A lane is a training set and a seed. Lanes share the pool's rows and nothing else: no key, row or
-statistic crosses from one to another. A lane's randomness is its key and the number of the update,
-so that a run may stop at any point and go on as if it had not.
+Everything random, and the rows of every batch, are drawn for the whole chunk before the loop, which
+then only computes.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,13 +15,172 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core.errors import ConfigError
-from puorl.core.prng import checked_seed
+from puorl.core.hashing import checked_seed
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
-from puorl.rl import memory, program
+from puorl.nn import mlp
+from puorl.rl import pool
 from puorl.rl import pool as rows_of
 from puorl.rl.learner import Learner, Sizes
 from puorl.rl.pool import ActionRange, Pool, Sets
+
+# A new process may choose other kernels; without these it may also add in another order.
+_GPU_OPTIONS = {
+    "xla_gpu_deterministic_ops": True,
+    "xla_gpu_exclude_nondeterministic_ops": True,
+    # Its matrix products fail with an illegal instruction when many small ones run side by side.
+    "xla_gpu_enable_triton_gemm": False,
+    # Merged products of two updates come with copies that cost more than the second product.
+    "xla_gpu_dot_merger_threshold_mb": 0,
+}
+
+
+@mlp.half_units()
+def run_chunk(
+    state: Any,
+    keys: jax.Array,
+    line: jax.Array,
+    limit: jax.Array,
+    pool: Pool,
+    sets: Sets,
+    start: jax.Array,
+    *,
+    learner: Learner,
+    sizes: Sizes,
+    length: int,
+) -> tuple[Any, jax.Array, tuple[jax.Array, jax.Array]]:
+    """``length`` updates of every lane: states, sums of metrics, first bad updates or -1."""
+    size = learner.config.batch_size
+    numbers = start + jnp.arange(length, dtype=jnp.int32)
+
+    def randomness(key: jax.Array, number: jax.Array) -> tuple[jax.Array, Any]:
+        rows_key, noise_key = jax.random.split(jax.random.fold_in(key, number))
+        return rows_key, learner.noise(noise_key, size, sizes.act_dim)
+
+    # The axis of updates comes first everywhere: the loop below takes slices of it.
+    row_keys, noise = _over_updates_and_lanes(randomness)(keys, numbers)
+
+    def drawn(row_key: jax.Array, one: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # Else the draw is repeated for every column.
+        position = jax.lax.optimization_barrier(rows_of.draw(row_key, sets, one, size))
+        return rows_of.gather(pool, sets, one, position), position
+
+    in_bulk = learner.positions is None
+    picked = jax.vmap(jax.vmap(drawn), (0, None))(row_keys, line) if in_bulk else row_keys
+
+    def one_lane(lane: Any, one: jax.Array, picked: Any, noise: Any) -> tuple[Any, jax.Array]:
+        """A cycle of updates: the leading axis of ``picked`` and ``noise`` is its phases."""
+        seen = (
+            _foreseen(learner, lane, picked, noise, sizes) if learner.precompute_targets else None
+        )
+        measured = {}
+        for phase in range(learner.cycle):
+            here, its_noise, its_seen = _at(phase, (picked, noise, seen))
+            if learner.positions is None:
+                packed, position = here
+            else:
+                position = learner.positions(lane, here, sets.num_rows[one], size)
+                packed = rows_of.gather(pool, sets, one, position)
+            batch = rows_of.unpack(packed, position, sizes.obs_dim, sizes.act_dim)
+            more = () if its_seen is None else (its_seen,)
+            lane, metrics = learner.update(lane, batch, its_noise, phase, *more)
+            measured |= metrics
+        return lane, jnp.stack([measured[name] for name in sorted(measured)])
+
+    def cycle(state: Any, xs: Any) -> tuple[Any, jax.Array]:
+        return jax.vmap(one_lane, in_axes=(0, 0, 1, 1))(state, line, *xs)
+
+    num_cycles = length // learner.cycle
+    xs = jax.tree.map(lambda x: x.reshape(num_cycles, learner.cycle, *x.shape[1:]), (picked, noise))
+    # On a GPU the second cycle starts while the first ends: 3 % at 140 lanes.
+    unroll = 2 if jax.default_backend() == "gpu" else 1
+    state, metrics = jax.lax.scan(cycle, state, xs, unroll=unroll)  # (cycles, lanes, names)
+    names = metric_names(learner, sizes)
+    ends = start + learner.cycle * jnp.arange(1, num_cycles + 1, dtype=jnp.int32)
+    infinite = ~jnp.isfinite(metrics).all(axis=2)
+    large = jnp.zeros_like(infinite)
+    if "q" in names:
+        q = metrics[:, :, names.index("q")]
+        large = jnp.abs(q) > jnp.broadcast_to(limit, q.shape)
+    total = learner.cycle * metrics.sum(axis=0)
+    return state, total, (_first(infinite, ends), _first(large, ends))
+
+
+def _foreseen(learner: Learner, lane: Any, picked: Any, noise: Any, sizes: Sizes) -> Any:
+    """What the learner can say of all rows of a cycle at once, split into its phases again."""
+    assert learner.precompute_targets is not None
+    packed, position = picked
+    rows = rows_of.unpack(
+        packed.reshape(-1, packed.shape[-1]), position.reshape(-1), sizes.obs_dim, sizes.act_dim
+    )
+    side_by_side = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), noise)
+    seen = learner.precompute_targets(lane, rows, side_by_side)
+    return jax.tree.map(lambda x: x.reshape(*position.shape, *x.shape[1:]), seen)
+
+
+def _at(phase: int, tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[phase], tree)
+
+
+@cache
+def program() -> Any:
+    """`run_chunk`, compiled for the device that is used; its states are given away."""
+    options = _GPU_OPTIONS if jax.default_backend() == "gpu" else None
+    return jax.jit(
+        run_chunk,
+        static_argnames=("learner", "sizes", "length"),
+        donate_argnums=0,
+        compiler_options=options,
+    )
+
+
+def _over_updates_and_lanes(function: Any) -> Any:
+    """f(key, number) for keys (lanes,) and numbers (updates,): leaves (updates, lanes, ...)."""
+    return jax.vmap(jax.vmap(function, (0, None)), (None, 0))
+
+
+def _first(bad: jax.Array, ends: jax.Array) -> jax.Array:
+    """(lanes,) int32. After which update a lane was bad first, of bad (cycles, lanes); or -1."""
+    return jnp.where(bad.any(axis=0), ends[jnp.argmax(bad, axis=0)], -1)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def init_states(keys: jax.Array, learner: Learner, sizes: Sizes) -> Any:
+    """Fresh states of all lanes, one for each key."""
+    # Copied, since some learners start two networks equal, and both are given away at an update.
+    return jax.tree.map(jnp.copy, jax.vmap(lambda key: learner.init(key, sizes))(keys))
+
+
+@partial(jax.jit, static_argnums=1)
+def has_finite_actor(state: Any, learner: Learner) -> jax.Array:
+    """(lanes,) bool. Whether all numbers of a lane's policy are finite."""
+
+    def one(lane: Any) -> jax.Array:
+        leaves = jax.tree.leaves(learner.actor(lane))
+        return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
+
+    return jax.vmap(one)(state)
+
+
+@cache
+def metric_names(learner: Learner, sizes: Sizes) -> tuple[str, ...]:
+    """What an update measures, in the order of the columns."""
+
+    def one_cycle(key: jax.Array) -> dict[str, jax.Array]:
+        size = learner.config.batch_size
+        width = 2 * (sizes.obs_dim + sizes.act_dim) + 5
+        state, found = learner.init(key, sizes), {}
+        batch = rows_of.unpack(
+            jnp.ones((size, width)), jnp.zeros(size, jnp.int32), sizes.obs_dim, sizes.act_dim
+        )
+        for phase in range(learner.cycle):
+            noise = learner.noise(key, size, sizes.act_dim)
+            state, metrics = learner.update(state, batch, noise, phase)
+            found |= metrics
+        return found
+
+    return tuple(sorted(jax.eval_shape(one_cycle, jax.random.key(0, impl="threefry2x32"))))
+
 
 # Rows of many batches are gathered in one go; how many fit is a matter of memory and cache.
 _CHUNK_BYTES = {"gpu": 512 << 20, "tpu": 512 << 20, "cpu": 16 << 20}
@@ -46,7 +204,7 @@ class Stopped(NamedTuple):
     reason: str
 
 
-class Standing(NamedTuple):
+class TrainState(NamedTuple):
     """Where a group of lanes stands: all that is needed to go on as if it had not stopped."""
 
     state: Any
@@ -58,7 +216,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class TrainJob:
     """All that a group of lanes trains with, on the device."""
 
     learner: Learner
@@ -74,11 +232,11 @@ class Work:
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class Progress:
     """A rest on the way; the state's memory is reused as soon as training goes on."""
 
     step: int
-    standing: Standing
+    train_state: TrainState
     metrics: list[dict[str, float]]
     """Means over the updates since the last point, lane by lane."""
     stopped: tuple[Stopped | None, ...]
@@ -87,7 +245,7 @@ class Point:
     """Time since the last point."""
 
 
-def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]) -> Work:
+def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]) -> TrainJob:
     """Put the rows and tables of a group of lanes on the device.
 
     Raises:
@@ -108,7 +266,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         raise ConfigError(f"{learner.name}: draws its rows itself, so it takes no groups")
     longest = max(len(chosen.rows) for chosen in sets)
     sizes = Sizes(dataset.obs.shape[1], dataset.action.shape[1], longest)
-    memory.check_memory(learner, sizes, lanes=len(lanes), num_rows=len(dataset), sets=len(sets))
+    pool.check_memory(learner, sizes, lanes=len(lanes), num_rows=len(dataset), sets=len(sets))
     actions = rows_of.action_range(dataset.action)
     held = rows_of.tables(
         sets,
@@ -120,7 +278,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
     largest = np.abs(np.asarray(held.column[:, :, 0], np.float64)).max(axis=1)
     horizon = 1.0 / max(1.0 - getattr(learner.config, "gamma", 0.0), 1.0 / _LONGEST_HORIZON)
     limit = np.clip(_EXPLODED * horizon * largest, _LARGEST_USUAL, np.finfo(np.float32).max)
-    return Work(
+    return TrainJob(
         learner=learner,
         lanes=tuple(lanes),
         pool=Pool(jnp.asarray(rows_of.pack(dataset.rows, actions))),
@@ -135,46 +293,48 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
 
 
 def train(
-    work: Work,
+    work: TrainJob,
     *,
     steps: int,
     point_every: int,
-    standing: Standing | None = None,
+    train_state: TrainState | None = None,
     done: int = 0,
-) -> Iterator[Point]:
+) -> Iterator[Progress]:
     """Train all lanes and yield a point every ``point_every`` updates.
 
     Args:
         work: From `prepare`.
         steps: Updates in all.
         point_every: Updates between two points; the last stretch may be shorter.
-        standing: From an earlier point, to go on; fresh by default.
+        train_state: From an earlier point, to go on; fresh by default.
         done: Updates behind it.
 
     Raises:
         ConfigError: Numbers of updates that do not fit the learner's cycle.
     """
     check_steps(work.learner, steps=steps, point_every=point_every)
-    state, infinite, large = fresh(work) if standing is None else standing
-    names = program.metric_names(work.learner, work.sizes)
+    state, infinite, large = fresh(work) if train_state is None else train_state
+    names = metric_names(work.learner, work.sizes)
     while done < steps:
         began = time.perf_counter()
         length = min(point_every, steps - done)
-        state, metrics, (new_infinite, new_large) = _stretch(work, state, done, length)
+        state, metrics, (new_infinite, new_large) = run_interval(work, state, done, length)
         done += length
         infinite = np.where(infinite < 0, new_infinite, infinite)
         # What an update measures is older than what it leaves behind.
-        sound = np.asarray(program.has_finite_actor(state, work.learner))
+        sound = np.asarray(has_finite_actor(state, work.learner))
         infinite = np.where((infinite < 0) & ~sound, np.int32(done), infinite)
         large = np.where(large < 0, new_large, large)
         by_lane = [dict(zip(names, map(float, line), strict=True)) for line in metrics]
-        standing = Standing(state, infinite, large)
-        yield Point(done, standing, by_lane, stopped(work, standing), time.perf_counter() - began)
+        train_state = TrainState(state, infinite, large)
+        yield Progress(
+            done, train_state, by_lane, stopped(work, train_state), time.perf_counter() - began
+        )
 
 
-def stopped(work: Work, standing: Standing) -> tuple[Stopped | None, ...]:
+def stopped(work: TrainJob, train_state: TrainState) -> tuple[Stopped | None, ...]:
     """For every lane, why it was given up."""
-    ends = zip(standing.infinite_at, standing.large_at, work.q_limit, strict=True)
+    ends = zip(train_state.infinite_at, train_state.large_at, work.q_limit, strict=True)
     return tuple(_stopped(*each) for each in ends)
 
 
@@ -184,7 +344,7 @@ def check_steps(learner: Learner, **numbers: int) -> None:
     Raises:
         ConfigError: One is not a positive multiple of the learner's cycle, or beyond counting.
     """
-    memory.check_counts(learner, **numbers)
+    pool.check_counts(learner, **numbers)
     for name, number in numbers.items():
         if number < 1 or number % learner.cycle:
             raise ConfigError(
@@ -193,21 +353,21 @@ def check_steps(learner: Learner, **numbers: int) -> None:
             )
 
 
-def fresh(work: Work) -> Standing:
+def fresh(work: TrainJob) -> TrainState:
     """Where all lanes stand before the first update."""
-    state = program.init_states(_keys(work.lanes, "init"), work.learner, work.sizes)
+    state = init_states(_keys(work.lanes, "init"), work.learner, work.sizes)
     never = np.full(len(work.lanes), -1, np.int32)
-    return Standing(state, never, never)
+    return TrainState(state, never, never)
 
 
-def _stretch(
-    work: Work, state: Any, done: int, length: int
+def run_interval(
+    work: TrainJob, state: Any, done: int, length: int
 ) -> tuple[Any, np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Run ``length`` updates in chunks; mean metrics (lanes, names), and first bad updates."""
     keys = _keys(work.lanes, "updates")
     line = jnp.array([lane.line for lane in work.lanes], jnp.int32)
     limit = jnp.asarray(work.q_limit)
-    run = program.program()
+    run = program()
     sums, firsts = [], []
     for chunk in _chunk_lengths(work, length):
         state, total, first = run(
@@ -249,7 +409,7 @@ def _keys_of(seeds: jax.Array, number: int) -> jax.Array:
     return jax.vmap(one)(seeds)
 
 
-def _chunk_lengths(work: Work, length: int) -> list[int]:
+def _chunk_lengths(work: TrainJob, length: int) -> list[int]:
     """A stretch in chunks of one length, as long as memory allows; the last one may be shorter.
 
     Another length is another program to compile, so one that divides the stretch is preferred.
@@ -263,7 +423,7 @@ def _chunk_lengths(work: Work, length: int) -> list[int]:
     return [chunk] * (length // chunk) + ([rest] if rest else [])
 
 
-def _bytes_an_update(work: Work) -> int:
+def _bytes_an_update(work: TrainJob) -> int:
     size, act_dim = work.learner.config.batch_size, work.sizes.act_dim
     noise = jax.eval_shape(
         lambda key: work.learner.noise(key, size, act_dim), jax.random.key(0, impl="threefry2x32")

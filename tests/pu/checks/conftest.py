@@ -8,14 +8,14 @@ import pytest
 
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.pu.alpha import bbe
+from puorl.pu.cross_fit import HeldOutScores
 from puorl.pu.intervals import bootstrap_interval
-from puorl.pu.judgement import Judgement
-from puorl.pu.mpe.bbe import bbe
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    judged: Judgement
+    judged: HeldOutScores
     num_target: int
     """The first so many unlabelled rows are the target's."""
     area: float
@@ -47,7 +47,7 @@ def draw_judged(rng, gap, *, num_p=1000, num_u=10_000, alpha=0.3, size=None, lik
         group_u = np.concatenate([group_t, group_o + group_t.max() + 1])
     score_p, score_u = sigmoid(2 * p), sigmoid(2 * np.concatenate([t, o]))
     interval = bootstrap_interval(bbe, score_p, score_u, rng=rng, reps=100, groups_p=group_p)
-    judged = Judgement(
+    judged = HeldOutScores(
         position_p=np.arange(num_p),
         position_u=np.arange(num_p, num_p + num_u),
         score_p=score_p,

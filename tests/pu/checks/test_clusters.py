@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from puorl.pu.checks.clusters import critical_value, group_numbers, mean_error
+from puorl.pu.checks.auroc import critical_value, group_numbers, mean_error
 
 
 @pytest.mark.parametrize(("free", "known"), [(5, 2.571), (9, 2.262), (29, 2.045), (10**6, 1.960)])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from puorl.data.dataset import Dataset
-from puorl.data.provenance import Provenance
 from puorl.data.split import PUSplit
-from puorl.pu.checks.columns import check_columns
+from puorl.data.transitions import Provenance
+from puorl.pu.checks.recording import check_columns
 
 
 def find(split, seed=0):

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from puorl.pu.checks.offset import find_offset, largest_distance
-from puorl.pu.checks.two_sets import Side
+from puorl.pu.checks.recording import Side, find_offset, largest_distance
 
 
 def side(values, groups=None):

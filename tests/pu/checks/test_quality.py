@@ -6,13 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
+from puorl.pu.alpha import AlphaEstimate, bbe
 from puorl.pu.checks.quality import measure_quality, of_filter
+from puorl.pu.cross_fit import HeldOutScores, match_keep_rate
+from puorl.pu.fitting import HeldOut
 from puorl.pu.intervals import bootstrap_interval
-from puorl.pu.judgement import Judgement
-from puorl.pu.judging import keep_alike
-from puorl.pu.learning import HeldOut
-from puorl.pu.mpe.bbe import bbe
-from puorl.pu.mpe.estimate import AlphaEstimate
 
 
 def truth(drawn):
@@ -85,7 +83,7 @@ def fits(rng, *, num_p=1000, num_u=20_000, gap=4.0, likeness=0.9):
 
 def judged_by(held, kept_p, kept_u, rng):
     interval = bootstrap_interval(bbe, held.p, held.u, rng=rng, reps=50)
-    return Judgement(
+    return HeldOutScores(
         position_p=np.arange(len(held.p)),
         position_u=np.arange(len(held.p), len(held.p) + len(held.u)),
         score_p=held.p,
@@ -105,7 +103,7 @@ def test_the_filters_own_recall_and_precision_are_covered_though_fits_differ():
         rng = np.random.default_rng(seed)
         held, decided, is_target = fits(rng)
         recall, precision = decided[is_target].mean(), is_target[decided].mean()
-        alike = judged_by(held, *keep_alike(held, decided, 5), rng)
+        alike = judged_by(held, *match_keep_rate(held, decided, 5), rng)
         apart = judged_by(held, held.p >= 0, held.u >= 0, rng)
         found = measure_quality(alike, decided=decided, rng=rng)
         naive = measure_quality(apart, rng=rng)
@@ -125,7 +123,7 @@ def test_recall_is_the_less_certain_the_more_rows_are_disputed(num_kept_p, few, 
     kept_p, kept_u = np.arange(50) < num_kept_p, np.arange(2000) < 600
     held = HeldOut(kept_p.astype(np.float32), kept_u.astype(np.float32))
     estimate = AlphaEstimate(alpha, (alpha / 2, (1 + alpha) / 2), "bbe")
-    judged = Judgement(
+    judged = HeldOutScores(
         np.arange(50), np.arange(50, 2050), held.p, held.u, kept_p, kept_u, None, None, estimate
     )
     width = []

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from puorl.pu.checks.rounding import find_rounding
-from puorl.pu.checks.two_sets import Side
+from puorl.pu.checks.recording import Side, find_rounding
 
 
 def side(values):

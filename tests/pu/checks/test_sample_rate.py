@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from puorl.pu.checks.sample_rate import find_sample_rate, time_steps
+from puorl.pu.checks.recording import find_sample_rate, time_steps
 
 SIZE = 50
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from puorl.pu.checks.second_alpha import estimates_agree, second_alpha
-from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.alpha import AlphaEstimate
+from puorl.pu.checks.quality import estimates_agree, second_alpha
 
 
 @pytest.mark.parametrize("size", [None, 20])

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from puorl.pu.checks.selection import check_selection
+from puorl.pu.checks.behaviour import check_selection
 
 
 def judged_pool(pool, draw, seed, *, choose=None, size=None, gap=8):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
-from puorl.pu.checks.separation import separation
+from puorl.pu.checks.auroc import separation
 
 few = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from puorl.pu.checks.shortcut import check_shortcut
+from puorl.pu.checks.behaviour import check_shortcut
 
 
 def pair(draw, full_gap, behaviour_gap, **settings):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from puorl.pu.checks.two_sets import Side, clear_difference, is_measured
+from puorl.pu.checks.recording import Side, clear_difference, is_measured
 
 
 def side(n, groups):

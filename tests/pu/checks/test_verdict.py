@@ -3,13 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from puorl.pu.checks.evidence import Evidence
-from puorl.pu.checks.verdict import decide
-from puorl.pu.mpe.estimate import AlphaEstimate
+from puorl.pu.alpha import AlphaEstimate
+from puorl.pu.checks.verdict import Evidence, decide
 from puorl.pu.report import ColumnShortcut, Measured, Quality, Selection, Shortcut
 
 GOOD = Evidence(
-    others_visible=True,
+    second_domain_detectable=True,
     alphas=(AlphaEstimate(0.3, (0.29, 0.31), "bbe"), AlphaEstimate(0.3, (0.29, 0.31), "dedpul")),
     alphas_agree=True,
     quality=Quality(
@@ -34,7 +33,7 @@ GOOD = Evidence(
 )
 ALIKE = replace(
     GOOD,
-    others_visible=False,
+    second_domain_detectable=False,
     shortcut=Shortcut(Measured(0.52, 0.48, 0.56), Measured(0.5, 0.46, 0.54), 0.0, False, False),
 )
 COLUMN = ColumnShortcut("obs[1]", "rounding", 1.0, "obs[1]: 100% are rounded.")
@@ -84,7 +83,7 @@ def test_unknown_precision_is_no_upper_estimate(precision):
 
 SEPARATED = replace(
     GOOD,
-    others_visible=False,
+    second_domain_detectable=False,
     shortcut=Shortcut(Measured(0.98, 0.4, 1.0), Measured(0.9, 0.3, 1.0), 0.83, False, False),
 )
 

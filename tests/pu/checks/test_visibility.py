@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from puorl.pu.checks.separation import separation
-from puorl.pu.checks.visibility import certain_lift, others_visible
+from puorl.pu.checks.auroc import certain_lift, second_domain_detectable, separation
 from puorl.pu.report import VISIBLE_AREA
 
 
@@ -18,7 +17,7 @@ def shares(draw, gap, num_draws, **settings):
         found = separation(
             judged.score_p, judged.score_u, group_p=judged.group_p, group_u=judged.group_u
         )
-        visible = others_visible(judged, found)
+        visible = second_domain_detectable(judged, found)
         seen += visible
         alike += not visible and found.value < VISIBLE_AREA
     return seen / num_draws, alike / num_draws
@@ -57,7 +56,7 @@ def test_few_others_that_part_well_are_seen(draw):
     judged = draw(np.random.default_rng(0), 8, alpha=0.9, num_p=3000).judged
     found = separation(judged.score_p, judged.score_u)
     assert found.value < 0.6
-    assert others_visible(judged, found)
+    assert second_domain_detectable(judged, found)
 
 
 def test_lift_bounds_the_share_of_target_rows(draw):
@@ -71,4 +70,4 @@ def test_lift_bounds_the_share_of_target_rows(draw):
 def test_constant_scores_show_nothing(draw):
     judged = draw(np.random.default_rng(0), 0).judged
     judged.score_p[:], judged.score_u[:] = 0.9, 0.9
-    assert not others_visible(judged, separation(judged.score_p, judged.score_u))
+    assert not second_domain_detectable(judged, separation(judged.score_p, judged.score_u))

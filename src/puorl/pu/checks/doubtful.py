@@ -4,7 +4,7 @@ import numpy as np
 
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu.judgement import Judgement
+from puorl.pu.cross_fit import HeldOutScores
 from puorl.pu.report import DoubtfulEpisode
 from puorl.pu.units import Unit
 
@@ -14,7 +14,7 @@ _SURE = 0.4
 
 
 def doubtful_episodes(
-    split: PUSplit, judged: Judgement, kept: np.ndarray, *, unit: Unit
+    split: PUSplit, judged: HeldOutScores, kept: np.ndarray, *, unit: Unit
 ) -> tuple[DoubtfulEpisode, ...]:
     """Episodes of unlabelled rows whose mean score lies nearest the decision, most doubtful first.
 
@@ -55,7 +55,7 @@ def _names(pool: Dataset, ids: np.ndarray, first: np.ndarray, number: np.ndarray
     return ids
 
 
-def _decision(judged: Judgement) -> float:
+def _decision(judged: HeldOutScores) -> float:
     """The score above which lie as many rows as are kept; one half where that is none or all."""
     num_left = int(np.count_nonzero(~judged.kept_u))
     if num_left in (0, len(judged.kept_u)):

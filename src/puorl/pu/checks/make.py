@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 
 from puorl.data.split import PUSplit
-from puorl.pu.checks.clusters import group_numbers
-from puorl.pu.checks.columns import check_columns
+from puorl.pu.checks.auroc import group_numbers, second_domain_detectable
+from puorl.pu.checks.behaviour import check_selection, check_shortcut
 from puorl.pu.checks.doubtful import doubtful_episodes
-from puorl.pu.checks.evidence import Evidence, group_words
-from puorl.pu.checks.quality import alpha_interval, measure_quality, of_filter
-from puorl.pu.checks.second_alpha import estimates_agree, second_alpha
-from puorl.pu.checks.selection import check_selection
-from puorl.pu.checks.shortcut import check_shortcut
-from puorl.pu.checks.verdict import decide
-from puorl.pu.checks.visibility import others_visible
-from puorl.pu.judgement import Judgement
+from puorl.pu.checks.quality import (
+    alpha_interval,
+    estimates_agree,
+    measure_quality,
+    of_filter,
+    second_alpha,
+)
+from puorl.pu.checks.recording import check_columns
+from puorl.pu.checks.verdict import Evidence, decide, group_words
+from puorl.pu.cross_fit import HeldOutScores
 from puorl.pu.report import VISIBLE_AREA, FilterReport, Histogram
 from puorl.pu.units import parse_unit
 
@@ -26,8 +28,8 @@ _NUM_BINS = 40
 
 def make_report(
     split: PUSplit,
-    judged: Judgement,
-    behaviour: Judgement,
+    judged: HeldOutScores,
+    behaviour: HeldOutScores,
     *,
     kept: np.ndarray,
     weight: np.ndarray | None = None,
@@ -71,7 +73,7 @@ def make_report(
         quality = dataclasses.replace(quality, precision_is_upper=True)
     alphas = (judged.alpha, second_alpha(judged, rng=rng))
     evidence = Evidence(
-        others_visible=others_visible(judged, shortcut.separation),
+        second_domain_detectable=second_domain_detectable(judged, shortcut.separation),
         alphas=alphas,
         alphas_agree=estimates_agree(*alphas),
         quality=quality,
@@ -105,7 +107,7 @@ def make_report(
     )
 
 
-def score_histogram(judged: Judgement) -> Histogram:
+def score_histogram(judged: HeldOutScores) -> Histogram:
     """Scores of both sets as shares in 40 equal bins of [0, 1]."""
     edge = np.linspace(0, 1, _NUM_BINS + 1)
 

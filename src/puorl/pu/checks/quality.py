@@ -1,34 +1,59 @@
-"""Recall, precision and purity of what is kept, from held-out labelled rows and alpha.
-
-How many rows are kept is what the filter itself decides (`of_filter`); how good they are is what
-networks say that did not learn from them (`measure_quality`).
-
-Recall is the share of held-out labelled rows that the rule keeps. The kept share of U is known, so
-``precision = alpha x recall / kept share``. What is uncertain:
-
-- recall: labelled rows are few and come in groups. Draws are from the beta distribution of as many
-  independent rows as these groups are worth (Korn and Graubard 1998); the target's rows in U are a
-  sample too, so their number counts as well;
-- recall again: the networks that judge are not the filter. They keep as many rows as it does, but
-  not all the same ones. If a share d of U is in dispute, half of it kept by either side, recall can
-  differ by d / (2 alpha) at most, and does by about a seventh of that (`DISPUTE_SHARE`);
-- alpha: its interval is not symmetric, and each side is half of a normal distribution that has the
-  interval's end as its quantile; with few groups the ends are moved out as Student's t is.
-
-The two are drawn independently. In truth a high recall comes with a low alpha from the same rows,
-so that the intervals of the precision err on the wide side.
-"""
+"""A second opinion on alpha, from the densities of the same scores instead of their best bin."""
 
 import dataclasses
 
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.pu.checks.clusters import Z95, critical_value, group_numbers, mean_error
+from puorl.pu.alpha import AlphaEstimate, dedpul
+from puorl.pu.checks.auroc import Z95, critical_value, group_numbers, mean_error
+from puorl.pu.cross_fit import HeldOutScores
 from puorl.pu.intervals import bootstrap_interval
-from puorl.pu.judgement import Judgement
-from puorl.pu.mpe.estimate import AlphaEstimate
 from puorl.pu.report import Measured, Quality
+
+_MAX_ROWS = 100_000
+_NUM_RESAMPLES = 40
+AGREE_WITHIN = 0.03
+"""Estimates no further apart than this agree, however narrow their intervals."""
+
+
+def second_alpha(judged: HeldOutScores, *, rng: np.random.Generator) -> AlphaEstimate:
+    """DEDPUL with the spread over resamples, of whole groups where there are groups."""
+    score_p, group_p = _sampled(judged.score_p, judged.group_p, rng)
+    score_u, group_u = _sampled(judged.score_u, judged.group_u, rng)
+    value = dedpul(score_p, score_u).value
+    again = [
+        dedpul(_resampled(score_p, group_p, rng), _resampled(score_u, group_u, rng)).value
+        for _ in range(_NUM_RESAMPLES)
+    ]
+    num_groups = min(int(group_p.max()), int(group_u.max())) + 1
+    reach = critical_value(num_groups) * float(np.std(again, ddof=1))
+    return AlphaEstimate(value, (value - reach, value + reach), "dedpul")
+
+
+def estimates_agree(one: AlphaEstimate, other: AlphaEstimate) -> bool:
+    """Are two estimates near each other, or do their intervals meet?"""
+    low, high = one.interval or (one.value, one.value)
+    other_low, other_high = other.interval or (other.value, other.value)
+    meet = max(low, other_low) <= min(high, other_high)
+    return meet or abs(one.value - other.value) <= AGREE_WITHIN
+
+
+def _sampled(
+    score: np.ndarray, group: np.ndarray | None, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most so many rows, and their groups numbered from 0."""
+    if len(score) > _MAX_ROWS:
+        chosen = rng.choice(len(score), _MAX_ROWS, replace=False)
+        score, group = score[chosen], None if group is None else group[chosen]
+    return score, group_numbers(group, len(score))[0]
+
+
+def _resampled(score: np.ndarray, number: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    num_groups = int(number.max()) + 1
+    times = np.bincount(rng.integers(num_groups, size=num_groups), minlength=num_groups)
+    return np.repeat(score, times[number])
+
 
 _NUM_DRAWS = 4000
 DISPUTE_SHARE = 0.15
@@ -40,7 +65,7 @@ _NO_LOWER_END = 1e-3
 
 
 def measure_quality(
-    judged: Judgement, *, decided: np.ndarray | None = None, rng: np.random.Generator
+    judged: HeldOutScores, *, decided: np.ndarray | None = None, rng: np.random.Generator
 ) -> Quality:
     """What is kept of the judged rows, and how good it is likely to be, with 95 % intervals.
 
@@ -114,7 +139,7 @@ def of_filter(
 
 
 def alpha_interval(
-    alpha: AlphaEstimate, judged: Judgement, *, rng: np.random.Generator
+    alpha: AlphaEstimate, judged: HeldOutScores, *, rng: np.random.Generator
 ) -> tuple[float, float]:
     """The estimate's own interval, or one from the scores where it has none."""
     if alpha.interval is not None:
@@ -126,7 +151,7 @@ def alpha_interval(
 
 
 def _draw_recall(
-    judged: Judgement, alpha: float, disputed: float, rng: np.random.Generator
+    judged: HeldOutScores, alpha: float, disputed: float, rng: np.random.Generator
 ) -> np.ndarray:
     kept = judged.kept_p.astype(np.float64)
     recall, num_rows = float(kept.mean()), len(kept)

@@ -1,1 +1,0 @@
-"""Tables, figures and answers from the stored rows alone."""

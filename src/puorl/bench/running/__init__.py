@@ -1,1 +1,0 @@
-"""Train and evaluate what a plan asks for, and keep it."""

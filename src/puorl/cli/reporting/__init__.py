@@ -1,1 +1,0 @@
-"""`puorl report`: one page from the folders that other commands left."""

@@ -1,0 +1,60 @@
+"""Numbers and settings as text: counts such as 1M, and what differs between two settings."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from puorl.core.errors import ConfigError
+
+_PATTERN = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kKmMbB]?)")
+_LARGEST = 2**53  # shares of a count are computed in float64
+_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+
+
+def parse_count(text: str | int | float, *, name: str = "count") -> int:
+    """Turn a written count into an integer, or say why it is none.
+
+    >>> [parse_count(t) for t in ("1e6", "1_000_000", "1M", "2.5k", 7)]
+    [1000000, 1000000, 1000000, 2500, 7]
+
+    Raises:
+        ConfigError: Not a whole, non-negative number.
+    """
+    match = _PATTERN.fullmatch(str(text).strip())
+    value = Decimal(match[1].replace("_", "")) * _SUFFIX[match[2].lower()] if match else None
+    if value is None or value != int(value) or value > _LARGEST:
+        raise ConfigError(
+            f"{name}: expected a whole number such as 1000000, 1_000_000, 1e6, 1M or 250k, "
+            f"got {text!r}"
+        )
+    return int(value)
+
+
+_MOST_SHOWN = 40
+_HASH = re.compile(r"[0-9a-f]{32,}")
+_ABSENT = object()
+
+
+def describe_changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs, in a few words each; empty where nothing does.
+
+    Hashes are only said to differ; of long values the beginning is shown.
+
+    >>> describe_changes({"steps": 10, "gamma": 0.9, "data": "0" * 32}, {"steps": 20})
+    'steps was 10, is 20; gamma was 0.9, is absent; data differs'
+    """
+    names = dict.fromkeys([*earlier, *now])
+    pairs = {name: (earlier.get(name, _ABSENT), now.get(name, _ABSENT)) for name in names}
+    return "; ".join(_one(name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
+
+
+def _one(name: str, earlier: Any, now: Any) -> str:
+    if any(isinstance(value, str) and _HASH.fullmatch(value) for value in (earlier, now)):
+        return f"{name} differ" if name.endswith("s") else f"{name} differs"
+    return f"{name} was {_short(earlier)}, is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = "absent" if value is _ABSENT else str(value)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."

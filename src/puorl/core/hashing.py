@@ -1,0 +1,63 @@
+"""Content hashes of arrays and settings, and random streams named by a seed and words."""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from puorl.core.errors import ConfigError
+
+_DIGITS = 32
+
+
+def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """Hash named arrays by name, dtype, shape and bytes; the order of names does not matter."""
+    digest = hashlib.blake2b(digest_size=_DIGITS // 2)
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        if array.dtype.kind == "U":
+            # Text is padded to a common width, which is no part of its content.
+            array = array.astype(f"U{max(1, int(np.strings.str_len(array).max(initial=0)))}")
+        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()
+
+
+def of_settings(settings: Mapping[str, Any]) -> str:
+    """Hash a JSON-like mapping; the order of keys does not matter.
+
+    >>> of_settings({"a": 1, "b": [2]}) == of_settings({"b": [2], "a": 1})
+    True
+    """
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()
+
+
+def generator(seed: int, *path: str | int) -> np.random.Generator:
+    """The NumPy stream of ``seed`` that belongs to ``path``; other paths share nothing with it.
+
+    >>> bool(generator(3, "split").integers(100) == generator(3, "split").integers(100))
+    True
+
+    Raises:
+        ConfigError: The seed is negative or not a whole number.
+    """
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}")
+    words = [p if isinstance(p, int) else zlib.crc32(p.encode()) for p in path]
+    # The length is part of the entropy: NumPy reads [s, a] and [s, a, 0] as the same.
+    return np.random.default_rng([int(seed), len(words), *words])
+
+
+def checked_seed(seed: int) -> int:
+    """A seed that every stream takes, JAX's too.
+
+    Raises:
+        ConfigError: Not a whole number from 0 to 2**31 - 1.
+    """
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
+        raise ConfigError(f"seed: expected a whole number from 0 to {2**31 - 1}, got {seed!r}")
+    return int(seed)

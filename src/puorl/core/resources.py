@@ -1,0 +1,145 @@
+"""Memory, disk and threads of this machine, and clear refusals before either runs out."""
+
+import math
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def free_memory() -> int | None:
+    """Bytes that may still be used; None where the system does not tell."""
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text().strip()
+        if limit != "max":
+            found.append(max(0, int(limit) - int((group / "memory.current").read_text())))
+    except (OSError, ValueError):
+        pass  # not Linux, or no such container
+    return min(found, default=None)
+
+
+def free_disk(path: str | os.PathLike[str]) -> int | None:
+    """Bytes that may still be written at ``path``, which need not exist; None where unknown."""
+    place = Path(path).absolute()
+    for folder in (place, *place.parents):
+        try:
+            found = shutil.disk_usage(folder)
+            return found.free if found.total else None  # not a disk, as /proc
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    return None
+
+
+def require_memory(
+    need: int,
+    subject: str,
+    *,
+    repair: str,
+    free: int | None = None,
+    error: type[ConfigError] | type[DataError] = ConfigError,
+) -> None:
+    """Refuse what cannot fit into memory, with both numbers.
+
+    Args:
+        need: Bytes that are needed at the very least.
+        subject: What needs them.
+        repair: What to do instead.
+        free: Bytes that there are; those of this machine if None.
+        error: What to raise.
+
+    Raises:
+        ConfigError: More is needed than is free (or ``error``).
+    """
+    there = free_memory() if free is None else free
+    if there is not None and need > there:
+        raise error(
+            f"{subject}: need {describe_size(need)} of free memory, have {describe_size(there)}; "
+            f"{repair}"
+        )
+
+
+def require_readable(need: int, subject: str) -> None:
+    """Refuse an array or table of a file that cannot be held.
+
+    Raises:
+        DataError: More is needed than is free.
+    """
+    repair = "read a part of it, or on a machine with more memory"
+    require_memory(need, subject, repair=repair, error=DataError)
+
+
+def require_disk(need: int, path: str | os.PathLike[str], subject: str, *, repair: str) -> None:
+    """Refuse to begin what cannot be written in the end, with both numbers.
+
+    Args:
+        need: Bytes that will be written at the very least.
+        path: Where to.
+        subject: What needs them.
+        repair: What to do instead.
+
+    Raises:
+        ConfigError: More is needed than is free there.
+    """
+    there = free_disk(path)
+    if there is not None and need > there:
+        raise ConfigError(
+            f"{subject}: need {describe_size(need)} of free disk at {path}, have "
+            f"{describe_size(there)}; {repair}"
+        )
+
+
+def describe_size(num_bytes: int) -> str:
+    """Bytes as people say them.
+
+    >>> [describe_size(n) for n in (96, 40_000, 2_500_000, 23_000_000_000, 4 * 10**15)]
+    ['96 bytes', '40.0 kB', '2.5 MB', '23.0 GB', '4.0 PB']
+    """
+    if num_bytes < 1000:
+        return f"{num_bytes} bytes"
+    size, unit = num_bytes / 1e3, _UNITS[0]
+    for unit in _UNITS:
+        if size < 1000 or unit == _UNITS[-1]:
+            break
+        size /= 1000
+    return f"{size:,.1f} {unit}"
+
+
+def num_threads(threads: int | None) -> int:
+    """The number asked for, or as many as this process may use if None.
+
+    Raises:
+        ConfigError: Fewer than one.
+    """
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads: expected 1 or more (or none for all cores), got {threads}")
+    if threads is not None:
+        return threads
+    if hasattr(os, "sched_getaffinity"):  # a container may have fewer than the machine
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_ALIGNMENT = 64  # bytes; other arrays are copied
+
+
+def aligned_empty(shape: tuple[int, ...]) -> np.ndarray:
+    """An uninitialised float32 array for `jax.device_put`; not to be written to after that.
+
+    >>> aligned_empty((3, 5)).shape
+    (3, 5)
+    """
+    num_bytes = 4 * math.prod(shape)
+    raw = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + num_bytes].view(np.float32).reshape(shape)

@@ -1,0 +1,322 @@
+"""What a reader finds in a file, before any judgement: arrays under our names, nothing repaired."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from puorl.core.errors import DataError
+from puorl.data.transitions import Provenance
+
+FIELDS = (
+    "obs",
+    "action",
+    "reward",
+    "next_obs",
+    "terminal",
+    "timeout",
+    "episode",
+    "time",
+    "next_action",
+)
+"""Names that a row may carry, in the order in which we list them."""
+MATRICES = ("obs", "action", "next_obs", "next_action")
+"""Fields with several values a row; the others have one."""
+
+
+SOURCE_ROW = "source_row"
+"""Column that holds each row's number in its file, where rows of the file were dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldNames:
+    """Where to find each field: a key in an array file, or column names and patterns in a table.
+
+    A field left at None is looked for under its usual names.
+    """
+
+    obs: str | Sequence[str] | None = None
+    """State columns, e.g. ``"obs_*"`` or ``["angle", "speed"]``."""
+    action: str | Sequence[str] | None = None
+    """Action columns, e.g. ``"act_*"``."""
+    reward: str | None = None
+    """Reward column."""
+    next_obs: str | Sequence[str] | None = None
+    """Next-state columns; without them the next row of the same episode is used."""
+    terminal: str | None = None
+    """Flag: the task ended after this row."""
+    timeout: str | None = None
+    """Flag: the record was cut after this row although the task went on."""
+    episode: str | None = None
+    """Episode id: numbers or text."""
+    time: str | None = None
+    """Time stamp: seconds, any other number, or an ISO date."""
+    next_action: str | Sequence[str] | None = None
+    """Next-action columns."""
+    label: str | None = None
+    """Which rows are known to be the target's: an expression such as ``"checked == 1"``."""
+
+
+@dataclass(kw_only=True)
+class RawRows:
+    """Arrays as they stand in one file, under our field names."""
+
+    format: str
+    """Short name of the format, e.g. ``"csv"``."""
+    arrays: dict[str, np.ndarray]
+    """Field name to array; shapes and dtypes still as in the file."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """Field with one value a row to its name in the file: label conditions may use either."""
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    """Every other column of the file that has one value a row: ids, labels, text."""
+    obs_names: tuple[str, ...] = ()
+    """Names of the state columns, where the file has them."""
+    action_names: tuple[str, ...] = ()
+    """Names of the action columns, where the file has them."""
+    action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Least and largest value of each action component, where the file says so."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know about how the file was read."""
+    provenance: Provenance | None = None
+    """The origin stored inside a file that puorl wrote; such a file is restored as it was."""
+
+
+_MATRICES = ("obs", "next_obs", "action", "next_action")
+_FLAGS = ("terminal", "timeout")
+_MOST_EXACT = 2**53
+_MAY_BE_UNKNOWN = ("next_obs", "next_action")
+"""Fields in which NaN means 'not recorded': a next state in terminal rows, a next action in any."""
+
+
+def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.ndarray]:
+    """Check every array and bring it to its field's shape and kind.
+
+    Args:
+        arrays: Field name to array as it came. ``obs`` and ``action`` are required.
+        source: Where the rows came from; every message starts with it.
+
+    Returns:
+        (n, d) float32/float64 matrices; (n,) floats, bools, int64 episode ids, float64 time.
+
+    Raises:
+        DataError: Anything that is not a row of numbers.
+    """
+    for name in ("obs", "action"):
+        if name not in arrays:
+            raise DataError(
+                f"{source}: expected {name}, found only {_listed(arrays)}; name it with {name}="
+            )
+    fields = {name: _field(name, np.asarray(array), source) for name, array in arrays.items()}
+    n = len(fields["obs"])
+    for name, array in fields.items():
+        if len(array) != n:
+            raise DataError(
+                f"{source}: {name} has {len(array)} rows where obs has {n}; they must match"
+            )
+    if n == 0:
+        raise DataError(f"{source}: expected at least one row, found none")
+    for name, twin in (("next_obs", "obs"), ("next_action", "action")):
+        if name in fields:
+            _match_twin(fields, name, twin, source)
+    return fields
+
+
+def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
+    """Check an extra column: one plain value a row (number, bool or text).
+
+    Raises:
+        DataError: Python objects, structured or complex values.
+    """
+    array = np.asarray(array)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.dtype.kind == "S":
+        array = _decoded(array, name, source)
+    if array.ndim != 1 or array.dtype.kind not in "biufU":
+        raise DataError(
+            f"{source}: column {name}: expected one number, flag or text a row, "
+            f"got shape {array.shape}, dtype {array.dtype}"
+        )
+    if array.dtype.kind == "b":
+        _require_true_or_false(f"column {name}", array, source)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
+    """Refuse NaN and Inf, naming the first row that has one.
+
+    Raises:
+        DataError: A value is not finite.
+    """
+    if sums_to_finite(array):
+        return
+    bad = ~np.isfinite(array)
+    if not bad.any():
+        return
+    rows = np.flatnonzero(bad.any(axis=1) if bad.ndim == 2 else bad)
+    raise DataError(
+        f"{source}: {name}: {len(rows)} of {len(array)} rows are NaN or infinite "
+        f"(first: row {rows[0]}); remove or repair those rows before loading"
+    )
+
+
+def sums_to_finite(array: np.ndarray) -> bool:
+    """One pass without a temporary: True proves all values finite, False proves nothing."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.add.reduce(array, axis=None)))
+
+
+def _field(name: str, array: np.ndarray, source: str) -> np.ndarray:
+    if name in _MATRICES:
+        return _matrix(name, array, source)
+    if array.ndim == 2 and array.shape[1] == 1:  # DARA files hold (n, 1)
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DataError(f"{source}: {name}: expected one value a row, got shape {array.shape}")
+    if name in _FLAGS:
+        return _flag(name, array, source)
+    if name == "episode":
+        return _episode(array, source)
+    array = _time(array, source) if name == "time" else _float(name, array, source)
+    require_finite(name, array, source=source)
+    return array
+
+
+def _matrix(name: str, array: np.ndarray, source: str) -> np.ndarray:
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise DataError(
+            f"{source}: {name}: expected (rows, values), got shape {array.shape}; "
+            "flatten images or nested values before loading"
+        )
+    if array.shape[1] == 0:
+        raise DataError(
+            f"{source}: {name}: expected at least one value a row, got shape {array.shape}"
+        )
+    array = _float(name, array, source)
+    if name not in _MAY_BE_UNKNOWN:
+        require_finite(name, array, source=source)
+    return array
+
+
+def _float(name: str, array: np.ndarray, source: str) -> np.ndarray:
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "b":
+        _require_true_or_false(name, array, source)
+    if kind == "f" and size in (4, 8):
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if (kind == "f" and size < 4) or (kind in "iub" and size <= 2):
+        return array.astype(np.float32)  # exact
+    if kind in "iu":
+        if array.size and (array.max() > _MOST_EXACT or array.min() < -_MOST_EXACT):
+            raise DataError(
+                f"{source}: {name}: expected numbers that float64 holds exactly, got integers "
+                "above 2^53; subtract the first value or use a coarser unit"
+            )
+        return array.astype(np.float64)
+    raise DataError(f"{source}: {name}: expected numbers, got dtype {array.dtype}")
+
+
+def _time(array: np.ndarray, source: str) -> np.ndarray:
+    if array.dtype.kind == "M":
+        seconds = array.astype("datetime64[ns]").astype(np.int64) / 1e9
+        array = np.where(np.isnat(array), np.nan, seconds)
+    if array.dtype.kind in "iu":
+        # Nanoseconds since 1970 are rounded by a quarter of a microsecond: no step is that short.
+        return array.astype(np.float64)
+    return _float("time", array, source).astype(np.float64, copy=False)
+
+
+def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:
+    if array.dtype.kind == "b":
+        _require_true_or_false(name, array, source)
+        return array
+    if array.dtype.kind in "iuf":
+        bad = np.flatnonzero(~((array == 0) | (array == 1)))
+        if len(bad) == 0:
+            return array == 1
+        raise DataError(
+            f"{source}: {name}: expected 0/1 or true/false in every row, "
+            f"got {array[bad[0]]!r} in row {bad[0]}"
+        )
+    raise DataError(f"{source}: {name}: expected 0/1 or true/false, got dtype {array.dtype}")
+
+
+def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
+    # A damaged file can hold other bytes than 0 and 1, which NumPy takes for true, but not always.
+    values = array.view(np.uint8)
+    if values.size and values.max() > 1:
+        raise DataError(
+            f"{source}: {name}: expected true/false in every row, got the byte {values.max()}; "
+            "the file is damaged"
+        )
+
+
+def _exceeds(array: np.ndarray, limit: int) -> bool:
+    # A Python float: float16 cannot be compared with a number that it cannot hold.
+    return array.size > 0 and float(np.abs(array).max()) > limit
+
+
+def _episode(array: np.ndarray, source: str) -> np.ndarray:
+    kind = array.dtype.kind
+    if kind in "iub":
+        if kind == "u" and array.dtype.itemsize == 8 and len(array) and array.max() > 2**63 - 1:
+            raise DataError(f"{source}: episode: ids above 2^63 - 1 cannot be held; renumber them")
+        return array.astype(np.int64, copy=False)
+    if kind == "f":
+        require_finite("episode", array, source=source)
+        if np.array_equal(np.trunc(array), array) and not _exceeds(array, _MOST_EXACT):
+            return array.astype(np.int64)
+        raise DataError(f"{source}: episode: expected whole numbers up to 2^53 or text, got others")
+    if kind == "S":
+        array = _decoded(array, "episode", source)
+    if array.dtype.kind == "U":
+        # Text ids are numbered in order of appearance; the text itself stays as a column.
+        _, first, codes = np.unique(array, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[codes].astype(np.int64)
+    raise DataError(f"{source}: episode: expected numbers or text, got dtype {array.dtype}")
+
+
+def _decoded(array: np.ndarray, name: str, source: str) -> np.ndarray:
+    try:
+        return np.char.decode(array, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{source}: {name}: expected UTF-8 text, got {error.object[:20]!r}"
+        ) from error
+
+
+def _match_twin(fields: dict[str, np.ndarray], name: str, twin: str, source: str) -> None:
+    if fields[name].shape != fields[twin].shape:
+        raise DataError(
+            f"{source}: {name} has shape {fields[name].shape} where {twin} has "
+            f"{fields[twin].shape}; they must match"
+        )
+    if not sums_to_finite(fields[name]):
+        _check_unknown(fields, name, source)
+    wide = np.result_type(fields[name], fields[twin])
+    fields[name] = fields[name].astype(wide, copy=False)
+    fields[twin] = fields[twin].astype(wide, copy=False)
+
+
+def _check_unknown(fields: dict[str, np.ndarray], name: str, source: str) -> None:
+    infinite = np.flatnonzero(np.isinf(fields[name]).any(axis=1))
+    if len(infinite):
+        raise DataError(
+            f"{source}: {name}: row {infinite[0]} is infinite; remove or repair it before loading"
+        )
+    if name != "next_obs":
+        return
+    unknown = np.flatnonzero(np.isnan(fields[name]).any(axis=1))
+    bad = unknown[~fields["terminal"][unknown]] if "terminal" in fields else unknown
+    if len(bad):
+        raise DataError(
+            f"{source}: {name}: {len(bad)} of {len(fields[name])} rows are NaN without being "
+            f"terminal (first: row {bad[0]}); remove them, or leave next_obs out to take it from "
+            "the next row"
+        )
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,468 @@
+"""Small charts as SVG for our pages: histograms, lines over time, dots with intervals.
+
+Drawn 360 units wide, so that their text can still be read on a phone. Colours are variables of the
+page's stylesheet; fill, dashes and words say the same as colour does.
+"""
+
+import math
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from puorl.html.page import Markup, escape, join, shorten
+
+Scale = Literal["linear", "sqrt", "log"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values from ``low`` to ``high`` laid out from ``start`` to ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    scale: Scale = "linear"
+
+    def at(self, value: float) -> float:
+        """Where a value lies; what is beyond an end is drawn at that end."""
+        low, high = self._bent(self.low), self._bent(self.high)
+        share = (self._bent(min(max(value, self.low), self.high)) - low) / (high - low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, most: int) -> tuple[float, ...]:
+        """Round numbers, at most ``most``."""
+        if self.scale == "linear":
+            return nice_ticks(self.low, self.high, most)
+        return self._bent_ticks(most)
+
+    def _bent(self, value: float) -> float:
+        if self.scale == "sqrt":
+            return math.sqrt(value)
+        return math.log10(value) if self.scale == "log" else value
+
+    def _bent_ticks(self, most: int) -> tuple[float, ...]:
+        # From the top down, whatever keeps its distance from the one above; decades alone on a
+        # log axis, where 1, 2, 5 would come out at uneven steps.
+        top = math.floor(math.log10(self.high)) if self.high > 0 else 0
+        factors = (1,) if self.scale == "log" else (5, 2, 1)
+        rungs = [m * 10.0**k for k in range(top, top - 13, -1) for m in factors]
+        rungs = [rung for rung in rungs if self.low <= rung <= self.high * (1 + 1e-9)]
+        chosen: list[float] = []
+        gap = abs(self.end - self.start) / most
+        floor = [self.low] if self.scale == "sqrt" else []
+        for rung in rungs:
+            if all(abs(self.at(rung) - self.at(other)) >= gap for other in chosen + floor):
+                chosen.append(rung)
+        return tuple(sorted(chosen + floor))
+
+
+def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
+    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most ``most``.
+
+    >>> nice_ticks(0.5, 1.0, 6)
+    (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    """
+    span = high - low
+    # Beyond what float64 can step through, the ends are all that can be said.
+    if not math.isfinite(span) or span <= 1e-9 * max(abs(low), abs(high), 1e-290):
+        return (low,) if low == high else (low, high)
+    power = math.floor(math.log10(span / most))
+    steps = (m * 10.0**k for k in (power, power + 1, power + 2) for m in (1, 2, 5))
+    step = next(step for step in steps if _num_inside(low, high, step) <= most)
+    first, last = _inside(low, high, step)
+    digits = max(0, -math.floor(math.log10(step)))
+    inside = (round(k * step, digits) if digits < 300 else k * step for k in range(first, last + 1))
+    return tuple(min(max(value, low), high) + 0.0 for value in inside)
+
+
+def _inside(low: float, high: float, step: float) -> tuple[int, int]:
+    """The first and the last multiple of the step, a rounding error at the ends forgiven."""
+    return math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+
+
+def _num_inside(low: float, high: float, step: float) -> int:
+    first, last = _inside(low, high, step)
+    return last - first + 1
+
+
+def tick_texts(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
+    """Ticks as text, with the digits that tell them apart.
+
+    >>> tick_texts((0.0, 0.5, 1.0)), tick_texts((0.25, 0.3), percent=True)
+    (['0.0', '0.5', '1.0'], ['25 %', '30 %'])
+    """
+    values = [100 * tick for tick in ticks] if percent else list(ticks)
+    form = _form(values)
+    return [form(value) + (" %" if percent else "") for value in values]
+
+
+def _form(values: Sequence[float]) -> Callable[[float], str]:
+    largest = max((abs(value) for value in values), default=0.0)
+    gaps = [abs(b - a) for a, b in zip(values, values[1:], strict=False) if a != b]
+    smallest = min(gaps, default=largest)
+    if largest >= 1e7 or (0 < smallest < 1e-4):
+        return lambda value: f"{value:.3g}"
+    even = not gaps or max(gaps) - smallest <= 1e-6 * smallest
+    if not even:  # a bent axis: each tick with its own digits
+        return lambda value: f"{value:,.4f}".rstrip("0").rstrip(".")
+    digits = max((_digits(value) for value in values), default=0)
+    return lambda value: f"{value:,.{digits}f}"
+
+
+def _digits(value: float) -> int:
+    return next((d for d in range(6) if abs(round(value, d) - value) < 1e-7), 6)
+
+
+WIDTH = 360.0
+_LETTER = 7.6  # width of a letter at 13 units, rather too wide than too narrow
+_STRONG = 1.2  # how much wider a strong one is
+_TEXT = 13.0
+_PLOT = 150.0  # height of the part between the axes
+_RIGHT = WIDTH - 10
+_NUM_STYLES = 4
+
+
+@dataclass(frozen=True)
+class Line:
+    """One course of a number, with a band around it where ``low`` and ``high`` are given."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    """What is not finite leaves a gap."""
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    end: str = ""
+    """Written where the line ends."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One number with its interval, and the words beside it."""
+
+    name: str
+    value: float
+    low: float
+    """Not finite where there is no interval; the same for ``high``."""
+    high: float
+    text: str
+    """The number as it is to be read."""
+
+
+def histogram(
+    title: str,
+    description: str,
+    *,
+    edge: Sequence[float],
+    share: dict[str, Sequence[float]],
+    x_label: str,
+    y_label: str,
+    scale: Scale = "linear",
+) -> Markup:
+    """Two series in the same bins: the first as an area, the second as a dashed outline.
+
+    Args:
+        title: Short name of the picture.
+        description: What it shows, for those who do not see it.
+        edge: Edges of the bins, one more than there are bins.
+        share: Name to share of each bin.
+        x_label: What the bins are of.
+        y_label: What the heights are.
+        scale: ``sqrt`` or ``log`` let small bins be seen beside a spike.
+    """
+    heights = [height for each in share.values() for height in each if height > 0]
+    low, high = _decades(heights) if scale == "log" else (0.0, 1.05 * max(heights, default=1.0))
+    key, above = _key(list(share), filled=1)
+    y = Axis(low, high, above + _PLOT, above, scale)
+    frame, x = _frame(y, (edge[0], edge[-1]), x_label, y_label, y_percent=True)
+    traces = [
+        _steps(x, y, edge, each, "area s1 f1" if index == 0 else f"trace {_style(index)}")
+        for index, each in enumerate(share.values())
+    ]
+    return _svg(title, description, above + _PLOT + 44, key, frame, *traces)
+
+
+def lines(
+    title: str,
+    description: str,
+    *,
+    line: Sequence[Line],
+    x_label: str,
+    y_label: str,
+    percent: bool = False,
+) -> Markup:
+    """Courses over a common axis, each with what it ended at.
+
+    Args:
+        title: Short name of the picture.
+        description: What it shows, for those who do not see it.
+        line: The courses; more than four share styles.
+        x_label: What runs along.
+        y_label: What is drawn.
+        percent: Whether y is a share, to be written in percent.
+    """
+    values = [v for each in line for v in (*each.y, *each.low, *each.high) if math.isfinite(v)]
+    places = [v for each in line for v in each.x if math.isfinite(v)]
+    key, above = _key([each.name for each in line])
+    y = Axis(*_room(values, percent=percent), above + _PLOT, above)
+    room = max((_STRONG * _width(each.end) for each in line), default=0.0)
+    ends = (min(places, default=0.0), max(places, default=1.0))
+    frame, x = _frame(y, ends, x_label, y_label, y_percent=percent, right=WIDTH - 12 - room)
+    bands = [_band(x, y, each, index) for index, each in enumerate(line)]
+    traces = [_trace(x, y, each, index) for index, each in enumerate(line)]
+    labels = _end_labels(x, y, line)
+    return _svg(title, description, above + _PLOT + 44, key, frame, *bands, *traces, labels)
+
+
+def dots(
+    title: str,
+    description: str,
+    *,
+    dot: Sequence[Dot],
+    low: float,
+    high: float,
+    x_label: str,
+    percent: bool = False,
+    mark: tuple[float, str] | None = None,
+) -> Markup:
+    """Numbers with whiskers on a common axis, each under its own name.
+
+    Args:
+        title: Short name of the picture.
+        description: What it shows, for those who do not see it.
+        dot: The numbers, from top to bottom.
+        low: Left end of the axis.
+        high: Right end of the axis.
+        x_label: What the axis measures.
+        percent: Whether it is a share, to be written in percent.
+        mark: A value worth a dashed line, and its name.
+    """
+    above = 20.0 if mark else 2.0
+    bottom = above + 44 * len(dot) + 6
+    x = Axis(low, high, 14, WIDTH - 22)
+    parts = [_bottom_axis(x, bottom, x_label, top=above, percent=percent)]
+    if mark:
+        place = x.at(mark[0])
+        side = "start" if place < WIDTH / 2 else "end"
+        parts.append(
+            Markup(f'<path class="mark-line" d="M{_n(place)} {_n(above - 4)}V{_n(bottom)}"/>')
+        )
+        parts.append(_text(place, 12, mark[1], anchor=side, quiet=True))
+    parts += [_dot(x, each, above + 44 * row, index=row) for row, each in enumerate(dot)]
+    return _svg(title, description, bottom + 42, *parts)
+
+
+def interval_strip(value: float, low: float, high: float) -> Markup:
+    """A share and its interval between 0 and 1, as a thin strip beside words that say the same."""
+    parts = ['<rect class="track" x="0" y="4" width="100" height="2"/>']
+    if math.isfinite(low) and math.isfinite(high):
+        # Rounded before they are subtracted: start and width must not round past the box together.
+        start, end = (round(100 * min(max(v, 0.0), 1.0), 1) for v in (low, high))
+        start = min(start, 98.5)  # a very narrow interval must still be seen
+        parts.append(
+            f'<rect class="f1" fill-opacity=".55" x="{_n(start)}" y="2.5" '
+            f'width="{_n(max(end - start, 1.5))}" height="5"/>'
+        )
+    if math.isfinite(value):
+        at = 99 * min(max(value, 0.0), 1.0)
+        parts.append(f'<rect class="f1" x="{_n(at)}" y="0" width="1" height="10"/>')
+    return Markup(
+        '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _svg(title: str, description: str, height: float, *parts: Markup) -> Markup:
+    return Markup(
+        f'<svg viewBox="0 0 {_n(WIDTH)} {_n(height)}" role="img">\n<title>{escape(title)}</title>\n'
+        f"<desc>{escape(description)}</desc>\n{join(parts)}\n</svg>"
+    )
+
+
+def _frame(
+    y: Axis,
+    x_ends: tuple[float, float],
+    x_label: str,
+    y_label: str,
+    *,
+    y_percent: bool,
+    right: float = _RIGHT,
+) -> tuple[Markup, Axis]:
+    """Both axes with grid, ticks and names; the x axis begins where the longest y tick ends."""
+    ticks = y.ticks(6)
+    texts = tick_texts(ticks, percent=y_percent)
+    left = 10 + max((_width(text) for text in texts), default=0.0)
+    x = Axis(x_ends[0], x_ends[1] if x_ends[1] > x_ends[0] else x_ends[0] + 1, left, right)
+    parts = [_text(0, y.end - 12, y_label, quiet=True)]
+    for tick, text in zip(ticks, texts, strict=True):
+        place = _n(y.at(tick))
+        parts.append(Markup(f'<path class="grid" d="M{_n(left)} {place}H{_n(right)}"/>'))
+        parts.append(_text(left - 6, y.at(tick) + 4, text, anchor="end", quiet=True))
+    parts.append(_bottom_axis(x, y.start, x_label))
+    return join(parts), x
+
+
+def _bottom_axis(
+    x: Axis, bottom: float, label: str, *, top: float | None = None, percent: bool = False
+) -> Markup:
+    ticks = x.ticks(6)
+    parts = [Markup(f'<path class="grid" d="M{_n(x.start)} {_n(bottom)}H{_n(x.end)}"/>')]
+    for tick, text in zip(ticks, tick_texts(ticks, percent=percent), strict=True):
+        above = bottom if top is None else top
+        rule = f"M{_n(x.at(tick))} {_n(above)}V{_n(bottom + 4)}"
+        parts.append(Markup(f'<path class="grid" d="{rule}"/>'))
+        parts.append(_text(x.at(tick), bottom + 18, text, anchor="middle", quiet=True))
+    parts.append(_text(x.end, bottom + 36, label, anchor="end", quiet=True))
+    return join(parts)
+
+
+def _key(names: Sequence[str], *, filled: int = 0) -> tuple[Markup, float]:
+    """Names with a sample of their line, and the height that is taken by them."""
+    parts: list[Markup] = []
+    left, row = 0.0, 0
+    for index, name in enumerate(names):
+        text = _fitted(name, WIDTH - 40)
+        if left and left + 30 + _width(text) > WIDTH:
+            left, row = 0.0, row + 1
+        y = 9 + 18 * row
+        sample = (
+            f'<rect class="area s1 f1" x="{_n(left + 1)}" y="{y - 5}" width="20" height="10"/>'
+            if index < filled
+            else f'<path class="trace {_style(index)}" d="M{_n(left)} {y}h22"/>'
+        )
+        parts += [Markup(sample), _text(left + 28, y + 4, text)]
+        left += 28 + _width(text) + 14
+    return join(parts), 18.0 * (row + 1) + 32
+
+
+def _steps(x: Axis, y: Axis, edge: Sequence[float], share: Sequence[float], kind: str) -> Markup:
+    path = [f"M{_n(x.at(edge[0]))} {_n(y.start)}"]
+    for height, right in zip(share, edge[1:], strict=True):
+        path.append(f"V{_n(y.at(height if math.isfinite(height) else y.low))}H{_n(x.at(right))}")
+    return Markup(f'<path class="{kind}" d="{"".join(path)}V{_n(y.start)}"/>')
+
+
+def _trace(x: Axis, y: Axis, line: Line, index: int) -> Markup:
+    path, pen_down, last = [], False, None
+    for place, value in zip(line.x, line.y, strict=True):
+        known = math.isfinite(place) and math.isfinite(value)
+        if known:
+            last = (x.at(place), y.at(value))
+            path.append(f"{'L' if pen_down else 'M'}{_n(last[0])} {_n(last[1])}")
+        pen_down = known
+    if last is None:
+        return Markup("")
+    return Markup(
+        f'<path class="trace {_style(index)}" d="{"".join(path)}"/>'
+        f'<circle class="f{_shade(index)}" cx="{_n(last[0])}" cy="{_n(last[1])}" r="3.5"/>'
+    )
+
+
+def _band(x: Axis, y: Axis, line: Line, index: int) -> Markup:
+    corners = [
+        (x.at(place), y.at(low), y.at(high))
+        for place, low, high in zip(line.x, line.low, line.high, strict=False)
+        if math.isfinite(place) and math.isfinite(low) and math.isfinite(high)
+    ]
+    if len(corners) < 2:
+        return Markup("")
+    way = [(at, high) for at, _, high in corners] + [(at, low) for at, low, _ in corners[::-1]]
+    points = " ".join(f"{_n(at)},{_n(height)}" for at, height in way)
+    return Markup(f'<polygon class="band f{_shade(index)}" points="{points}"/>')
+
+
+def _end_labels(x: Axis, y: Axis, line: Sequence[Line]) -> Markup:
+    wanted = []
+    for each in line:
+        known = [value for value in each.y if math.isfinite(value)]
+        if known and each.end:
+            wanted.append((y.at(known[-1]), each.end))
+    wanted.sort()
+    places = _spread([place for place, _ in wanted], gap=_TEXT + 1)
+    return join(
+        _text(x.end + 8, place + 4, text, strong=True)
+        for place, (_, text) in zip(places, wanted, strict=True)
+    )
+
+
+def _spread(places: Sequence[float], *, gap: float) -> list[float]:
+    """Sorted places moved apart, so that neighbours keep the gap and the middle stays."""
+    moved: list[float] = []
+    for place in places:
+        moved.append(max(place, moved[-1] + gap) if moved else place)
+    drift = sum(moved) - sum(places)
+    return [place - drift / len(moved) for place in moved]
+
+
+def _dot(x: Axis, dot: Dot, top: float, *, index: int) -> Markup:
+    middle = top + 31
+    ink, fill = f"s{_shade(index)}", f"f{_shade(index)}"
+    room = WIDTH - 14 - _width(dot.text) - 12
+    parts = [
+        _text(14, top + 15, _fitted(dot.name, room)),
+        _text(WIDTH - 8, top + 15, dot.text, anchor="end"),
+    ]
+    if math.isfinite(dot.low) and math.isfinite(dot.high):
+        left, right = _n(x.at(dot.low)), _n(x.at(dot.high))
+        caps = "".join(f"M{at} {_n(middle - 7)}v14" for at in (left, right))
+        parts.append(Markup(f'<path class="trace {ink}" d="M{left} {_n(middle)}H{right}{caps}"/>'))
+    if math.isfinite(dot.value):
+        at = _n(x.at(dot.value))
+        parts.append(Markup(f'<circle class="{fill}" cx="{at}" cy="{_n(middle)}" r="4.5"/>'))
+    return join(parts)
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    anchor: str = "start",
+    quiet: bool = False,
+    strong: bool = False,
+) -> Markup:
+    kind = ' class="quiet"' if quiet else ' class="strong"' if strong else ""
+    side = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return Markup(f'<text x="{_n(x)}" y="{_n(y)}"{side}{kind}>{escape(text)}</text>')
+
+
+def _room(values: Sequence[float], *, percent: bool) -> tuple[float, float]:
+    """The range of the values with a little air, and never empty; no air beyond 0 and 1."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    air = 0.06 * (high - low) or 0.05 * max(abs(low), 1e-3)
+    floor = 0.0 if percent and low >= 0 else -math.inf
+    ceiling = 1.0 if percent and high <= 1 else math.inf
+    return max(low - air, floor), min(high + air, ceiling)
+
+
+def _decades(heights: Sequence[float]) -> tuple[float, float]:
+    """Powers of ten around the heights; what is below one in a billion counts as nothing."""
+    seen = [height for height in heights if height > 1e-9] or [1.0]
+    low, high = math.floor(math.log10(min(seen))), math.ceil(math.log10(max(seen)))
+    return 10.0**low, 10.0 ** max(high, low + 1)
+
+
+def _width(text: str) -> float:
+    return sum(2 * _LETTER if unicodedata.east_asian_width(c) in "WF" else _LETTER for c in text)
+
+
+def _fitted(text: str, room: float) -> str:
+    limit = min(len(text), int(room / _LETTER) + 1)
+    while limit > 1 and _width(shorten(text, limit)) > room:
+        limit -= 1
+    return shorten(text, limit)
+
+
+def _style(index: int) -> str:
+    return f"s{_shade(index)} d{_shade(index)}"
+
+
+def _shade(index: int) -> int:
+    return index % _NUM_STYLES + 1
+
+
+def _n(value: float) -> str:
+    """A coordinate, as short as it can be."""
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,351 @@
+"""A layer with normalisation and ReLU in few GPU kernels.
+
+For the way back XLA needs up to seven kernels, four of them sums over the batch that read all of it
+again. Here one kernel reads everything once and leaves a partial sum for each block of rows; adding
+these is left to whoever uses them (XLA fuses it into the optimiser). No atomics, so that the same
+inputs give the same bits. The product of a narrow input is part of the kernel, and done again on
+the way back: that is cheaper than keeping it. Wide products are left to the vendor's library.
+
+Hidden units and their gradients may be bfloat16 between two kernels: a kernel writes what it was
+given, and adds in float32. Written in Pallas for Triton; ``interpret`` runs the same code as plain
+JAX, on any device.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from puorl.nn.mlp import NORM_EPSILON
+
+WIDEST_INPUT = 64
+"""Inputs up to this many values are multiplied inside the kernel."""
+_NARROWEST = 16  # Triton multiplies nothing narrower
+_BLOCK_ROWS = 16
+_NUM_WARPS = 4
+
+
+class Offsets(NamedTuple):
+    """What is learnt behind a product besides its weights, each (width,) float32."""
+
+    bias: jax.Array
+    scale: jax.Array
+    offset: jax.Array
+
+
+def fits(num_rows: int, width: int) -> bool:
+    """Whether the kernels take layers of this shape."""
+    return num_rows % _BLOCK_ROWS == 0 and 16 <= width <= 1024 and width & (width - 1) == 0
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def product(h: jax.Array, w: jax.Array, dtype: Any) -> jax.Array:
+    """Multiply units h (n, f) by w (f, width) float32; the result is kept as ``dtype``."""
+    return _dot(h, w.astype(h.dtype), dtype)
+
+
+def _product_saved(h: jax.Array, w: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
+    return product(h, w, dtype), (h, w)
+
+
+def _product_back(dtype: Any, saved: Any, dz: jax.Array) -> tuple[jax.Array, jax.Array]:
+    del dtype
+    h, w = saved
+    dz = dz.astype(h.dtype)
+    return _dot(dz, w.T.astype(h.dtype), h.dtype), _dot(h.T, dz, jnp.float32)
+
+
+product.defvjp(_product_saved, _product_back)
+
+
+def _dot(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
+    return jnp.dot(a, b, preferred_element_type=dtype)
+
+
+# ------------------------------------------------------------- product, norm and ReLU in one
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def product_norm_relu(
+    x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool = False
+) -> jax.Array:
+    """`norm_relu` of x @ w, for x (n, f) of at most `WIDEST_INPUT` columns and w (f, width)."""
+    kernel = functools.partial(_forward_product, fan_in=x.shape[1])
+    out = jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), dtype)
+    return _call(kernel, [x], [w, *offsets], out, interpret)
+
+
+def _product_forward(
+    x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool
+) -> tuple[jax.Array, Any]:
+    return product_norm_relu(x, w, offsets, dtype, interpret), (x, w, offsets)
+
+
+def _product_backward(
+    dtype: Any, interpret: bool, saved: Any, dh: jax.Array
+) -> tuple[jax.Array, jax.Array, Offsets]:
+    del dtype  # the gradient's own
+    x, w, offsets = saved
+    kernel = functools.partial(_backward_product, fan_in=x.shape[1])
+    out = (_like(dh), *[_partial(dh)] * 3)
+    dz, *sums = _call(kernel, [x, dh], [w, *offsets], out, interpret)
+    # Two products for XLA: it leaves out the one that nobody asks for.
+    dx = _dot(dz, w.T.astype(dz.dtype), jnp.float32)
+    dw = _dot(x.T.astype(dz.dtype), dz, jnp.float32)
+    return dx, dw, Offsets(*(each.sum(axis=0) for each in sums))
+
+
+product_norm_relu.defvjp(_product_forward, _product_backward)
+
+
+# ------------------------------------------------------------------- norm and ReLU behind one
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def norm_relu(z: jax.Array, offsets: Offsets, interpret: bool = False) -> jax.Array:
+    """relu(scale * normalised(z + bias) + offset), for z (n, width), of its dtype."""
+    return _call(_forward, [z], offsets, _like(z), interpret)
+
+
+def _norm_relu_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[jax.Array, Any]:
+    return norm_relu(z, offsets, interpret), (z, offsets)
+
+
+def _norm_relu_backward(interpret: bool, saved: Any, dh: jax.Array) -> tuple[jax.Array, Offsets]:
+    z, offsets = saved
+    out = (_like(z), *[_partial(z)] * 3)
+    dz, *sums = _call(_backward, [z, dh], offsets, out, interpret)
+    return dz, Offsets(*(each.sum(axis=0) for each in sums))
+
+
+norm_relu.defvjp(_norm_relu_forward, _norm_relu_backward)
+
+
+# ------------------------------------------------------- norm, ReLU and a last layer of one unit
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def norm_relu_dot(
+    z: jax.Array, offsets: Offsets, w: jax.Array, interpret: bool = False
+) -> jax.Array:
+    """`norm_relu` times w (width,): (n,) float32; the hidden units never leave the chip."""
+    out = jax.ShapeDtypeStruct((z.shape[0],), jnp.float32)
+    return _call(_forward_dot, [z], [*offsets, w], out, interpret)
+
+
+def _norm_relu_dot_forward(
+    z: jax.Array, offsets: Offsets, w: jax.Array, interpret: bool
+) -> tuple[jax.Array, Any]:
+    return norm_relu_dot(z, offsets, w, interpret), (z, offsets, w)
+
+
+def _norm_relu_dot_backward(
+    interpret: bool, saved: Any, dy: jax.Array
+) -> tuple[jax.Array, Offsets, jax.Array]:
+    z, offsets, w = saved
+    out = (_like(z), *[_partial(z)] * 4)
+    dz, *sums = _call(_backward_dot, [z, dy], [*offsets, w], out, interpret)
+    bias, scale, offset, dw = (each.sum(axis=0) for each in sums)
+    return dz, Offsets(bias, scale, offset), dw
+
+
+norm_relu_dot.defvjp(_norm_relu_dot_forward, _norm_relu_dot_backward)
+
+
+# ------------------------------------------------------------------------------- the kernels
+# Arguments are references to memory: a block of rows of each row-wise array, all of the others.
+
+
+def _forward_product(
+    x: Any, w: Any, bias: Any, scale: Any, offset: Any, h: Any, *, fan_in: int
+) -> None:
+    units, _ = _normalised(_product(x, w, fan_in), bias)
+    _write(h, jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0))
+
+
+def _backward_product(
+    x: Any, dh: Any, w: Any, bias: Any, scale: Any, offset: Any,
+    dz: Any, dbias: Any, dscale: Any, doffset: Any, *, fan_in: int,
+) -> None:  # fmt: skip
+    units, deviation = _normalised(_product(x, w, fan_in), bias)
+    before = units * scale[...][None, :] + offset[...][None, :]
+    da = jnp.where(before > 0.0, _floats(dh), 0.0)
+    _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
+
+
+def _forward(z: Any, bias: Any, scale: Any, offset: Any, h: Any) -> None:
+    units, _ = _normalised(_floats(z), bias)
+    _write(h, jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0))
+
+
+def _backward(
+    z: Any, dh: Any, bias: Any, scale: Any, offset: Any,
+    dz: Any, dbias: Any, dscale: Any, doffset: Any,
+) -> None:  # fmt: skip
+    units, deviation = _normalised(_floats(z), bias)
+    before = units * scale[...][None, :] + offset[...][None, :]
+    da = jnp.where(before > 0.0, _floats(dh), 0.0)
+    _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
+
+
+def _forward_dot(z: Any, bias: Any, scale: Any, offset: Any, w: Any, y: Any) -> None:
+    units, _ = _normalised(_floats(z), bias)
+    h = jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0)
+    y[...] = (h * w[...][None, :]).sum(axis=1)
+
+
+def _backward_dot(
+    z: Any, dy: Any, bias: Any, scale: Any, offset: Any, w: Any,
+    dz: Any, dbias: Any, dscale: Any, doffset: Any, dw: Any,
+) -> None:  # fmt: skip
+    units, deviation = _normalised(_floats(z), bias)
+    before = units * scale[...][None, :] + offset[...][None, :]
+    column = dy[...][:, None]
+    dw[...] = (column * jnp.maximum(before, 0.0)).sum(axis=0)
+    da = jnp.where(before > 0.0, column * w[...][None, :], 0.0)
+    _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
+
+
+def _product(x: Any, w: Any, fan_in: int) -> jax.Array:
+    return jax.lax.dot_general(
+        _read(x, (None, fan_in)),
+        _read(w, (fan_in, None)),
+        (((1,), (0,)), ((), ())),
+        preferred_element_type=jnp.float32,
+    )
+
+
+def _floats(ref: Any) -> jax.Array:
+    return ref[...].astype(jnp.float32)
+
+
+def _write(ref: Any, value: jax.Array) -> None:
+    ref[...] = value.astype(ref.dtype)
+
+
+def _read(ref: Any, valid: Sequence[int | None]) -> jax.Array:
+    """Load a block with zeros beyond the valid size of each axis; None is the whole axis."""
+    inside = [
+        jax.lax.broadcasted_iota(jnp.int32, ref.shape, axis) < size
+        for axis, size in enumerate(valid)
+        if size is not None and size < ref.shape[axis]
+    ]
+    if not inside:
+        return ref[...]
+    return plgpu.load(ref, mask=functools.reduce(jnp.logical_and, inside), other=0.0)
+
+
+def _normalised(z: jax.Array, bias: Any) -> tuple[jax.Array, jax.Array]:
+    y = z + bias[...][None, :]
+    centred = y - y.mean(axis=1, keepdims=True)
+    deviation = jax.lax.rsqrt(jnp.square(centred).mean(axis=1, keepdims=True) + NORM_EPSILON)
+    return centred * deviation, deviation
+
+
+def _write_gradients(
+    units: jax.Array, deviation: jax.Array, da: jax.Array, scale: Any,
+    dz: Any, dbias: Any, dscale: Any, doffset: Any,
+) -> None:  # fmt: skip
+    d_units = da * scale[...][None, :]
+    mean = d_units.mean(axis=1, keepdims=True)
+    slope = (d_units * units).mean(axis=1, keepdims=True)
+    d = deviation * (d_units - mean - units * slope)
+    _write(dz, d)
+    dbias[...] = d.sum(axis=0)
+    dscale[...] = (da * units).sum(axis=0)
+    doffset[...] = da.sum(axis=0)
+
+
+# ------------------------------------------------------------------------------- their blocks
+
+
+def _call(
+    kernel: Any, rows: Sequence[jax.Array], whole: Sequence[jax.Array], out: Any, interpret: bool
+) -> Any:
+    """Run a kernel over blocks of rows: row-wise inputs first, then those that all blocks see."""
+    num_rows = rows[0].shape[0]
+    call = pl.pallas_call(
+        kernel,
+        grid=(num_rows // _BLOCK_ROWS,),
+        in_specs=[*map(_row_spec, rows), *map(_whole_spec, whole)],
+        out_specs=jax.tree.map(lambda each: _out_spec(each, num_rows), out),
+        out_shape=out,
+        compiler_params=plgpu.CompilerParams(num_warps=_NUM_WARPS, num_stages=1),
+        interpret=interpret,
+    )
+    return call(*rows, *whole)
+
+
+def _row_spec(x: Any) -> pl.BlockSpec:
+    if len(x.shape) == 1:
+        return pl.BlockSpec((_BLOCK_ROWS,), lambda i: (i,))
+    return pl.BlockSpec((_BLOCK_ROWS, _padded(x.shape[1])), lambda i: (i, 0))
+
+
+def _whole_spec(x: Any) -> pl.BlockSpec:
+    zeros = (0,) * len(x.shape)
+    return pl.BlockSpec(tuple(map(_padded, x.shape)), lambda i: zeros)
+
+
+def _out_spec(x: Any, num_rows: int) -> pl.BlockSpec:
+    if x.shape[0] == num_rows:
+        return _row_spec(x)
+    return pl.BlockSpec((None, x.shape[1]), lambda i: (i, 0))
+
+
+def _padded(size: int) -> int:
+    # Blocks are powers of two; what lies beyond the real size is read as zero.
+    return max(_NARROWEST, 1 << math.ceil(math.log2(size)))
+
+
+def _like(x: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _partial(z: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((z.shape[0] // _BLOCK_ROWS, z.shape[1]), jnp.float32)
+
+
+def fits_mlp(params: Any, x: jax.Array) -> bool:
+    """Whether these layers and this input have shapes that the kernels take."""
+    return x.ndim == 2 and all(
+        layer.norm is None or fits(x.shape[0], layer.w.shape[1]) for layer in params
+    )
+
+
+def apply_mlp(
+    params: Any, x: jax.Array, *, units: Any = jnp.float32, interpret: bool = False
+) -> jax.Array:
+    """Map x (n, fan_in) to (n, fan_out); the last layer is affine.
+
+    Args:
+        params: Layers of float32, as from `nn.init_mlp`.
+        x: (n, fan_in) float32.
+        units: How hidden units and their gradients are kept between two kernels.
+        interpret: Run the kernels as plain JAX.
+    """
+    *hidden, last = params
+    for layer in hidden:
+        if layer.norm is None:
+            z: Any = product(x.astype(units), layer.w, units)
+            x = jax.nn.relu(_plus(z, layer.b)).astype(units)
+            continue
+        offsets = Offsets(layer.b, *layer.norm)
+        if x.shape[1] <= WIDEST_INPUT and x.dtype == jnp.float32:
+            x = product_norm_relu(x, layer.w, offsets, units, interpret)
+            continue
+        z = product(x, layer.w, units)
+        if layer is hidden[-1] and last.w.shape[1] == 1:
+            y: Any = norm_relu_dot(z, offsets, last.w[:, 0], interpret)
+            return _plus(jnp.expand_dims(y, 1), last.b)
+        x = norm_relu(z, offsets, interpret)
+    return _plus(product(x, last.w, jnp.float32), last.b)
+
+
+def _plus(z: jax.Array, b: jax.Array) -> jax.Array:
+    return z.astype(jnp.float32) + jnp.broadcast_to(b, z.shape)

@@ -1,0 +1,356 @@
+"""Networks of learnt policies in NumPy.
+
+Arrays are named as in the learner's tree of `puorl.nn.mlp` layers: ``0.w``, ``0.b``,
+``0.norm.scale``, ``0.norm.offset``, ``1.w``, ... with a prefix where a policy has several networks.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import safetensors
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_bytes
+
+from puorl.core import hashing
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import atomic_path
+
+Kind = Literal["tanh", "clip", "td7"]
+"""How a network becomes an action.
+
+``tanh`` and ``clip``: a ReLU network, then tanh or a cut to [-1, 1]. ``td7``: an encoder of ELU
+layers, a linear layer, and a ReLU network on both, then tanh (see `puorl.rl.td7`).
+"""
+
+KINDS: tuple[str, ...] = get_args(Kind)
+
+Arrays = Mapping[str, np.ndarray]
+
+# As in puorl.nn.mlp, which cannot be imported here: it needs JAX.
+_NORM_EPSILON = np.float32(1e-5)
+# As in puorl.rl.td7.
+_SMALLEST_SIZE = np.float32(1e-8)
+
+# BLAS picks its code path by the shape of a product, and paths differ in the last bit. So rows
+# always travel in blocks of this many, the last one padded: no row's action depends on the others.
+BLOCK = 8
+
+# Multiplications up to which OpenBLAS keeps a product on one thread. Beyond, threads share what is
+# far too little for them, and on a busy machine they wait for each other a hundred times as long.
+_LARGEST_PRODUCT = 1 << 18
+
+
+def forward(kind: str, arrays: Arrays, obs: np.ndarray) -> np.ndarray:
+    """What the network says.
+
+    Args:
+        kind: One of `KINDS`.
+        arrays: Name to float32 array; they fit together as `dimensions` checks.
+        obs: (n, d) float32. Normalised where the network was trained on normalised observations.
+
+    Returns:
+        (n, m) float32 in [-1, 1]. A row has the same bytes whatever other rows are in the batch.
+
+    >>> arrays = {"0.w": np.full((2, 1), 0.5, np.float32), "0.b": np.zeros(1, np.float32)}
+    >>> forward("clip", arrays, np.array([[0.5, 1.0], [3.0, 4.0]], np.float32)).tolist()
+    [[0.75], [1.0]]
+    """
+    num_blocks, width = -(-len(obs) // BLOCK), obs.shape[1]
+    x = np.zeros((num_blocks * BLOCK, width), np.float32)
+    x[: len(obs)] = obs
+    y = forward_blocks(kind, arrays, x.reshape(num_blocks, BLOCK, width))
+    return y.reshape(num_blocks * BLOCK, y.shape[2])[: len(obs)]
+
+
+def forward_blocks(kind: str, arrays: Arrays, x: np.ndarray) -> np.ndarray:
+    """What the network says of whole blocks (..., BLOCK, d), as (..., BLOCK, m) in [-1, 1].
+
+    Arrays may have leading axes, too, as those of several networks have.
+    """
+    y = _td7(arrays, x) if kind == "td7" else _mlp(arrays, "", x)
+    return np.clip(y, np.float32(-1), np.float32(1)) if kind == "clip" else np.tanh(y)
+
+
+def dimensions(kind: str, arrays: Arrays) -> tuple[int, int]:
+    """Lengths of an observation and of an action.
+
+    Raises:
+        ConfigError: No such kind.
+        DataError: The arrays are not those of such a policy.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"policy: expected a kind among {', '.join(KINDS)}, got {kind!r}")
+    prefixes = ("encoder.", "linear.", "mlp.") if kind == "td7" else ("",)
+    checked = [_checked(arrays, prefix) for prefix in prefixes]
+    names = set().union(*(found for _, found in checked))
+    others = sorted(set(arrays) - names)
+    if others:
+        raise DataError(
+            f"policy: expected the arrays {', '.join(sorted(names))} alone, got {', '.join(others)}"
+        )
+    widths = [found for found, _ in checked]
+    if kind == "td7":
+        encoder, linear, mlp = widths
+        if encoder[0] != linear[0] or mlp[0] != encoder[-1] + linear[-1]:
+            raise DataError(
+                f"policy: expected encoder and linear of one input and mlp of both outputs, got "
+                f"widths {encoder}, {linear} and {mlp}"
+            )
+    return widths[0][0], widths[-1][-1]
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0, out=x)
+
+
+def _elu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def _mlp(
+    arrays: Arrays,
+    prefix: str,
+    x: np.ndarray,
+    activation: Callable[[np.ndarray], np.ndarray] = _relu,
+) -> np.ndarray:
+    last = _num_layers(arrays, prefix) - 1
+    for i in range(last + 1):
+        x = _product(x, arrays[f"{prefix}{i}.w"])
+        x += arrays[f"{prefix}{i}.b"]
+        if i == last:
+            break
+        if f"{prefix}{i}.norm.scale" in arrays:
+            x = _normalised(x)
+            x *= arrays[f"{prefix}{i}.norm.scale"]
+            x += arrays[f"{prefix}{i}.norm.offset"]
+        x = activation(x)
+    return x
+
+
+def _td7(arrays: Arrays, obs: np.ndarray) -> np.ndarray:
+    z = _avg_l1_norm(_mlp(arrays, "encoder.", obs, _elu))
+    x = _avg_l1_norm(_mlp(arrays, "linear.", obs))
+    return _mlp(arrays, "mlp.", np.concatenate([x, z], axis=-1))
+
+
+def _avg_l1_norm(x: np.ndarray) -> np.ndarray:
+    return x / np.maximum(np.abs(x).mean(axis=-1, keepdims=True), _SMALLEST_SIZE)
+
+
+def _product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    columns = max(1, _LARGEST_PRODUCT // (BLOCK * w.shape[-2]))
+    y = np.empty((*x.shape[:-1], w.shape[-1]), np.float32)
+    for start in range(0, w.shape[-1], columns):
+        part = slice(start, start + columns)
+        np.matmul(x, w[..., part], out=y[..., part])
+    return y
+
+
+def _normalised(x: np.ndarray) -> np.ndarray:
+    x = x - x.mean(axis=-1, keepdims=True)
+    variance = np.square(x).mean(axis=-1, keepdims=True)
+    return x / np.sqrt(variance + _NORM_EPSILON)
+
+
+def _num_layers(arrays: Arrays, prefix: str) -> int:
+    number = 0
+    while f"{prefix}{number}.w" in arrays:
+        number += 1
+    return number
+
+
+def _checked(arrays: Arrays, prefix: str) -> tuple[list[int], set[str]]:
+    """Widths from input to output, and the names of the network's arrays."""
+    num_layers = _num_layers(arrays, prefix)
+    if num_layers == 0:
+        raise DataError(
+            f"policy: expected an array {prefix}0.w, got {', '.join(sorted(arrays)) or 'none'}"
+        )
+    widths, names = [], set()
+    for i in range(num_layers):
+        name = f"{prefix}{i}"
+        w = arrays[f"{name}.w"]
+        fan_in = widths[-1] if widths else "fan_in"
+        if w.ndim != 2 or 0 in w.shape or (widths and w.shape[0] != fan_in):
+            raise DataError(f"{name}.w: expected shape ({fan_in}, fan_out), got {w.shape}")
+        widths = [*(widths or w.shape[:1]), w.shape[1]]
+        has_norm = i < num_layers - 1 and f"{name}.norm.scale" in arrays
+        vectors = ("b", "norm.scale", "norm.offset") if has_norm else ("b",)
+        for vector in vectors:
+            found = arrays[f"{name}.{vector}"].shape if f"{name}.{vector}" in arrays else "none"
+            if found != (widths[-1],):
+                raise DataError(f"{name}.{vector}: expected shape ({widths[-1]},), got {found}")
+        names |= {f"{name}.{part}" for part in ("w", *vectors)}
+    return widths, names
+
+
+LOG_STD_RANGE = (-20.0, 2.0)
+
+# BLAS picks its code path by the shape of a product, and paths differ in the last bit (one row goes
+# another way than two). So rows always travel in blocks of this many, the last one padded.
+_BLOCK = 8
+
+Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SquashedGaussianActor:
+    """A Gaussian policy squashed by tanh; a ReLU network gives its mean and log standard deviation.
+
+    A row's action has the same bytes whatever other rows are in the batch.
+
+    Attributes:
+        layers: Pairs of w (fan_in, fan_out) and b (fan_out,) float32; the last layer is
+            2 * act_dim wide: means, then log standard deviations.
+    """
+
+    layers: Layers
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", _checked_layers(self.layers))
+
+    @property
+    def obs_dim(self) -> int:
+        """Length of an observation."""
+        return self.layers[0][0].shape[0]
+
+    @property
+    def act_dim(self) -> int:
+        """Length of an action."""
+        return self.layers[-1][0].shape[1] // 2
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the weights it acts with."""
+        return hashing.of_arrays(_named_layers(self.layers, np.float32))
+
+    def act(self, obs: np.ndarray, *, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Choose actions.
+
+        Args:
+            obs: (n, obs_dim) float.
+            rng: Source of the noise of a stochastic policy; without it the action is tanh(mean).
+
+        Returns:
+            (n, act_dim) float32 in [-1, 1].
+        """
+        if rng is None:
+            return np.tanh(self._forward(obs)[:, : self.act_dim])
+        return self.act_with_noise(obs, self.draw_noise(rng, len(obs)))
+
+    def act_with_noise(self, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Choose actions with the caller's own standard normal noise, (n, act_dim)."""
+        out = self._forward(obs)
+        mean, log_std = out[:, : self.act_dim], out[:, self.act_dim :]
+        std = np.exp(np.clip(log_std, *LOG_STD_RANGE))
+        return np.tanh(mean + std * noise.astype(np.float32, copy=False))
+
+    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> np.ndarray:
+        """The noise that ``act_with_noise`` takes, (num_rows, act_dim) float32."""
+        return rng.standard_normal((num_rows, self.act_dim), dtype=np.float32)
+
+    def rounded(self) -> "SquashedGaussianActor":
+        """The same policy with every weight rounded to float16, as a file would hold it."""
+        layers = tuple((w.astype(np.float16), b.astype(np.float16)) for w, b in self.layers)
+        return SquashedGaussianActor(layers)
+
+    def cut(self, obs_dim: int, act_dim: int) -> "SquashedGaussianActor":
+        """The policy of a body with shorter vectors, learnt with zeros behind their ends."""
+        layers = list(self.layers)
+        layers[0] = (layers[0][0][:obs_dim], layers[0][1])
+        w, b = layers[-1]
+        columns = np.r_[0:act_dim, self.act_dim : self.act_dim + act_dim]
+        layers[-1] = (w[:, columns], b[columns])
+        return SquashedGaussianActor(tuple(layers))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """Write float16 weights and JSON metadata as a safetensors file, whole or not at all."""
+        header = {"metadata": json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)}
+        with atomic_path(path, force=force) as part:
+            # Not save_file: it makes files that their owner alone may read.
+            part.write_bytes(to_bytes(_named_layers(self.layers, np.float16), header))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "SquashedGaussianActor":
+        """Read an actor from a file that ``save`` wrote.
+
+        Raises:
+            DataError: The file is missing, is no safetensors file, or holds no actor.
+        """
+        path = Path(path)
+        try:
+            arrays = load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise DataError(f"{path}: expected a policy in safetensors, got: {error}") from error
+        num_layers = len(arrays) // 2
+        names = {f"{kind}{i}" for i in range(num_layers) for kind in "wb"}
+        if not arrays or set(arrays) != names:
+            raise DataError(
+                f"{path}: expected the tensors w0, b0, w1, ... of a policy, got "
+                f"{', '.join(sorted(arrays)) or 'none'}; is this a file of another kind?"
+            )
+        return cls(tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(num_layers)))
+
+    def _forward(self, obs: np.ndarray) -> np.ndarray:
+        if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
+            raise DataError(f"obs: expected shape (n, {self.obs_dim}), got {obs.shape}")
+        num_blocks = -(-len(obs) // _BLOCK)
+        x = np.zeros((num_blocks * _BLOCK, self.obs_dim), np.float32)
+        x[: len(obs)] = obs
+        x = x.reshape(num_blocks, _BLOCK, self.obs_dim)
+        for i, (w, b) in enumerate(self.layers):
+            x = np.matmul(x, w)
+            x += b
+            if i < len(self.layers) - 1:
+                np.maximum(x, 0, out=x)
+        return x.reshape(num_blocks * _BLOCK, x.shape[2])[: len(obs)]
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The JSON metadata that a policy was saved with.
+
+    Raises:
+        DataError: The file has none.
+    """
+    try:
+        with safetensors.safe_open(path, framework="numpy") as handle:
+            return json.loads(handle.metadata()["metadata"])
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        raise DataError(f"{path}: expected a policy with metadata, got: {error!r}") from error
+
+
+def _named_layers(layers: Layers, dtype: type[np.floating]) -> dict[str, np.ndarray]:
+    return {
+        f"{kind}{i}": np.ascontiguousarray(array, dtype)
+        for i, pair in enumerate(layers)
+        for kind, array in zip("wb", pair, strict=True)
+    }
+
+
+def _checked_layers(layers: Sequence[Sequence[np.ndarray]]) -> Layers:
+    checked = []
+    width = None
+    for i, (w, b) in enumerate(layers):
+        if w.ndim != 2 or b.shape != w.shape[1:] or width not in (None, w.shape[0]):
+            raise DataError(
+                f"layer {i}: expected w ({width or 'fan_in'}, fan_out) and b (fan_out,), "
+                f"got {w.shape} and {b.shape}"
+            )
+        if not (np.isfinite(w).all() and np.isfinite(b).all()):
+            raise DataError(f"layer {i}: expected finite weights; float16 holds up to 65,504")
+        width = w.shape[1]
+        checked.append((np.ascontiguousarray(w, np.float32), np.ascontiguousarray(b, np.float32)))
+    if width is None or width % 2:
+        raise DataError(f"layers: expected a last layer 2 * act_dim wide, got {width}")
+    return tuple(checked)

@@ -1,0 +1,384 @@
+"""Labelled and unlabelled values of one column side by side, and when a difference is clear.
+
+Many columns are looked at in many ways, so a difference counts only if it is large for a person and
+far outside of chance: five standard errors, over groups where rows come in groups.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from puorl.data.split import PUSplit
+from puorl.pu.checks.auroc import group_numbers, placements, separation
+from puorl.pu.report import ColumnShortcut
+
+LEAST_DIFFERENCE = 0.1
+"""Smaller differences of two shares give a learner next to nothing."""
+NUM_ERRORS = 5.0
+MANY_VALUES = 16
+"""A column with no more different values than this is a choice, not a measurement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Values of one set, with the group of each row numbered from 0."""
+
+    value: np.ndarray
+    number: np.ndarray
+    num_groups: int
+
+    def where(self, rows: np.ndarray) -> "Side":
+        """Some of the rows."""
+        return Side(self.value[rows], self.number[rows], self.num_groups)
+
+    def share_and_error(self, holds: np.ndarray) -> tuple[float, float]:
+        """Share of rows for which something holds, and its standard error."""
+        share = float(holds.mean())
+        present = int(np.count_nonzero(np.bincount(self.number, minlength=self.num_groups)))
+        sums = np.bincount(self.number, holds - share, self.num_groups)
+        spread = np.sqrt(np.sum(sums**2) * present / max(present - 1, 1)) / len(holds)
+        # Groups that all agree show no spread; that they are few still counts.
+        inner = (share * present + 0.5) / (present + 1)
+        return share, float(max(spread, np.sqrt(inner * (1 - inner) / present)))
+
+
+def clear_difference(p: Side, u: Side, holds_p: np.ndarray, holds_u: np.ndarray) -> float | None:
+    """Share in P minus share in U, or None if it is small or may be chance."""
+    if len(holds_p) == 0 or len(holds_u) == 0:
+        return None
+    if abs(float(holds_p.mean()) - float(holds_u.mean())) < LEAST_DIFFERENCE:
+        return None
+    (share_p, error_p), (share_u, error_u) = p.share_and_error(holds_p), u.share_and_error(holds_u)
+    difference = share_p - share_u
+    return difference if abs(difference) > NUM_ERRORS * np.hypot(error_p, error_u) else None
+
+
+def is_measured(values: np.ndarray) -> bool:
+    """Does a column hold more different values than a choice would?"""
+    return len(np.unique(values[:: max(1, len(values) // 4096)])) > MANY_VALUES
+
+
+_LARGEST_ALPHA = 0.05
+_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
+"""Shares of the labelled rows that may reach out."""
+_LEAST_VALUES = 20
+_LEAST_GROUPS = 5
+_LIKE = 0.1
+"""Distributions that differ by less are alike ..."""
+_MUCH_NEARER = 0.25
+"""... if that is also so much less than before the shift was taken off."""
+
+
+def find_offset(
+    p: Side, u: Side, step_p: np.ndarray | None, step_u: np.ndarray | None
+) -> tuple[float, str] | None:
+    """How clearly the shift tells the sets apart (0.5 to 1), and in words; None if there is none.
+
+    Args:
+        p: Labelled values.
+        u: Unlabelled values.
+        step_p: Change of the column in each labelled row, where there is one.
+        step_u: The same for unlabelled rows.
+    """
+    if not (is_measured(p.value) and is_measured(u.value) and _reaches_out(p, u)):
+        return None
+    shift = float(np.median(p.value) - np.median(u.value))
+    before = largest_distance(p.value, u.value)
+    noise = 1.36 * np.sqrt(1 / len(p.value) + 1 / len(u.value))
+    allowed = min(_LIKE, max(_MUCH_NEARER * before, noise))
+    if before < 2 * allowed or largest_distance(p.value - shift, u.value) > allowed:
+        return None
+    if step_p is not None and step_u is not None:
+        if largest_distance(step_p, step_u) > max(_LIKE, _MUCH_NEARER * before):
+            return None
+    chance = float(placements(p.value, u.value).labelled.mean())
+    words = f"labelled values are shifted by {shift:.3g} against unlabelled ones of the same shape"
+    return max(chance, 1 - chance), words
+
+
+def largest_distance(x: np.ndarray, y: np.ndarray) -> float:
+    """Kolmogorov and Smirnov's distance: the largest one of the distribution functions."""
+    x, y = np.sort(x), np.sort(y)
+    at = np.concatenate([x, y])
+    below_x = np.searchsorted(x, at, side="right") / len(x)
+    below_y = np.searchsorted(y, at, side="right") / len(y)
+    return float(np.abs(below_x - below_y).max())
+
+
+def _reaches_out(p: Side, u: Side) -> bool:
+    for share in _SHARES:
+        for sign in (1, -1):
+            edge = np.quantile(sign * p.value, 1 - share)
+            out_p, out_u = sign * p.value > edge, sign * u.value > edge
+            num_p, num_u = np.count_nonzero(out_p), np.count_nonzero(out_u)
+            most_u = (num_u + 3 * np.sqrt(num_u + 1)) / len(u.value)
+            if num_p < _LEAST_VALUES or len(np.unique(p.number[out_p])) < _LEAST_GROUPS:
+                continue
+            if most_u < _LARGEST_ALPHA * num_p / len(p.value):
+                return True
+    return False
+
+
+_MAX_DECIMALS = 6
+_GRID_SAMPLE = 4096
+_GRID_TOLERANCE = 0.1
+"""Values that lie on no grid fall on one by chance at twice this share."""
+
+
+def find_rounding(p: Side, u: Side) -> tuple[float, str] | None:
+    """How clearly rounding tells the sets apart (0.5 to 1), and in words; None if it does not."""
+    low = min(p.value.min(), u.value.min())
+    high = max(p.value.max(), u.value.max())
+    p, u = _inner(p, low, high), _inner(u, low, high)
+    if len(p.value) == 0 or len(u.value) == 0:
+        return None
+    best: tuple[float, str] | None = None
+    for text, holds_p, holds_u in _roundings(p.value, u.value):
+        difference = clear_difference(p, u, holds_p, holds_u)
+        if difference is None or (best is not None and abs(difference) <= 2 * best[0] - 1):
+            continue
+        rounded = p.value[holds_p] if difference > 0 else u.value[holds_u]
+        if not is_measured(rounded):
+            continue
+        words = (
+            f"{holds_p.mean():.0%} of labelled values {text}, {holds_u.mean():.0%} of unlabelled"
+        )
+        best = (0.5 + abs(difference) / 2, words)
+    return best
+
+
+def _inner(side: Side, low: float, high: float) -> Side:
+    value = side.value
+    return side.where((value != low) & (value != high) & (value != 0))
+
+
+def _roundings(p: np.ndarray, u: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Every kind of rounding, in words, and the rows of both sets that are rounded so."""
+    eps = max(float(np.finfo(a.dtype).eps) for a in (p, u))
+    p, u = p.astype(np.float64), u.astype(np.float64)
+    largest = max(np.abs(p).max(), np.abs(u).max())
+    for decimals in range(_MAX_DECIMALS + 1):
+        scale = 10.0**decimals
+        # Beyond this the spacing of floats themselves would pass for rounding.
+        if eps * largest * scale > 0.01:
+            break
+        plural = "decimal" if decimals == 1 else "decimals"
+        words = f"have at most {decimals} {plural}" if decimals else "are whole numbers"
+        yield words, _multiples(p, scale, eps), _multiples(u, scale, eps)
+    for name, kind in (("half", np.float16), ("single", np.float32)):
+        info = np.finfo(kind)
+        if eps < float(info.eps) and largest < float(info.max):
+            yield f"are of {name} precision", p.astype(kind) == p, u.astype(kind) == u
+    for values in (p, u):
+        grid = _grid(values, eps)
+        if grid is not None:
+            words = f"lie on a grid of step {grid[1]:.3g}"
+            yield words, _on_grid(p, *grid), _on_grid(u, *grid)
+
+
+def _multiples(x: np.ndarray, scale: float, eps: float) -> np.ndarray:
+    scaled = x * scale
+    return np.abs(scaled - np.rint(scaled)) <= 2 * eps * np.abs(scaled)
+
+
+def _grid(x: np.ndarray, eps: float) -> tuple[float, float] | None:
+    """Origin and step of an even grid that holds all values; None if there is none."""
+    sample = x[:_GRID_SAMPLE]
+    distinct = np.unique(sample)
+    # Where hardly a value occurs twice a grid cannot be told from none.
+    if not MANY_VALUES < len(distinct) < len(sample) / 2:
+        return None
+    gap = np.diff(distinct)
+    if eps * np.abs(distinct).max() > 0.02 * gap.min():
+        return None
+    times = np.rint(gap / gap.min())
+    step = float((distinct[-1] - distinct[0]) / times.sum())
+    if np.abs(gap / step - times).max() > _GRID_TOLERANCE:
+        return None
+    return float(distinct[0]), step
+
+
+def _on_grid(x: np.ndarray, origin: float, step: float) -> np.ndarray:
+    place = (x - origin) / step
+    return np.abs(place - np.rint(place)) <= _GRID_TOLERANCE
+
+
+_MAX_TIMES = 100_000
+
+
+def find_sample_rate(split: PUSplit, *, rng: np.random.Generator) -> ColumnShortcut | None:
+    """Compare the time from each row to the next of its episode; None if it tells nothing."""
+    rows = split.pool.rows
+    if rows.time is None or rows.episode is None:
+        return None
+    step = time_steps(rows.time, rows.episode)
+    # Differences of large time stamps are noisy in their last digits.
+    step = np.round(step / max(float(np.nanmedian(step)), 1e-300), 2) if _any(step) else step
+    known = [at[~np.isnan(step[at])] for at in (split.labelled, split.unlabelled)]
+    p, u = (rng.choice(at, min(len(at), _MAX_TIMES), replace=False) for at in known)
+    if min(len(p), len(u)) == 0:
+        return None
+    found = separation(step[p], step[u], group_p=rows.episode[p], group_u=rows.episode[u])
+    distance = abs(found.value - 0.5)
+    # An interval reaches about two standard errors to each side.
+    if distance < LEAST_DIFFERENCE / 2 or distance < NUM_ERRORS * (found.high - found.low) / 4:
+        return None
+    times = float(np.median(step[p]) / max(float(np.median(step[u])), 1e-300))
+    return ColumnShortcut(
+        "time",
+        "sample rate",
+        0.5 + distance,
+        f"time: labelled rows are recorded at another rate (their median step is {times:.3g} "
+        "times that of the unlabelled).",
+    )
+
+
+def time_steps(time: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    """(n,) float64. Time until the next row of the same episode; NaN for the last one."""
+    order = np.lexsort((time, episode))
+    step = np.full(len(time), np.nan)
+    follows = episode[order[1:]] == episode[order[:-1]]
+    step[order[:-1][follows]] = np.diff(time[order])[follows]
+    return step
+
+
+def _any(step: np.ndarray) -> bool:
+    return bool(np.any(~np.isnan(step)))
+
+
+_MAX_ROWS = 50_000
+"""Rows of each set that are looked at."""
+_LEAST_ROWS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    name: str
+    p: Side
+    u: Side
+    step_p: np.ndarray | None = None
+    step_u: np.ndarray | None = None
+    repeats: str | None = None
+    """The column of which this one is the next value: what is found there is not said twice."""
+
+
+def check_columns(split: PUSplit, *, rng: np.random.Generator) -> tuple[ColumnShortcut, ...]:
+    """All columns of obs, action, reward, next_obs and time that give the labels away.
+
+    Args:
+        split: Labelled and unlabelled rows.
+        rng: Draws the rows that are looked at.
+
+    Returns:
+        The clearest first; empty where nothing is found or fewer than 20 rows are labelled.
+    """
+    p, u = _sampled(split, split.labelled, rng), _sampled(split, split.unlabelled, rng)
+    if min(len(p.value), len(u.value)) < _LEAST_ROWS:
+        return ()
+    found: list[ColumnShortcut] = []
+    for column in _columns(split, p, u):
+        known = {(f.column, f.kind) for f in found}
+        found += [f for f in _find(column) if (column.repeats, f.kind) not in known]
+    whole = (find_sample_rate(split, rng=rng), _find_missing(split, p, u))
+    found += [f for f in whole if f is not None]
+    return tuple(sorted(found, key=lambda f: -f.separation))
+
+
+def _sampled(split: PUSplit, position: np.ndarray, rng: np.random.Generator) -> Side:
+    """Positions of rows to look at, with their episodes as groups."""
+    if len(position) > _MAX_ROWS:
+        position = np.sort(rng.choice(position, _MAX_ROWS, replace=False))
+    episode = split.pool.episode
+    number, num_groups = group_numbers(
+        None if episode is None else episode[position], len(position)
+    )
+    return Side(position, number, num_groups)
+
+
+def _columns(split: PUSplit, p: Side, u: Side) -> Iterator[_Column]:
+    rows, origin = split.pool.rows, split.pool.provenance
+    obs_name = _names("obs", origin.obs_names, rows.obs.shape[1])
+    action_name = _names("action", origin.action_names, rows.action.shape[1])
+    for k, name in enumerate(obs_name):
+        step_p, step_u = (rows.next_obs[at.value, k] - rows.obs[at.value, k] for at in (p, u))
+        sides = _side(rows.obs[:, k], p), _side(rows.obs[:, k], u)
+        yield _Column(name, *sides, _finite(step_p), _finite(step_u))
+    for k, name in enumerate(obs_name):
+        sides = _side(rows.next_obs[:, k], p), _side(rows.next_obs[:, k], u)
+        yield _Column(f"next {name}", *sides, repeats=name)
+    for k, name in enumerate(action_name):
+        yield _Column(name, _side(rows.action[:, k], p), _side(rows.action[:, k], u))
+    if rows.reward is not None:
+        yield _Column("reward", _side(rows.reward, p), _side(rows.reward, u))
+
+
+def _names(field: str, names: tuple[str, ...], count: int) -> list[str]:
+    return list(names) if len(names) == count else [f"{field}[{k}]" for k in range(count)]
+
+
+def _side(column: np.ndarray, at: Side) -> Side:
+    values = column[at.value]
+    return Side(values, at.number, at.num_groups).where(np.isfinite(values))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return values[np.isfinite(values)]
+
+
+def _find(column: _Column) -> Iterator[ColumnShortcut]:
+    p, u = column.p, column.u
+    if min(len(p.value), len(u.value)) < _LEAST_ROWS:
+        return
+    constant = _find_constant(p, u)
+    if constant is not None:
+        yield _shortcut(column, "constant", constant)
+        return
+    rounding = find_rounding(p, u)
+    if rounding is not None:
+        yield _shortcut(column, "rounding", rounding)
+    # The next value moves with its column; without steps of its own it could only repeat it.
+    if column.repeats is None:
+        offset = find_offset(p, u, column.step_p, column.step_u)
+        if offset is not None:
+            yield _shortcut(column, "offset", offset)
+
+
+def _shortcut(column: _Column, kind: str, found: tuple[float, str]) -> ColumnShortcut:
+    return ColumnShortcut(column.name, kind, found[0], f"{column.name}: {found[1]}.")
+
+
+def _find_constant(p: Side, u: Side) -> tuple[float, str] | None:
+    for this, other, words in (
+        (p, u, "labelled values are all {:.6g}, unlabelled ones vary"),
+        (u, p, "unlabelled values are all {:.6g}, labelled ones vary"),
+    ):
+        value = float(this.value[0])
+        if np.any(this.value != value) or not is_measured(other.value):
+            continue
+        difference = clear_difference(p, u, p.value == value, u.value == value)
+        if difference is not None:
+            return 0.5 + abs(difference) / 2, words.format(value)
+    return None
+
+
+def _find_missing(split: PUSplit, p: Side, u: Side) -> ColumnShortcut | None:
+    """Next states that one set lacks where the task ended; only ended rows may lack them."""
+    rows = split.pool.rows
+    ended_p, ended_u = p.where(rows.terminal[p.value]), u.where(rows.terminal[u.value])
+    if min(len(ended_p.value), len(ended_u.value)) < _LEAST_ROWS:
+        return None
+    known = rows.next_known
+    missing_p, missing_u = ~known[ended_p.value], ~known[ended_u.value]
+    difference = clear_difference(ended_p, ended_u, missing_p, missing_u)
+    if difference is None:
+        return None
+    share_p = float(np.count_nonzero(missing_p)) / len(p.value)
+    share_u = float(np.count_nonzero(missing_u)) / len(u.value)
+    return ColumnShortcut(
+        "next_obs",
+        "missing",
+        0.5 + abs(share_p - share_u) / 2,
+        f"next_obs: missing in {missing_p.mean():.0%} of the labelled rows at which the task ended "
+        f"and in {missing_u.mean():.0%} of the unlabelled.",
+    )

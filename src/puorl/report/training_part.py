@@ -1,0 +1,309 @@
+"""The page's part on training: learning curves, and what the policies are worth."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from puorl.bench.stats import Summary
+from puorl.html import charts, page
+from puorl.html.page import Markup, as_count
+from puorl.report.run_folders import Course, Evaluated, Scored, Training
+
+_JUDGED = ("score", "return")
+"""Metrics that come from running the policies; the rest come from learning."""
+_BESIDE = ("return_std",)
+_MOST_FIGURES, _MOST_DOTS = 12, 12
+_THOUSANDS = 10_000
+_AIR = 0.06
+SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
+
+
+def name_of(path: str) -> str:
+    """A folder's own name."""
+    return Path(path).resolve().name
+
+
+def training_sections(trainings: Sequence[Training]) -> list[Markup]:
+    """Learning curves of every run."""
+    if not trainings:
+        words = "No folder of puorl train was named, so nothing is said about policies here."
+        return [page.section("Training", page.paragraph(words))]
+    return [_judged_curves(trainings), *(_losses(each) for each in trainings)]
+
+
+def evaluation_sections(
+    evaluations: Sequence[Evaluated], trainings: Sequence[Training]
+) -> list[Markup]:
+    """A table and a picture for every evaluation; without one, what the runs themselves saw."""
+    if evaluations:
+        return [_evaluation(each) for each in evaluations]
+    if not trainings:
+        return []
+    rows = [row for training in trainings for row in _last_rows(training)]
+    how = "puorl evaluate RUN --env ENV --out RUN/evaluation.json"
+    if not rows:
+        words = (
+            f"The policies have not been run anywhere. {how} does that; then make this page anew."
+        )
+        return [page.section("How good are they?", page.paragraph(words))]
+    header = ("Policy", "Return", "Deviation", "Score")
+    table = page.table("At the end of training", header, rows, numeric=(1, 2, 3))
+    known = dict.fromkeys(each.asked.env for each in trainings if each.asked.env is not None)
+    where = f"in {', '.join(known)}" if known else "in a domain that the folder does not name"
+    words = (
+        f"These numbers were measured while training (--env), {where}, over few episodes. For "
+        f"more: {how}"
+    )
+    return [page.section("How good are they?", table, page.paragraph(words))]
+
+
+def final_tile(each: Evaluated, group: str, members: Sequence[Scored]) -> page.Tile:
+    """The number that one asks for first: how good a run's policies are."""
+    scored = all(member.scores is not None for member in members)
+    summary = Summary.of([_worth(member, scored=scored) for member in members])
+    digits = 1 if scored else 0
+    return page.Tile(
+        f"{'Score' if scored else 'Return'} in {each.env}",
+        f"{summary.mean:,.{digits}f}",
+        f"{_group_name(group)}: {_policies(len(members))}, {as_count(each.episodes)} episodes "
+        "each.",
+        interval=(
+            f"95 % interval: {summary.low:,.{digits}f} to {summary.high:,.{digits}f}"
+            if len(members) > 1
+            else "one policy, no interval"
+        ),
+    )
+
+
+def groups_of(each: Evaluated) -> dict[str, list[Scored]]:
+    """Policies by the run that they are averaged with."""
+    groups: dict[str, list[Scored]] = {}
+    for scored in each.policies:
+        groups.setdefault(scored.group, []).append(scored)
+    return groups
+
+
+# ------------------------------------------------------------------------------- curves
+
+
+def _judged_curves(trainings: Sequence[Training]) -> Markup:
+    figures = []
+    for metric in _JUDGED:
+        shown = [each for each in trainings if _num_points(each.metrics.get(metric, {})) > 1]
+        if shown:
+            lines = {each.path: each.metrics[metric] for each in shown}
+            title = f"{metric.capitalize()} over training"
+            words = "Normalised score" if metric == "score" else "Return"
+            caption = f"{words} of the policies on the way: mean and range over seeds."
+            figures.append(page.figure(_picture(title, lines, y_label=metric), caption))
+    if not figures:
+        words = (
+            "No evaluation on the way is recorded: puorl train --env ENV --eval-every makes them."
+        )
+        return page.section("Learning curves", page.paragraph(words))
+    return page.section("Learning curves", page.side_by_side(*figures))
+
+
+def _losses(training: Training) -> Markup:
+    names = [n for n in training.metrics if n not in (*_JUDGED, *_BESIDE)]
+    lost = [
+        f"{name} was given up at step {as_count(stop.step)}: {stop.reason}"
+        for name, stop in training.record.stopped.items()
+    ]
+    parts = [page.warning_list(lost)] if lost else []
+    missing = len(training.lanes) - len(training.policies) - len(lost)
+    if missing > 0:
+        words = (
+            f"{_policies(missing)} of {len(training.lanes)} not finished: the run has not ended, "
+        )
+        parts.append(page.paragraph(f"{words}and puorl train ... --resume goes on with it."))
+    courses = {name: training.metrics[name] for name in names}
+    drawn = {name: lanes for name, lanes in courses.items() if _num_points(lanes) > 1}
+    if drawn:
+        figures = [_loss_figure(training, name) for name in list(drawn)[:_MOST_FIGURES]]
+        parts.append(page.side_by_side(*figures))
+    rest = [name for name in courses if name not in list(drawn)[:_MOST_FIGURES]]
+    if rest:
+        rows = [_last_values(name, courses[name]) for name in rest]
+        header = ("Value", "Mean", "Lowest", "Highest")
+        parts.append(page.table("At the last point, over seeds", header, rows, numeric=(1, 2, 3)))
+    if not names:
+        parts.append(page.paragraph("No losses are recorded."))
+    heading = f"Losses and values: {name_of(training.path)} ({training.plan.learner})"
+    return page.section(heading, *parts)
+
+
+def _loss_figure(training: Training, name: str) -> Markup:
+    several = len(training.lanes) > 1
+    picture = _picture(
+        f"{name} of {name_of(training.path)}",
+        {name: training.metrics[name]},
+        y_label="mean over seeds" if several else "one seed",
+    )
+    return page.figure(picture, "The band is the range over seeds." if several else "")
+
+
+def _last_values(name: str, lanes: dict[str, Course]) -> tuple[str, ...]:
+    last = max(step for course in lanes.values() for step, _ in course)
+    found = [value for course in lanes.values() for step, value in course if step == last]
+    known = [value for value in found if math.isfinite(value)]
+    if not known:
+        return name, *("not known",) * 3
+    return name, *(_short(value) for value in (float(np.mean(known)), min(known), max(known)))
+
+
+def _picture(title: str, series: dict[str, dict[str, Course]], *, y_label: str) -> Markup:
+    """One line a series: the mean over its policies, with a band from the lowest to the highest."""
+    last = max(step for lanes in series.values() for course in lanes.values() for step, _ in course)
+    unit = 1000 if last >= _THOUSANDS else 1
+    lines = [_line(name, lanes, unit) for name, lanes in series.items()]
+    return charts.lines(
+        title,
+        "; ".join(f"{line.name} ends at {line.end or 'nothing'}" for line in lines),
+        line=lines,
+        x_label="updates, thousands" if unit > 1 else "updates",
+        y_label=y_label,
+    )
+
+
+def _line(name: str, lanes: dict[str, Course], unit: int) -> charts.Line:
+    at: dict[int, list[float]] = {}
+    for course in lanes.values():
+        for step, value in course:
+            at.setdefault(step, [])
+            if math.isfinite(value):
+                at[step].append(value)
+    steps = sorted(at)
+    means = [float(np.mean(at[step])) if at[step] else math.nan for step in steps]
+    known = [value for value in means if math.isfinite(value)]
+    return charts.Line(
+        name,
+        [step / unit for step in steps],
+        means,
+        low=[min(at[step], default=math.nan) for step in steps],
+        high=[max(at[step], default=math.nan) for step in steps],
+        end=_short(known[-1]) if known else "",
+    )
+
+
+def _short(value: float) -> str:
+    """Three digits, or as many as stand before the point.
+
+    >>> [_short(x) for x in (0.04917, -2.4512, 1358.7, 3.2e9)]
+    ['0.0492', '-2.45', '1,359', '3.2e+09']
+    """
+    if abs(value) < 1000:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) < 1e6 else f"{value:.1e}"
+
+
+def _num_points(lanes: dict[str, Course]) -> int:
+    steps = {step for course in lanes.values() for step, value in course if math.isfinite(value)}
+    return len(steps)
+
+
+# -------------------------------------------------------------------------- evaluations
+
+
+def _evaluation(each: Evaluated) -> Markup:
+    scored = all(member.scores is not None for member in each.policies)
+    header = ("Policy", "Return", "Deviation", *(["Score"] if scored else []), "Length")
+    rows = [_row(member, scored=scored) for member in each.policies]
+    caption = (
+        f"{_policies(len(each.policies))} in {each.env}, {as_count(each.episodes)} episodes each, "
+        f"start states of seed {each.seed}"
+    )
+    notes = [
+        _mean_text(group, members, scored=scored) for group, members in groups_of(each).items()
+    ]
+    if scored:
+        notes.append(f"Score: {SCORE}")
+    figure = page.figure(
+        _dots(each, scored=scored), "Means with 95 % intervals over seeds, then each policy."
+    )
+    return page.section(
+        f"How good are they? {each.env}",
+        page.table(caption, header, rows, numeric=range(1, len(header))),
+        page.side_by_side(page.group(*map(page.paragraph, notes)), figure),
+    )
+
+
+def _row(member: Scored, *, scored: bool) -> tuple[str, ...]:
+    returns = np.array(member.returns)
+    numbers = [f"{returns.mean():,.1f}", f"± {returns.std():,.1f}"]
+    numbers += [f"{_worth(member, scored=True):.1f}"] if scored else []
+    return _policy_name(member), *numbers, f"{np.mean(member.lengths):,.0f}"
+
+
+def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
+    if len(members) < 2:
+        return ""
+    parts = []
+    for name, by_score in (("return", False), ("score", True))[: 2 if scored else 1]:
+        seen = Summary.of([_worth(member, scored=by_score) for member in members])
+        parts.append(f"{name} {seen.mean:,.1f} ({seen.low:,.1f} to {seen.high:,.1f})")
+    return (
+        f"{_group_name(group)}: mean of {len(members)} policies with its 95 % interval over seeds: "
+        f"{', '.join(parts)}."
+    )
+
+
+def _dots(each: Evaluated, *, scored: bool) -> Markup:
+    def dot(name: str, values: Sequence[float]) -> charts.Dot:
+        seen = Summary.of(values)
+        half = "" if math.isnan(seen.half) else f" ± {seen.half:,.1f}"
+        return charts.Dot(name, seen.mean, seen.low, seen.high, f"{seen.mean:,.1f}{half}")
+
+    dots = [
+        dot(f"mean of {_group_name(group)}", [_worth(m, scored=scored) for m in members])
+        for group, members in groups_of(each).items()
+        if len(members) > 1
+    ]
+    dots += [dot(_policy_name(m), [_worth(m, scored=scored)]) for m in each.policies]
+    dots = dots[:_MOST_DOTS]
+    ends = [v for d in dots for v in (d.value, d.low, d.high) if math.isfinite(v)]
+    air = _AIR * (max(ends) - min(ends)) or 1.0
+    unit = "score" if scored else "return"
+    return charts.dots(
+        f"Mean {unit} in {each.env}",
+        "; ".join(f"{d.name}: {d.text}" for d in dots),
+        dot=dots,
+        low=min(min(ends) - air, 0.0),
+        high=max(max(ends) + air, 0.0),
+        x_label="normalised score" if scored else "return",
+    )
+
+
+def _last_rows(training: Training) -> list[tuple[str, ...]]:
+    """What stands in the metrics after the last update, a row for each policy."""
+    rows = []
+    for name in training.lanes:
+        last = [_last(training, metric, name) for metric in ("return", *_BESIDE, "score")]
+        if math.isfinite(last[0]):
+            texts = [f"{value:,.1f}" if math.isfinite(value) else "not known" for value in last]
+            rows.append((f"{name_of(training.path)}/{name}", texts[0], f"± {texts[1]}", texts[2]))
+    return rows
+
+
+def _last(training: Training, metric: str, lane: str) -> float:
+    course = training.metrics.get(metric, {}).get(lane, [])
+    return course[-1][1] if course else math.nan
+
+
+def _worth(member: Scored, *, scored: bool) -> float:
+    return float(np.mean(member.scores if scored and member.scores else member.returns))
+
+
+def _policy_name(member: Scored) -> str:
+    stem = Path(member.policy).stem
+    return f"{_group_name(member.group)}/{stem}" if member.group else stem
+
+
+def _group_name(group: str) -> str:
+    return name_of(group) if group else "policies"
+
+
+def _policies(number: int) -> str:
+    return f"{as_count(number)} {'policy' if number == 1 else 'policies'}"
