@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from puorl.core.stats import Estimate
 from puorl.html import charts
 from puorl.html.charts import Dot, Line
 
@@ -122,7 +123,10 @@ def test_labels_at_line_ends_keep_apart():
 
 
 def test_dots_and_whiskers_lie_on_the_axis():
-    dot = [Dot("first", 0.75, 0.7, 0.8, "three quarters"), Dot("second", 0.5, NAN, NAN, "half")]
+    dot = [
+        Dot("first", Estimate(0.75, 0.7, 0.8), "three quarters"),
+        Dot("second", Estimate(0.5), "half"),
+    ]
     root = parsed(
         charts.dots("t", "d", dot=dot, low=0.5, high=1, x_label="x", mark=(0.5, "a coin toss"))
     )
@@ -177,7 +181,7 @@ def test_any_lines_are_well_formed(text, rows, percent):
 
 @given(TEXT, st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=5))
 def test_any_dots_are_well_formed(text, rows):
-    dot = [Dot(text, value, low, high, text[:20]) for value, low, high in rows]
+    dot = [Dot(text, Estimate(value, low, high), text[:20]) for value, low, high in rows]
     mark = (0.9, text[:20])
     svg = charts.dots(text, text, dot=dot, low=0, high=1, x_label=text, mark=mark)
     assert parsed(svg).tag.endswith("svg")
@@ -185,7 +189,12 @@ def test_any_dots_are_well_formed(text, rows):
 
 def test_long_names_are_cut_to_the_room_there_is():
     svg = charts.dots(
-        "t", "d", dot=[Dot("x" * 100_000, 0.5, 0.4, 0.6, "0.5")], low=0, high=1, x_label="x"
+        "t",
+        "d",
+        dot=[Dot("x" * 100_000, Estimate(0.5, 0.4, 0.6), "0.5")],
+        low=0,
+        high=1,
+        x_label="x",
     )
     name = next(text for text in texts(parsed(svg)) if text.startswith("x") and len(text) > 1)
     assert name.endswith("…")

@@ -27,7 +27,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch):
     assert str(refused.value) == ("rows: need 3.0 TB of free memory, have 2.5 MB; take fewer")
     with pytest.raises(ConfigError, match="need 3.0 GB of free memory, have 512.0 MB"):
         resources.require_memory(3 * 10**9, "rows", repair="take fewer", free=512 * 10**6)
-    with pytest.raises(DataError, match=r"a\.npz: obs: expected what fits"):
+    with pytest.raises(DataError, match=r"a\.npz: obs: need 3"):
         resources.require_readable(3 * 10**9, "a.npz: obs")
     with pytest.raises(ConfigError, match=r"need 100\.0 kB of free disk at x, have 1\.0 kB"):
         resources.require_disk(10**5, "x", "rows", repair="take fewer")

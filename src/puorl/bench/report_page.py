@@ -15,6 +15,7 @@ from puorl.bench.stats import Aggregate, Difference, Summary, difference
 from puorl.bench.table_formats import as_html
 from puorl.bench.tables import Table, group_title
 from puorl.core import hashing
+from puorl.core.stats import Estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup
 
@@ -33,7 +34,9 @@ def score_picture(results: Results, task: Task) -> Markup:
     ]
     if not dots:
         return Markup("")
-    low, high = _range(v for each in dots for v in (each.value, each.low, each.high))
+    low, high = _range(
+        v for each in dots for v in (each.estimate.value, each.estimate.low, each.estimate.high)
+    )
     number = "return" if task.group in results.in_returns else "normalised score"
     return charts.dots(
         f"Scores: {task.title}",
@@ -53,9 +56,11 @@ def difference_picture(results: Results, task: Task) -> Markup:
         for method in results.methods
         if ours and method != PU and (summary := results.summary(task, method))
     ]
-    if not any(math.isfinite(each.low) for each in dots):
+    if not any(math.isfinite(each.estimate.low) for each in dots):
         return Markup("")
-    low, high = _range(v for each in dots for v in (each.value, each.low, each.high))
+    low, high = _range(
+        v for each in dots for v in (each.estimate.value, each.estimate.low, each.estimate.high)
+    )
     return charts.dots(
         f"Differences: {task.title}",
         _words(dots),
@@ -104,7 +109,9 @@ def iqm_picture(overview: Overview) -> Markup:
     if not overview.iqm:
         return Markup("")
     dots = [_aggregate_dot(m.title, each, 1) for m, each in overview.iqm.items()]
-    low, high = _range(v for each in dots for v in (each.value, each.low, each.high))
+    low, high = _range(
+        v for each in dots for v in (each.estimate.value, each.estimate.low, each.estimate.high)
+    )
     return charts.dots(
         f"Interquartile mean: {overview.scope}",
         _words(dots),
@@ -164,19 +171,19 @@ def _score_dot(method: Named, summary: Summary, digits: int) -> charts.Dot:
     text = f"{summary.mean:,.{digits}f}"
     if not math.isnan(summary.half):
         text += f" ± {summary.half:,.{digits}f}"
-    return charts.Dot(method.title, summary.mean, summary.low, summary.high, text)
+    return charts.Dot(method.title, Estimate(summary.mean, summary.low, summary.high), text)
 
 
 def _difference_dot(method: Named, seen: Difference) -> charts.Dot:
     text = f"{seen.value:+,.1f}"
     if math.isfinite(seen.low):
         text += f" ({seen.low:+,.1f} to {seen.high:+,.1f})"
-    return charts.Dot(f"PU minus {method.title}", seen.value, seen.low, seen.high, text)
+    return charts.Dot(f"PU minus {method.title}", Estimate(seen.value, seen.low, seen.high), text)
 
 
 def _aggregate_dot(name: str, seen: Aggregate, digits: int) -> charts.Dot:
     text = f"{seen.value:.{digits}f} ({seen.low:.{digits}f}–{seen.high:.{digits}f})"
-    return charts.Dot(name, seen.value, seen.low, seen.high, text)
+    return charts.Dot(name, Estimate(seen.value, seen.low, seen.high), text)
 
 
 def _words(dots: Sequence[charts.Dot]) -> str:

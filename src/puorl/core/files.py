@@ -1,6 +1,7 @@
 """Files: written whole or not at all, never overwritten by accident, read in bounded lines."""
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -176,3 +177,54 @@ def lines_of(file: TextIO, source: str, *, first: int = 1) -> Iterator[str]:
             )
         yield text
         number += 1
+
+
+@contextlib.contextmanager
+def lock(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[bool]:
+    """Hold a lock file while the block runs; yields whether the lock is ours.
+
+    The system releases the lock when the process ends, even after a kill. The block may remove the
+    file or its folder: the next process makes a new one.
+
+    Args:
+        path: The lock file; it and its folder are created where they are missing.
+        wait: Wait for the process that holds it, instead of yielding False.
+
+    Raises:
+        DataError: Nothing can be written there.
+    """
+    path = Path(path)
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            continue  # the holder has just removed the folder
+        except OSError as error:
+            raise DataError(
+                f"{path.parent}: expected a folder that can be written, got: {error}"
+            ) from error
+        try:
+            is_ours = lock_handle(handle, wait=wait)
+            if is_ours and not _is_at(handle, path):
+                continue  # the holder removed the file as it finished
+            yield is_ours
+            return
+        finally:
+            os.close(handle)
+
+
+def lock_handle(handle: int, *, wait: bool) -> bool:
+    """Lock an open file until its descriptor is closed; return whether that worked."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False

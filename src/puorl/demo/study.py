@@ -251,7 +251,7 @@ class _Course:
         total = plan.steps * len(self._work.lanes)
         with progress_bar("training", total=total, unit="updates", show=self._show) as advance:
             for point in trainer.train(self._work, steps=plan.steps, point_every=every):
-                standing, last = point.standing, self.steps[-1] if self.steps else 0
+                standing, last = point.train_state, self.steps[-1] if self.steps else 0
                 self._look(self._policies(standing, point.step), point.step)
                 done = (point.step - last) * len(self._work.lanes)
                 advance(done, f"{done / point.seconds:,.0f} updates/s while training")
@@ -276,7 +276,7 @@ class _Course:
         assert seen.mean_score is not None
         return seen.mean_score
 
-    def _policies(self, standing: trainer.Standing, step: int) -> dict[str, list[Policy]]:
+    def _policies(self, standing: trainer.TrainState, step: int) -> dict[str, list[Policy]]:
         made = policies(self._work, standing, steps=step)
         found: dict[str, list[Policy]] = {name: [] for name in TITLES}
         for lane, policy in zip(self._work.lanes, made, strict=True):
@@ -290,7 +290,7 @@ class _Course:
             )
         return found
 
-    def _note_stopped(self, standing: trainer.Standing) -> None:
+    def _note_stopped(self, standing: trainer.TrainState) -> None:
         for lane, stop in zip(self._work.lanes, trainer.stopped(self._work, standing), strict=True):
             if stop is not None:
                 self.stopped[list(TITLES)[lane.line]].append(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from puorl.core.stats import Estimate
 from puorl.html.page import Markup, escape, join, shorten
 
 Scale = Literal["linear", "sqrt", "log"]
@@ -143,10 +144,7 @@ class Dot:
     """One number with its interval, and the words beside it."""
 
     name: str
-    value: float
-    low: float
-    """Not finite where there is no interval; the same for ``high``."""
-    high: float
+    estimate: Estimate
     text: str
     """The number as it is to be read."""
 
@@ -404,12 +402,12 @@ def _dot(x: Axis, dot: Dot, top: float, *, index: int) -> Markup:
         _text(14, top + 15, _fitted(dot.name, room)),
         _text(WIDTH - 8, top + 15, dot.text, anchor="end"),
     ]
-    if math.isfinite(dot.low) and math.isfinite(dot.high):
-        left, right = _n(x.at(dot.low)), _n(x.at(dot.high))
+    if dot.estimate.interval is not None:
+        left, right = _n(x.at(dot.estimate.low)), _n(x.at(dot.estimate.high))
         caps = "".join(f"M{at} {_n(middle - 7)}v14" for at in (left, right))
         parts.append(Markup(f'<path class="trace {ink}" d="M{left} {_n(middle)}H{right}{caps}"/>'))
-    if math.isfinite(dot.value):
-        at = _n(x.at(dot.value))
+    if math.isfinite(dot.estimate.value):
+        at = _n(x.at(dot.estimate.value))
         parts.append(Markup(f'<circle class="{fill}" cx="{at}" cy="{_n(middle)}" r="4.5"/>'))
     return join(parts)
 

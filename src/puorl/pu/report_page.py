@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from puorl.core.stats import Estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range, shorten
 from puorl.pu.alpha import AlphaEstimate
@@ -22,7 +23,13 @@ def alpha_picture(report: FilterReport) -> Markup:
     dots = [_alpha_dot(estimate, own=not index) for index, estimate in enumerate(report.alphas)]
     if not dots:
         return Markup("")
-    low, high = _zoom([value for each in dots for value in (each.value, each.low, each.high)])
+    low, high = _zoom(
+        [
+            value
+            for each in dots
+            for value in (each.estimate.value, each.estimate.low, each.estimate.high)
+        ]
+    )
     return charts.dots(
         "Estimates of alpha",
         _words(dots),
@@ -80,7 +87,12 @@ def score_picture(bins: Histogram) -> Markup:
 def separation_picture(title: str, measured: dict[str, Measured]) -> Markup:
     """Separations between a coin toss and 1, each under its name."""
     dots = [_separation_dot(name, each) for name, each in measured.items()]
-    known = [value for each in dots for value in (each.value, each.low) if math.isfinite(value)]
+    known = [
+        value
+        for each in dots
+        for value in (each.estimate.value, each.estimate.low)
+        if math.isfinite(value)
+    ]
     return charts.dots(
         title,
         _words(dots),
@@ -98,9 +110,7 @@ def _alpha_dot(estimate: AlphaEstimate, *, own: bool) -> charts.Dot:
     method = shorten(estimate.method, _LONGEST_LABEL)
     return charts.Dot(
         f"{method} (the filter's method)" if own else method,
-        estimate.value,
-        low,
-        high,
+        Estimate(estimate.value, low, high),
         as_percent(estimate.value) + (f" ({ends})" if ends else ""),
     )
 
@@ -110,7 +120,7 @@ def _separation_dot(name: str, measured: Measured) -> charts.Dot:
     text = f"{value:.3f}" if math.isfinite(value) else "not known"
     if math.isfinite(low) and math.isfinite(high):
         text += f" ({low:.3f}–{high:.3f})"
-    return charts.Dot(name, value, low, high, text)
+    return charts.Dot(name, Estimate(value, low, high), text)
 
 
 def _words(dots: list[charts.Dot]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from puorl.bench.stats import Summary
+from puorl.core.stats import Estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count
 from puorl.report.run_folders import Course, Evaluated, Scored, Training
@@ -254,7 +255,7 @@ def _dots(each: Evaluated, *, scored: bool) -> Markup:
     def dot(name: str, values: Sequence[float]) -> charts.Dot:
         seen = Summary.of(values)
         half = "" if math.isnan(seen.half) else f" ± {seen.half:,.1f}"
-        return charts.Dot(name, seen.mean, seen.low, seen.high, f"{seen.mean:,.1f}{half}")
+        return charts.Dot(name, Estimate(seen.mean, seen.low, seen.high), f"{seen.mean:,.1f}{half}")
 
     dots = [
         dot(f"mean of {_group_name(group)}", [_worth(m, scored=scored) for m in members])
@@ -263,7 +264,12 @@ def _dots(each: Evaluated, *, scored: bool) -> Markup:
     ]
     dots += [dot(_policy_name(m), [_worth(m, scored=scored)]) for m in each.policies]
     dots = dots[:_MOST_DOTS]
-    ends = [v for d in dots for v in (d.value, d.low, d.high) if math.isfinite(v)]
+    ends = [
+        v
+        for d in dots
+        for v in (d.estimate.value, d.estimate.low, d.estimate.high)
+        if math.isfinite(v)
+    ]
     air = _AIR * (max(ends) - min(ends)) or 1.0
     unit = "score" if scored else "return"
     return charts.dots(

@@ -138,12 +138,12 @@ def _in_memory(
 ) -> tuple[list[Policy], dict[str, Stopped]]:
     lanes = [Lane(0, number) for number in numbers]
     work = trainer.prepare(learner, [chosen], lanes)
-    standing = trainer.fresh(work)
-    for point in trainer.train(work, steps=steps, point_every=every, standing=standing):
+    train_state = trainer.fresh(work)
+    for point in trainer.train(work, steps=steps, point_every=every, train_state=train_state):
         on_point(point, len(lanes))
-        standing = point.standing
-    made = [policy for policy in policies(work, standing, steps=steps) if policy is not None]
-    pairs = zip(numbers, trainer.stopped(work, standing), strict=True)
+        train_state = point.train_state
+    made = [policy for policy in policies(work, train_state, steps=steps) if policy is not None]
+    pairs = zip(numbers, trainer.stopped(work, train_state), strict=True)
     return made, {f"seed-{number}": stop for number, stop in pairs if stop is not None}
 
 
