@@ -244,10 +244,10 @@ def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[st
 
 
 def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """The keys that the user named_arrays, each checked to be there.
+    """The keys that the user named, each checked to be there.
 
     Raises:
-        DataError: A key is not there, or is named_arrays for two fields.
+        DataError: A key is not there, or is named for two fields.
     """
     found: dict[str, str] = {}
     for field in FIELDS:
@@ -257,13 +257,13 @@ def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> di
         key = given if isinstance(given, str) else _only_key(field, given, source)
         if key not in available:
             raise DataError(
-                f"{source}: expected the key {key!r} (named_arrays for {field}), "
+                f"{source}: expected the key {key!r} (named for {field}), "
                 f"found: {listed(available, near=key)}; name one of these with {field}="
             )
         for other, taken in found.items():
             if taken == key:
                 raise DataError(
-                    f"{source}: {key!r} is named_arrays for both {other} and {field}; "
+                    f"{source}: {key!r} is named for both {other} and {field}; "
                     f"a key can be only one of them, name another with {field}="
                 )
         found[field] = key

@@ -37,7 +37,7 @@ def half_units() -> Iterator[None]:
 
 
 class LayerNorm(NamedTuple):
-    """FilterModel scale and offset of a layer normalisation, each (width,) float32."""
+    """Learnt scale and offset of a layer normalisation, each (width,) float32."""
 
     scale: jax.Array
     offset: jax.Array
