@@ -22,8 +22,9 @@ from puorl.cli.options import DataOptions, Flag, Paths
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.run_folder import RunFolder, run_folder
-from puorl.data.formats import LABELLED, expand
+from puorl.data.formats import expand
 from puorl.data.split import PUSplit
+from puorl.data.validate import LABELLED
 from puorl.pu.units import Unit, group, parse_unit
 
 if TYPE_CHECKING:  # importing these loads jax
