@@ -1,8 +1,7 @@
 """Dataset: rows, where they came from, and a fingerprint of their content."""
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -13,44 +12,8 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.data import episodes, expression, validate
-from puorl.data.episodes import DROPPED, GAPS, REPEATS, UNKNOWN
-from puorl.data.transitions import Provenance, Transitions
+from puorl.data.transitions import Provenance, Transitions, join_notes
 from puorl.data.validate import SOURCE_ROW, RawRows
-
-_PATTERNS = {
-    form: re.compile(re.escape(form).replace(r"\{\}", "([0-9]{1,15})"))
-    for form in (GAPS, REPEATS, UNKNOWN, DROPPED)
-}
-
-
-def join_notes(notes: Iterable[str]) -> tuple[str, ...]:
-    """The notes of all parts of a dataset, each once, with their counts added up.
-
-    >>> join_notes(["a", DROPPED.format(14), "a", DROPPED.format(14)])
-    ('a', 'next_obs: 28 last rows before a break have none and were dropped')
-    """
-    found: dict[str, list[int]] = {}
-    for note in notes:
-        form, counts = _counted(note)
-        before = found.get(form, [0] * len(counts))
-        # A file may hold any text as a note, a bare form too.
-        found[form] = [a + b for a, b in zip(before, counts, strict=False)]
-    return tuple(form.format(*counts) if counts else form for form, counts in found.items())
-
-
-def num_dropped(notes: Iterable[str]) -> int:
-    """How many rows loading dropped, by its notes."""
-    seen = map(_counted, notes)
-    return sum(counts[0] for form, counts in seen if form == DROPPED)
-
-
-def _counted(note: str) -> tuple[str, list[int]]:
-    """A note as a form and its counts, or as itself and none."""
-    for form, pattern in _PATTERNS.items():
-        if match := pattern.fullmatch(note):
-            return form, [int(count) for count in match.groups()]
-    return note, []
-
 
 T = TypeVar("T")
 

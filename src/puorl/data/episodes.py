@@ -11,22 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.transitions import Transitions
-
-MAX_STEP = 1.5
-"""A time step longer than this many median steps is a gap."""
-NO_KEY = "episode: no episode key"
-"""How the note begins that nothing but flags or the clock parts the rows of different episodes."""
-GAPS = (
-    f"time: {{}} gaps (over {MAX_STEP} x the median step) and {{}} clock resets; no transition was "
-    "built across them"
-)
-REPEATS = (
-    "time: {} stamps repeat the one before; taken as steps of a coarse clock (`puorl inspect` "
-    "counts duplicated rows)"
-)
-UNKNOWN = "next_obs: unknown (NaN) in {} terminal rows: the end state was not logged"
-DROPPED = "next_obs: {} last rows before a break have none and were dropped"
+from puorl.data.transitions import MAX_STEP, Note, Transitions
 
 
 @dataclass(frozen=True)
@@ -73,13 +58,14 @@ def complete(
     fields = dict(fields)
     for flag in ("terminal", "timeout"):
         fields.setdefault(flag, np.zeros(n, bool))
-    notes = []
     step = succession(fields)
-    if step.num_gaps or step.num_resets:
-        notes.append(GAPS.format(step.num_gaps, step.num_resets))
-    if step.num_repeats:
-        # A coarse clock does this all the time, so it is no break; a row logged twice does it too.
-        notes.append(REPEATS.format(step.num_repeats))
+    # A coarse clock repeats stamps all the time, so that is no break; so does a row logged twice.
+    counts = {
+        "time_gaps": step.num_gaps,
+        "clock_resets": step.num_resets,
+        "repeated_times": step.num_repeats,
+    }
+    notes: list[str] = [Note(kind, count) for kind, count in counts.items() if count]
     kept = None
     if "next_obs" in fields:
         if "episode" not in fields and number_episodes:
@@ -162,15 +148,9 @@ def _number_by_breaks(
 ) -> None:
     """Episode ids for rows in recording order without an episode key."""
     if {"terminal", "timeout"} <= set(missing) and "time" not in fields:
-        notes.append(
-            f"{NO_KEY}, flags or time; all rows are taken as one episode in order "
-            "(name the key with episode=)"
-        )
+        notes.append(Note("no_breaks"))
     elif "timeout" in missing:
-        notes.append(
-            f"{NO_KEY} or timeout flags; cut only at terminals and breaks of the "
-            "clock (name the key with episode=)"
-        )
+        notes.append(Note("no_timeouts"))
     fields["episode"] = _numbered(step.follows)
 
 
@@ -195,14 +175,14 @@ def _build_next_obs(
         )
     unknown = int((~has_next & fields["terminal"]).sum())
     if unknown:
-        notes.append(UNKNOWN.format(unknown))
+        notes.append(Note("unknown_next_obs", unknown))
     kept = np.flatnonzero(keep)
     next_obs = fields["obs"][after[kept]]
     next_obs[~has_next[kept]] = np.nan
     if len(kept) < n:
         # The row before a dropped one is now the last of its record: cut, not ended.
         fields["timeout"] = fields["timeout"] | (has_next & ~keep[after])
-        notes.append(DROPPED.format(n - len(kept)))
+        notes.append(Note("dropped_rows", n - len(kept)))
         fields |= {name: array[kept] for name, array in fields.items()}
     fields["next_obs"] = next_obs
     return kept if len(kept) < n else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, lines_of
-from puorl.data.dataset import Dataset, num_dropped
+from puorl.data.dataset import Dataset
 from puorl.data.validate import SOURCE_ROW
 
 _UNITS = ("row", "episode")
@@ -113,7 +113,9 @@ def _match_source_rows(
 ) -> Listed:
     if SOURCE_ROW not in dataset.columns:
         why = (
-            "loading dropped no row" if _num_noted(dataset) == 0 else "the rows are of no one file"
+            "loading dropped no row"
+            if dataset.provenance.count("dropped_rows") == 0
+            else "the rows are of no one file"
         )
         raise DataError(
             f"{path}: expected a list of row numbers, from 0 to {len(dataset) - 1}, got one of "
@@ -154,7 +156,7 @@ def _match_rows(path: str | os.PathLike[str], wanted: np.ndarray, dataset: Datas
             f"{path}: expected row numbers from 0 to {len(dataset) - 1}, got {wanted[0]} to "
             f"{wanted[-1]}; is it the list of another dataset?"
         )
-    if _num_noted(dataset) == 0:
+    if dataset.provenance.count("dropped_rows") == 0:
         return Listed(wanted)
     # Joined files have no row numbers of their own, so this list can mean one thing only.
     return Listed(wanted, (f"{path}: rows are counted without those that loading dropped",))
@@ -215,11 +217,7 @@ def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
 def _num_dropped(dataset: Dataset) -> int:
     """How many rows of the file loading dropped, for a dataset with `SOURCE_ROW`."""
     beyond = int(dataset.columns[SOURCE_ROW].max()) + 1 - len(dataset)
-    return max(_num_noted(dataset), beyond)
-
-
-def _num_noted(dataset: Dataset) -> int:
-    return num_dropped(dataset.provenance.notes)
+    return max(dataset.provenance.count("dropped_rows"), beyond)
 
 
 def _kept_episodes(

@@ -19,9 +19,9 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import parse_count
 from puorl.core.hashing import generator
 from puorl.data import draw, split_files
-from puorl.data.dataset import Dataset, join_notes
+from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.transitions import Provenance, Transitions
+from puorl.data.transitions import Provenance, Transitions, join_notes
 from puorl.data.validate import LABELLED
 
 Unit = Literal["transition", "episode"]
