@@ -3,16 +3,16 @@
 What the user names wins; a field left unnamed is looked for among the columns that are still free.
 """
 
-import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.validate import FIELDS, MATRICES, FieldNames
+from puorl.data.transitions import Provenance
+from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, listed
 
 _NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
 """Names that robot-learning tables use and array files do not."""
@@ -216,8 +216,6 @@ USUAL = {
 AMBIGUOUS_END = ("done", "dones")
 """Names that may mean the task's end or the record's: used only when the user says which."""
 
-_MOST_LISTED = 20
-
 
 def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
     """Find every field's key: named ones must be there, the others may be under a usual name.
@@ -270,6 +268,31 @@ def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> di
     return found
 
 
+def raw_rows(
+    format: str,
+    arrays: dict[str, np.ndarray],
+    found: Mapping[str, str],
+    keys: Sequence[str],
+    provenance: Provenance | None,
+) -> RawRows:
+    """Build the rows of an array file, without extra columns.
+
+    Args:
+        format: Name of the format.
+        arrays: Field to array.
+        found: Field to its key.
+        keys: All keys of the file.
+        provenance: As stored in a file that puorl wrote.
+    """
+    rows = RawRows(format=format, arrays=arrays, provenance=provenance)
+    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
+    rows.notes += notes_on_ends(keys, found.values())
+    episode = arrays.get("episode")
+    if episode is not None and episode.dtype.kind in "SU":
+        rows.columns[found["episode"]] = episode
+    return rows
+
+
 def find(field: str, available: Sequence[str], *, taken: Collection[str] = ()) -> str | None:
     """The key under which ``field`` usually stands, or None; a key in ``taken`` is not offered."""
     free = [key for key in available if key not in taken]
@@ -303,14 +326,6 @@ def absent(field: str, available: Sequence[str], source: str) -> DataError:
         f"{source}: expected {field} under one of its usual names ({', '.join(USUAL[field])}), "
         f"found: {listed(available, near=field)}; name it with {field}="
     )
-
-
-def listed(available: Sequence[str], *, near: str) -> str:
-    """The keys as text, those spelt most like ``near`` first, cut when there are very many."""
-    close = difflib.get_close_matches(near, available, n=_MOST_LISTED, cutoff=0.4)
-    every = list(dict.fromkeys([*close, *available]))
-    more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
-    return (", ".join(every[:_MOST_LISTED]) or "nothing") + more
 
 
 def _only_key(field: str, given: Sequence[str], source: str) -> str:

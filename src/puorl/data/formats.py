@@ -299,8 +299,24 @@ def save(
         raise DataError(f"{path}: expected at least one row to write, got none")
     chosen = _written_format(path, format)
     with atomic_path(path, force=force, marker=chosen.marker) as part:
-        import_module(chosen.module).write(dataset, part)
+        try:
+            import_module(chosen.module).write(dataset, part)
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"column {_unencodable(dataset)!r}: expected text that UTF-8 can hold, got: "
+                f"{error.reason}; replace it"
+            ) from error
     return path
+
+
+def _unencodable(dataset: Dataset) -> str:
+    """Find the column whose name or text UTF-8 cannot hold."""
+    for name, column in dataset.columns.items():
+        try:
+            "".join([name, *(column.tolist() if column.dtype.kind == "U" else ())]).encode()
+        except UnicodeEncodeError:
+            return name
+    return ""
 
 
 def check_target(path: PathLike, *, force: bool) -> None:

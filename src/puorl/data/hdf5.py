@@ -19,10 +19,10 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
 from puorl.data import episodes
-from puorl.data.columns import listed, named_arrays, notes_on_ends, resolve
+from puorl.data.columns import named_arrays, raw_rows, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 _OWN = "puorl"
 _COLUMNS = f"{_OWN}/columns"
@@ -53,19 +53,9 @@ def read(path: Path, names: FieldNames) -> RawRows:
     Raises:
         DataError: Not a readable HDF5 file, or an array is not there.
     """
-    if path.is_dir():
-        raise DataError(f"{path}: expected an HDF5 file, got a folder; name a file inside it")
-    try:
-        with h5py.File(path, "r") as file:
-            return _rows(file, names, str(path))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file makes h5py raise almost anything
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(
-            f"{path}: expected a readable HDF5 file, got {type(error).__name__}: {reason}; "
-            "check that the file is whole and that it is HDF5"
-        ) from error
+    advice = "check that the file is whole and that it is HDF5"
+    with reading(path, "HDF5 file", advice), h5py.File(path, "r") as file:
+        return _rows(file, names, str(path))
 
 
 def write(dataset: Dataset, path: Path) -> None:
@@ -112,9 +102,7 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         for field in FIELDS
         if field in found
     }
-    rows = RawRows(format="hdf5", arrays=arrays, provenance=provenance)
-    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
-    rows.notes += notes_on_ends(keys, found.values())
+    rows = raw_rows("hdf5", arrays, found, keys, provenance)
     skipped = []
     for key in keys:
         if key in found.values() or key.startswith(_SIMULATOR_GROUPS):
@@ -123,11 +111,7 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
             rows.columns[_column_name(key)] = _array(file, key, source)
         else:
             skipped.append(key)
-    if skipped:
-        rows.notes.append(f"not read (not one plain value a row): {listed(skipped, near='')}")
-    episode = arrays.get("episode")
-    if episode is not None and episode.dtype.kind in "SU":
-        rows.columns[found["episode"]] = episode
+    rows.note_skipped(skipped)
     return rows
 
 
@@ -217,16 +201,11 @@ def _column_name(key: str) -> str:
 
 
 def _write_column(group: h5py.Group, name: str, array: np.ndarray) -> None:
-    try:
-        key = _EMPTY_NAME if name == "" else _quoted(name)
-        if array.dtype.kind != "U":
-            group[key] = array
-            return
-        encoded = np.char.encode(array, "utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"column {name!r}: expected text that UTF-8 can hold, got {error.object!r}; replace it"
-        ) from error
+    key = _EMPTY_NAME if name == "" else _quoted(name)
+    if array.dtype.kind != "U":
+        group[key] = array
+        return
+    encoded = np.char.encode(array, "utf-8")
     fixed = h5py.string_dtype("utf-8", max(encoded.dtype.itemsize, 1))
     stored = group.create_dataset(key, data=encoded.astype(fixed), dtype=fixed)
     stored.attrs[_WIDTH] = array.dtype.itemsize // 4

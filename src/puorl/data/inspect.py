@@ -480,9 +480,8 @@ def _on_columns(seen: Inspection) -> Iterator[Finding]:
     if rounded:
         texts = [f"{c.name} ({c.step:g})" for c in rounded]
         yield Finding("info", f"rounded, with their steps: {_listed(texts)}")
-    bound = [
-        c for c in columns if (c.bound_fraction or 0) >= _OFTEN_AT_BOUND and c.decimals is None
-    ]
+    measured = [c for c in columns if c.decimals is None]
+    bound = [c for c in measured if (c.bound_fraction or 0) >= _OFTEN_AT_BOUND]
     if bound:
         texts = [f"{c.name} ({c.bound_fraction:.1%} of rows)" for c in bound]
         yield Finding("info", f"often exactly at their minimum or maximum: {_listed(texts)}")

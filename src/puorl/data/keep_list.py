@@ -112,11 +112,8 @@ def _match_source_rows(
     path: str | os.PathLike[str], wanted: np.ndarray, dataset: Dataset
 ) -> Listed:
     if SOURCE_ROW not in dataset.columns:
-        why = (
-            "loading dropped no row"
-            if dataset.provenance.count("dropped_rows") == 0
-            else "the rows are of no one file"
-        )
+        dropped = dataset.provenance.count("dropped_rows")
+        why = "the rows come from several files" if dropped else "loading dropped no row"
         raise DataError(
             f"{path}: expected a list of row numbers, from 0 to {len(dataset) - 1}, got one of "
             f"{SOURCE_ROW}; {why}: head the list with row and count over all the data"

@@ -14,10 +14,10 @@ import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
-from puorl.data.columns import listed, named_arrays, notes_on_ends, resolve
+from puorl.data.columns import named_arrays, raw_rows, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 _COLUMN = "column/"
 _PROVENANCE = "puorl"
@@ -41,21 +41,15 @@ def read(path: Path, names: FieldNames) -> RawRows:
     Raises:
         DataError: Not a readable NPZ file, an array is not there or holds Python objects.
     """
-    if path.is_dir():
-        raise DataError(f"{path}: expected an NPZ file, got a folder; name a file inside it")
-    try:
-        with zipfile.ZipFile(path) as archive, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # damaged headers make NumPy and Python warn, then fail
-            _check_directory(archive, path)
-            return _rows(archive, names, str(path))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(
-            f"{path}: expected a readable NPZ file, got {type(error).__name__}: {reason}; "
-            "check that the file is whole and that numpy.savez wrote it"
-        ) from error
+    advice = "check that the file is whole and that numpy.savez wrote it"
+    with (
+        reading(path, "NPZ file", advice),
+        zipfile.ZipFile(path) as archive,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # damaged headers make NumPy and Python warn, then fail
+        _check_directory(archive, path)
+        return _rows(archive, names, str(path))
 
 
 def write(dataset: Dataset, path: Path) -> None:
@@ -66,7 +60,8 @@ def write(dataset: Dataset, path: Path) -> None:
     """
     arrays: dict[str, np.ndarray] = dict(dataset.rows.arrays())
     for name, array in dataset.columns.items():
-        _check_name(name)
+        if "\0" in name:
+            raise DataError(f"column {name!r}: expected a name without a NUL character; rename it")
         arrays[_COLUMN + name] = array
     arrays[_PROVENANCE] = np.array(dataset.provenance.to_json())
     with open(path, "wb") as file:  # given a name, savez would append .npz to it
@@ -106,9 +101,7 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
         found |= {field: field for field in own}
         keys.remove(_PROVENANCE)
     arrays = {field: _array(archive, found[field], source) for field in FIELDS if field in found}
-    rows = RawRows(format="npz", arrays=arrays, provenance=provenance)
-    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
-    rows.notes += notes_on_ends(keys, found.values())
+    rows = raw_rows("npz", arrays, found, keys, provenance)
     for key in keys:
         if key in found.values():
             continue
@@ -117,11 +110,7 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
             rows.columns[name] = _array(archive, key, source)
         else:
             skipped.append(key)
-    if skipped:
-        rows.notes.append(f"not read (not one plain value a row): {listed(skipped, near='')}")
-    episode = arrays.get("episode")
-    if episode is not None and episode.dtype.kind in "SU":
-        rows.columns[found["episode"]] = episode
+    rows.note_skipped(skipped)
     return rows
 
 
@@ -181,14 +170,3 @@ def _is_column(
     shape, dtype = _declared(archive, key, source)
     n = len(arrays["obs"])
     return shape in ((n,), (n, 1)) and dtype.kind in _PLAIN_KINDS
-
-
-def _check_name(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"column {name!r}: expected a name that UTF-8 can hold; rename it"
-        ) from error
-    if "\0" in name:
-        raise DataError(f"column {name!r}: expected a name without a NUL character; rename it")

@@ -17,7 +17,7 @@ from puorl.core.resources import require_readable
 from puorl.data.columns import BadCell, Claims, claim, named, seconds
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
+from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, reading
 
 _EXACT_IN_FLOAT = 2**53
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -207,19 +207,11 @@ def read(path: Path, names: FieldNames) -> RawRows:
         MissingExtraError: pyarrow is not installed.
     """
     parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
-    if path.is_dir():
-        raise DataError(f"{path}: expected a Parquet file, got a folder; name a file inside it")
-    try:
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            return _rows(file, names, str(path))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file makes pyarrow raise almost anything
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(
-            f"{path}: expected a readable Parquet file, got {type(error).__name__}: {reason}; "
-            "check that the file is whole"
-        ) from error
+    with (
+        reading(path, "Parquet file", "check that the file is whole"),
+        parquet.ParquetFile(path, page_checksum_verification=True) as file,
+    ):
+        return _rows(file, names, str(path))
 
 
 def write(dataset: Dataset, path: Path) -> None:
@@ -273,13 +265,8 @@ def _stored_column(pa: Any, name: str, array: np.ndarray) -> Any:
         raise DataError(
             f"column {name}: dtype {array.dtype} cannot be held in Parquet; convert it first"
         )
-    try:
-        name.encode()
-        return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"column {name!r}: expected text that UTF-8 can hold, got: {error.reason}; replace it"
-        ) from error
+    name.encode()  # fails here, not inside pyarrow
+    return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
 
 
 def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
@@ -309,8 +296,7 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
             continue
         array = plain_values(_column(file, name))
         rows.columns[own_name] = array if dtype is None else _restored(array, dtype, name, source)
-    if skipped:
-        rows.notes.append(f"not read (not one plain value a row): {', '.join(skipped)}")
+    rows.note_skipped(skipped)
     if stored is not None and names == FieldNames(label=names.label):
         _check_content(rows, stored["fingerprint"], source)
     return rows

@@ -1,7 +1,11 @@
 """What a reader finds in a file, before any judgement: arrays under our names, nothing repaired."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -78,14 +82,46 @@ class RawRows:
     notes: list[str] = field(default_factory=list)
     """What a person should know about how the file was read."""
     provenance: Provenance | None = None
-    """The origin stored inside a file that puorl wrote; such a file is restored as it was."""
+    """Stored in a file that puorl wrote; such a file is restored as it was."""
+
+    def note_skipped(self, keys: Sequence[str]) -> None:
+        """Note the keys of the file that do not hold one plain value a row."""
+        if keys:
+            self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
 
 
-_MATRICES = ("obs", "next_obs", "action", "next_action")
 _FLAGS = ("terminal", "timeout")
+_MOST_LISTED = 20
 _MOST_EXACT = 2**53
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
 """Fields in which NaN means 'not recorded': a next state in terminal rows, a next action in any."""
+
+
+@contextlib.contextmanager
+def reading(source: Path | str, kind: str, advice: str) -> Iterator[None]:
+    """Turn all errors of a reading library into a `DataError` that names the file.
+
+    Libraries raise almost any exception on damaged files.
+
+    Args:
+        source: The file.
+        kind: What is expected there, e.g. ``"NPZ file"``.
+        advice: What to check.
+
+    Raises:
+        DataError: ``source`` is a folder where a file is expected, or the block failed.
+    """
+    if kind.endswith("file") and os.path.isdir(source):
+        raise DataError(f"{source}: expected one {kind}, got a folder; name a file inside it")
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise DataError(
+            f"{source}: expected a readable {kind}, got {type(error).__name__}: {reason}; {advice}"
+        ) from error
 
 
 def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.ndarray]:
@@ -104,7 +140,7 @@ def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.
     for name in ("obs", "action"):
         if name not in arrays:
             raise DataError(
-                f"{source}: expected {name}, found only {_listed(arrays)}; name it with {name}="
+                f"{source}: expected {name}, found only {listed(arrays)}; name it with {name}="
             )
     fields = {name: _field(name, np.asarray(array), source) for name, array in arrays.items()}
     n = len(fields["obs"])
@@ -167,7 +203,7 @@ def sums_to_finite(array: np.ndarray) -> bool:
 
 
 def _field(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    if name in _MATRICES:
+    if name in MATRICES:
         return _matrix(name, array, source)
     if array.ndim == 2 and array.shape[1] == 1:  # DARA files hold (n, 1)
         array = array[:, 0]
@@ -318,5 +354,10 @@ def _check_unknown(fields: dict[str, np.ndarray], name: str, source: str) -> Non
         )
 
 
-def _listed(names: Mapping[str, object]) -> str:
-    return ", ".join(names) or "nothing"
+def listed(keys: Iterable[str], *, near: str = "") -> str:
+    """List keys as text, those spelt most like ``near`` first; cut when there are many."""
+    keys = list(keys)
+    close = difflib.get_close_matches(near, keys, n=_MOST_LISTED, cutoff=0.4)
+    every = list(dict.fromkeys([*close, *keys]))
+    more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
+    return (", ".join(every[:_MOST_LISTED]) or "nothing") + more
