@@ -417,7 +417,7 @@ def test_a_chunk_shorter_than_its_checksum(filtered):
     with h5py.File(filtered) as handle:
         assert handle["terminals"].chunks == (2,)
     for place in [i for i in range(len(whole)) if whole.startswith(b"shuffle", i)]:
-        change(filtered, place - 8, (3).to_bytes(2, "little"))  # the filter's number: a checksum now
+        change(filtered, place - 8, (3).to_bytes(2, "little"))  # make it a checksum
     with h5py.File(filtered) as handle:
         with pytest.raises(DataError, match="terminals: expected chunks that hold a checksum"):
             hdf5.check_array(handle["terminals"].id, "x", whole=True)

@@ -145,13 +145,13 @@ def agree(ours, theirs, *args):
 @pytest.mark.parametrize("fan_out", [3, WIDTH])
 @pytest.mark.parametrize("lead", [(), (6,), (2, 5)])
 def test_product_and_its_gradients_are_the_plain_ones(lead, fan_out):
-    agree(mlp.product, lambda x, w: x @ w, normal(0, *lead, 7), normal(1, 7, fan_out))
+    agree(mlp.cpu_product, lambda x, w: x @ w, normal(0, *lead, 7), normal(1, 7, fan_out))
 
 
 @pytest.mark.parametrize("lead", [(), (6,), (2, 5)])
 def test_norm_and_its_gradients_are_the_plain_ones(lead):
     agree(
-        lambda *args: mlp.normalise(*args, 1e-5),
+        lambda *args: mlp.cpu_normalise(*args, 1e-5),
         lambda *args: plain_normalise(*args, 1e-5),
         3.0 + normal(0, *lead, WIDTH),
         normal(1, WIDTH),
@@ -161,15 +161,15 @@ def test_norm_and_its_gradients_are_the_plain_ones(lead):
 
 def test_many_rows_are_the_same_function():
     y, scale, offset = 3.0 + normal(0, 5000, 8), normal(1, 8), normal(2, 8)
-    ours = mlp.normalise(y, scale, offset, 1e-5)
+    ours = mlp.cpu_normalise(y, scale, offset, 1e-5)
     np.testing.assert_allclose(ours, plain_normalise(y, scale, offset, 1e-5), atol=2e-5)
-    few = mlp.normalise(y[:100], scale, offset, 1e-5)
+    few = mlp.cpu_normalise(y[:100], scale, offset, 1e-5)
     np.testing.assert_allclose(ours[:100], few, atol=2e-5)
 
 
 def test_constant_rows_have_finite_gradients():
     y, scale, offset = jnp.full((4, WIDTH), 2.0), jnp.ones(WIDTH), jnp.zeros(WIDTH)
-    grad = jax.grad(lambda y: mlp.normalise(y, scale, offset, 1e-5)[:, 0].sum())(y)
+    grad = jax.grad(lambda y: mlp.cpu_normalise(y, scale, offset, 1e-5)[:, 0].sum())(y)
     assert np.isfinite(grad).all()
 
 
@@ -178,7 +178,7 @@ def test_weights_of_a_wide_layer_get_their_gradient_in_their_own_order():
     x, w = normal(0, 64, WIDTH), normal(1, WIDTH, WIDTH)
 
     def step(w):
-        return w - 0.1 * jax.grad(lambda w: jnp.square(mlp.product(x, w)).sum())(w)
+        return w - 0.1 * jax.grad(lambda w: jnp.square(mlp.cpu_product(x, w)).sum())(w)
 
     jaxpr = jax.make_jaxpr(step)(w)
     names = [eqn.primitive.name for eqn in jaxpr.eqns]
