@@ -178,7 +178,7 @@ def test_other_members(file):
     ours = puorl.save(puorl.load(file), file.with_name("ours.npz"))
     with zipfile.ZipFile(ours, "a") as archive:
         archive.writestr("readme.txt", "hello")
-    with pytest.raises(DataError, match=r"readme\.txt is not ours"):
+    with pytest.raises(DataError, match=r"readme\.txt is not of puorl"):
         puorl.load(ours)
 
 

@@ -1,6 +1,6 @@
-"""Which columns of a table are which field: names, patterns such as ``obs_*``, and usual names.
+"""Find fields among columns and array keys by given, usual and pattern names; parse text cells.
 
-What the user names wins; a field left unnamed is looked for among the columns that are still free.
+Names that the user gives have priority; the other fields are searched among the remaining columns.
 """
 
 import re
@@ -15,7 +15,7 @@ from puorl.data.transitions import Provenance
 from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, listed
 
 _NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
-"""Names that robot-learning tables use and array files do not."""
+"""Names in tables of robot learning that array files do not use."""
 _AMBIGUOUS_END = "next.done"
 _BEFORE = {"next_obs": "obs", "next_action": "action"}
 _MOST_NAMED = 3
@@ -23,15 +23,15 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Claims:
-    """The columns of every field that a table has."""
+    """Columns of every field of a table."""
 
     fields: dict[str, tuple[str, ...]]
     """Field to its columns, in order; one column for a field that is not a matrix."""
     notes: tuple[str, ...] = ()
-    """How unnamed fields were found."""
+    """How fields without given names were found."""
 
     def rest(self, header: Sequence[str]) -> list[str]:
-        """The columns that no field took."""
+        """Return the columns that belong to no field."""
         taken = {name for names in self.fields.values() for name in names}
         return [name for name in header if name not in taken]
 
@@ -40,13 +40,13 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
     """Find the columns of every field.
 
     Args:
-        header: The table's column names, no two equal.
-        names: What the user said.
-        source: Where the table is; messages start with it.
+        header: Column names of the table, all different.
+        names: Names that the user gave.
+        source: The file; messages start with it.
 
     Raises:
-        DataError: A named column is not there, a column is named for two fields, or there is
-            nothing for obs or action.
+        DataError: A named column is missing, is named for two fields, or obs or action is not
+            found.
     """
     claimed = named(header, names, source)
     guessed = []
@@ -73,10 +73,10 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
 
 
 def named(header: Sequence[str], names: FieldNames, source: str) -> dict[str, tuple[str, ...]]:
-    """The columns that the user named, each checked to be there and named once.
+    """Return the columns that the user named.
 
     Raises:
-        DataError: A column is not there, or is named twice.
+        DataError: A column is missing, or is named twice.
     """
     claimed: dict[str, tuple[str, ...]] = {}
     owner: dict[str, str] = {}
@@ -99,7 +99,7 @@ def named(header: Sequence[str], names: FieldNames, source: str) -> dict[str, tu
 
 
 def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Sort key that puts ``obs_10`` after ``obs_9``.
+    """Return a sort key that puts ``obs_10`` after ``obs_9``.
 
     >>> sorted(["obs_10", "obs_9"], key=natural_key)
     ['obs_9', 'obs_10']
@@ -114,7 +114,7 @@ def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
 def _matched(
     header: Sequence[str], given: str | Sequence[str], field: str, source: str
 ) -> tuple[str, ...]:
-    """Columns for names and patterns: patterns in natural order, lists in the order given."""
+    """Return the columns of names and patterns: matches in natural order, lists as given."""
     if isinstance(given, str):
         split = [part.strip() for part in given.split(",")]
         given = [given] if given in header else split
@@ -148,7 +148,7 @@ def _present(header: Sequence[str], name: str, field: str, source: str) -> str:
 def _usual(
     field: str, free: Sequence[str], claimed: dict[str, tuple[str, ...]]
 ) -> tuple[str, ...] | None:
-    """The columns under which a field usually stands, or None."""
+    """Return the columns of a field by its usual names, or None."""
     if field in MATRICES:
         beside = tuple(f"next_{name}" for name in claimed.get(_BEFORE.get(field, ""), ()))
         if beside and all(name in free for name in beside):
@@ -165,7 +165,7 @@ def _usual(
 
 
 def _with_suffix(field: str, free: Sequence[str], suffix: str) -> tuple[str, ...] | None:
-    """All columns made of one usual name and a suffix of the given form."""
+    """Return all columns made of one usual name and a suffix of the given form."""
     for base in USUAL[field]:
         pattern = re.compile(re.escape(base) + suffix, re.IGNORECASE)
         matches = [name for name in free if pattern.fullmatch(name)]
@@ -211,23 +211,22 @@ USUAL = {
     "time": ("time", "timestamp", "timestamps", "t", "step", "timestep", "time_step"),
     "next_action": ("next_action", "next_actions", "next_act"),
 }
-"""Field to the names it usually has, the most telling first; capitals do not matter."""
+"""Field to its usual names, the most specific first; case does not matter."""
 
 AMBIGUOUS_END = ("done", "dones")
-"""Names that may mean the task's end or the record's: used only when the user says which."""
+"""Names that may mean the end of the task or of the record: used only if the user names them."""
 
 
 def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """Find every field's key: named ones must be there, the others may be under a usual name.
+    """Find the key of every field by given and usual names.
 
     Args:
-        available: The keys of the file.
-        names: What the user said; one key a field.
-        source: Where the keys are from; messages start with it.
+        available: Keys of the file.
+        names: Names that the user gave, one key for each field.
+        source: The file; messages start with it.
 
     Raises:
-        DataError: A named key is not there, one key is named for two fields, or obs or action
-            cannot be found.
+        DataError: A named key is missing, is named for two fields, or obs or action is not found.
     """
     found = named_arrays(available, names, source)
     for field in FIELDS:
@@ -242,10 +241,10 @@ def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[st
 
 
 def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """The keys that the user named, each checked to be there.
+    """Return the keys that the user named.
 
     Raises:
-        DataError: A key is not there, or is named for two fields.
+        DataError: A key is missing, or is named for two fields.
     """
     found: dict[str, str] = {}
     for field in FIELDS:
@@ -294,7 +293,7 @@ def raw_rows(
 
 
 def find(field: str, available: Sequence[str], *, taken: Collection[str] = ()) -> str | None:
-    """The key under which ``field`` usually stands, or None; a key in ``taken`` is not offered."""
+    """Return the key of a field by its usual names, or None; keys in ``taken`` are left out."""
     free = [key for key in available if key not in taken]
     folded = {key.lower(): key for key in reversed(free)}  # the first of equal spellings wins
     for name in USUAL[field]:
@@ -306,11 +305,11 @@ def find(field: str, available: Sequence[str], *, taken: Collection[str] = ()) -
 
 
 def notes_on_ends(available: Sequence[str], found: Collection[str]) -> list[str]:
-    """Say which keys were left alone because they do not tell a task's end from a cut record.
+    """Return notes on unused keys that may mean the end of the task or of the record.
 
     Args:
-        available: The keys of the file.
-        found: The keys that became fields.
+        available: Keys of the file.
+        found: Keys that became fields.
     """
     return [
         f"{key}: not used, it may mean the task's end or a cut record; if it is the task's end, "
@@ -321,7 +320,7 @@ def notes_on_ends(available: Sequence[str], found: Collection[str]) -> list[str]
 
 
 def absent(field: str, available: Sequence[str], source: str) -> DataError:
-    """The error for a required field that has none of its usual names."""
+    """Return the error for a required field without any of its usual names."""
     return DataError(
         f"{source}: expected {field} under one of its usual names ({', '.join(USUAL[field])}), "
         f"found: {listed(available, near=field)}; name it with {field}="
@@ -349,7 +348,7 @@ _LARGEST = 2**63 - 1
 
 
 class BadCell(Exception):
-    """A cell that is not what its column must hold."""
+    """A cell with a value that its column cannot hold."""
 
     def __init__(self, row: int, value: str) -> None:
         super().__init__(f"row {row}: {value!r}")
@@ -358,7 +357,7 @@ class BadCell(Exception):
 
 
 def typed(cells: Sequence[str]) -> np.ndarray:
-    """The column as the narrowest kind that loses nothing of any cell.
+    """Convert a column to the narrowest kind that keeps all cells exactly.
 
     Returns:
         (n,) bool, int64, float64 or text.
@@ -380,20 +379,19 @@ def typed(cells: Sequence[str]) -> np.ndarray:
 
 
 def numbers(cells: Sequence[str]) -> np.ndarray:
-    """(n,) float64. The column as numbers; an empty cell is NaN.
+    """(n,) float64. Convert a column to numbers; an empty cell is NaN.
 
     Raises:
-        BadCell: The first cell that is neither.
+        BadCell: A cell is neither empty nor a number; names the first.
     """
     return np.fromiter(_each_number(cells), np.float64, len(cells))
 
 
 def seconds(cells: Sequence[str]) -> np.ndarray:
-    """(n,) float64. ISO 8601 stamps as seconds since 1970; without a zone they are taken as UTC.
+    """(n,) float64. Convert ISO 8601 stamps to seconds since 1970; without a zone they are UTC.
 
     Raises:
-        BadCell: The first cell that is not a stamp, or that has a zone where the first has none
-            (or the other way round).
+        BadCell: A cell is not a stamp, or only some stamps have a zone; names the first.
     """
     zoned: bool | None = None
     result = np.empty(len(cells))
@@ -411,14 +409,14 @@ def seconds(cells: Sequence[str]) -> np.ndarray:
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is one number, written with a decimal point."""
-    # Fields may have leading zeros: unlike ids, they are numbers by what the user says.
+    """Return whether a cell is one number, written with a decimal point."""
+    # Unlike ids, numbers may have leading zeros.
     cell = cell.strip()
     return bool(_NUMBER.fullmatch(re.sub(r"^([+-]?)0+(?=[0-9])", r"\1", cell)))
 
 
 def has_decimal_comma(cell: str) -> bool:
-    """Whether a cell looks like a number written with a decimal comma."""
+    """Return whether a cell looks like a number with a decimal comma."""
     return bool(_DECIMAL_COMMA.fullmatch(cell.strip()))
 
 
@@ -441,7 +439,7 @@ def _kind(values: Collection[str]) -> str:
         return "text"
     if not filled or not all(_WHOLE.fullmatch(value) for value in filled):
         return "number"
-    # A whole number that the kind cannot hold exactly is an id: it stays as written.
+    # A whole number that the kind cannot hold exactly is an id: it stays text.
     limit = _EXACT_IN_FLOAT if empty else _LARGEST
     if any(len(value) > 20 or abs(int(value)) > limit for value in filled):
         return "text"

@@ -79,7 +79,7 @@ def _data_folder(path: Path) -> Path:
             return folder
     raise DataError(
         f"{path}: expected a Minari dataset folder (with data/{_METADATA}) or an id known here, "
-        f"found neither; fetch public datasets with: minari download {path}"
+        f"found neither; download public datasets with: minari download {path}"
     )
 
 
@@ -157,7 +157,7 @@ class _Table:
         return sum(self.lengths)
 
     def add(self, index: int, episode: Mapping[str, Any]) -> None:
-        """Append one episode.
+        """Append an episode.
 
         Raises:
             DataError: Its arrays do not fit together.

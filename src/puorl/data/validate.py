@@ -1,4 +1,4 @@
-"""What a reader finds in a file, before any judgement: arrays under our names, nothing repaired."""
+"""Raw rows, as readers return them, and the checks that make them canonical arrays."""
 
 import contextlib
 import difflib
@@ -23,7 +23,7 @@ FIELDS = (
     "time",
     "next_action",
 )
-"""Names that a row may carry, in the order in which we list them."""
+"""Fields of a row, in the order in which they are listed."""
 MATRICES = ("obs", "action", "next_obs", "next_action")
 """Fields with several values a row; the others have one."""
 SOURCE_ROW = "source_row"
@@ -34,9 +34,9 @@ LABELLED = "labelled"
 
 @dataclass(frozen=True, kw_only=True)
 class FieldNames:
-    """Where to find each field: a key in an array file, or column names and patterns in a table.
+    """Key of each field in an array file, or its column names and patterns in a table.
 
-    A field left at None is looked for under its usual names.
+    A field that is None is searched under its usual names.
     """
 
     obs: str | Sequence[str] | None = None
@@ -58,29 +58,29 @@ class FieldNames:
     next_action: str | Sequence[str] | None = None
     """Next-action columns."""
     label: str | None = None
-    """Which rows are known to be the target's: an expression such as ``"checked == 1"``."""
+    """Expression that holds for labelled rows, such as ``"checked == 1"``."""
 
 
 @dataclass(kw_only=True)
 class RawRows:
-    """Arrays as they stand in one file, under our field names."""
+    """Content of one file: arrays under the names of our fields, not checked yet."""
 
     format: str
     """Short name of the format, e.g. ``"csv"``."""
     arrays: dict[str, np.ndarray]
-    """Field name to array; shapes and dtypes still as in the file."""
+    """Field to array, with shape and dtype as in the file."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Field with one value a row to its name in the file: label conditions may use either."""
+    """Field with one value a row to its name in the file; conditions may use either."""
     columns: dict[str, np.ndarray] = field(default_factory=dict)
-    """Every other column of the file that has one value a row: ids, labels, text."""
+    """Other columns with one value a row: ids, labels, text."""
     obs_names: tuple[str, ...] = ()
-    """Names of the state columns, where the file has them."""
+    """Names of the state columns, if the file has them."""
     action_names: tuple[str, ...] = ()
-    """Names of the action columns, where the file has them."""
+    """Names of the action columns, if the file has them."""
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Least and largest value of each action component, where the file says so."""
+    """Smallest and largest value of each action component, if the file states them."""
     notes: list[str] = field(default_factory=list)
-    """What a person should know about how the file was read."""
+    """What the user should know about how the file was read."""
     provenance: Provenance | None = None
     """Stored in a file that puorl wrote; such a file is restored as it was."""
 
@@ -94,7 +94,7 @@ _FLAGS = ("terminal", "timeout")
 _MOST_LISTED = 20
 _MOST_EXACT = 2**53
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
-"""Fields in which NaN means 'not recorded': a next state in terminal rows, a next action in any."""
+"""Fields where NaN means 'not recorded': a next state in terminal rows, a next action anywhere."""
 
 
 @contextlib.contextmanager
@@ -125,17 +125,17 @@ def reading(source: Path | str, kind: str, advice: str) -> Iterator[None]:
 
 
 def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.ndarray]:
-    """Check every array and bring it to its field's shape and kind.
+    """Check every array and convert it to the shape and kind of its field.
 
     Args:
-        arrays: Field name to array as it came. ``obs`` and ``action`` are required.
-        source: Where the rows came from; every message starts with it.
+        arrays: Field to array. ``obs`` and ``action`` are required.
+        source: Origin of the rows; messages start with it.
 
     Returns:
         (n, d) float32/float64 matrices; (n,) floats, bools, int64 episode ids, float64 time.
 
     Raises:
-        DataError: Anything that is not a row of numbers.
+        DataError: An array does not hold rows of numbers.
     """
     for name in ("obs", "action"):
         if name not in arrays:
@@ -179,7 +179,7 @@ def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
 
 
 def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
-    """Refuse NaN and Inf, naming the first row that has one.
+    """Refuse NaN and infinity.
 
     Raises:
         DataError: A value is not finite.
@@ -197,7 +197,7 @@ def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
 
 
 def sums_to_finite(array: np.ndarray) -> bool:
-    """One pass without a temporary: True proves all values finite, False proves nothing."""
+    """Return True only if all values are finite; one pass without temporary arrays."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.add.reduce(array, axis=None)))
 
@@ -259,7 +259,7 @@ def _time(array: np.ndarray, source: str) -> np.ndarray:
         seconds = array.astype("datetime64[ns]").astype(np.int64) / 1e9
         array = np.where(np.isnat(array), np.nan, seconds)
     if array.dtype.kind in "iu":
-        # Nanoseconds since 1970 are rounded by a quarter of a microsecond: no step is that short.
+        # Rounds nanoseconds since 1970 by a quarter of a microsecond, shorter than any step.
         return array.astype(np.float64)
     return _float("time", array, source).astype(np.float64, copy=False)
 
@@ -280,7 +280,7 @@ def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:
 
 
 def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
-    # A damaged file can hold other bytes than 0 and 1, which NumPy takes for true, but not always.
+    # A damaged file can hold bytes other than 0 and 1, which NumPy handles inconsistently.
     values = array.view(np.uint8)
     if values.size and values.max() > 1:
         raise DataError(
@@ -308,7 +308,7 @@ def _episode(array: np.ndarray, source: str) -> np.ndarray:
     if kind == "S":
         array = _decoded(array, "episode", source)
     if array.dtype.kind == "U":
-        # Text ids are numbered in order of appearance; the text itself stays as a column.
+        # Text ids are numbered in order of appearance; readers keep the text as a column.
         _, first, codes = np.unique(array, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[codes].astype(np.int64)
     raise DataError(f"{source}: episode: expected numbers or text, got dtype {array.dtype}")
