@@ -118,25 +118,25 @@ def _rebuilt(arrays: dict[str, np.ndarray]) -> Transitions:
 
 
 class Note(str):
-    """A sentence about how rows were read, with a kind and a count that programs can use.
+    """A sentence about how rows were read, with a kind and a number that programs can use.
 
     >>> note = Note("dropped_rows", 14)
-    >>> str(note), note.kind, note.count
+    >>> str(note), note.kind, note.number
     ('next_obs: 14 last rows before a break have none and were dropped', 'dropped_rows', 14)
     """
 
     kind: str
-    count: int
+    number: int
 
-    def __new__(cls, kind: str, count: int = 0) -> "Note":
+    def __new__(cls, kind: str, number: int = 0) -> "Note":
         """Build the sentence of a kind in the table of notes."""
-        note = super().__new__(cls, _NOTES[kind].format(count))
-        note.kind, note.count = kind, count
+        note = super().__new__(cls, _NOTES[kind].format(number))
+        note.kind, note.number = kind, number
         return note
 
     def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]
-        """Rebuild copies from the kind and the count."""
-        return self.kind, self.count
+        """Rebuild copies from the kind and the number."""
+        return self.kind, self.number
 
 
 def join_notes(notes: Iterable[str]) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def join_notes(notes: Iterable[str]) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
     for note in notes:
         if isinstance(note, Note):
-            counts[note.kind] += note.count
+            counts[note.kind] += note.number
     joined = (Note(n.kind, counts[n.kind]) if isinstance(n, Note) else n for n in notes)
     return tuple(dict.fromkeys(joined))
 
@@ -203,13 +203,13 @@ class Provenance:
 
     def count(self, kind: str) -> int:
         """Add up the counts of the notes of one kind."""
-        return sum(n.count for n in self.notes if isinstance(n, Note) and n.kind == kind)
+        return sum(n.number for n in self.notes if isinstance(n, Note) and n.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready content; `from_dict` is its inverse."""
         content = dataclasses.asdict(self)
         content["notes"] = [
-            {"kind": n.kind, "count": n.count} if isinstance(n, Note) else n for n in self.notes
+            {"kind": n.kind, "count": n.number} if isinstance(n, Note) else n for n in self.notes
         ]
         if self.action_range is None:
             del content["action_range"]  # as in files written before the field existed
