@@ -4,7 +4,7 @@ Names that the user gives have priority; the other fields are searched among the
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -72,8 +72,10 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
     return Claims({field: claimed[field] for field in FIELDS if field in claimed}, tuple(notes))
 
 
-def named(header: Sequence[str], names: FieldNames, source: str) -> dict[str, tuple[str, ...]]:
-    """Return the columns that the user named.
+def named(
+    header: Sequence[str], names: FieldNames, source: str, kind: str = "column"
+) -> dict[str, tuple[str, ...]]:
+    """Return the columns of a table, or the keys of an array file, that the user named.
 
     Raises:
         DataError: A column is missing, or is named twice.
@@ -84,15 +86,16 @@ def named(header: Sequence[str], names: FieldNames, source: str) -> dict[str, tu
         given = getattr(names, field)
         if given is None:
             continue
-        if field in MATRICES:
+        if field in MATRICES and kind == "column":
             claimed[field] = _matched(header, given, field, source)
         else:
-            claimed[field] = (_present(header, given, field, source),)
+            one = given if isinstance(given, str) else given[0]
+            claimed[field] = (_present(header, one, field, source, kind),)
         for name in claimed[field]:
             if name in owner:
                 raise DataError(
-                    f"{source}: the column {name!r} is named for {owner[name]} and again for "
-                    f"{field}; a column can be one thing only"
+                    f"{source}: the {kind} {name!r} is named for both {owner[name]} and {field}; "
+                    f"name another with {field}="
                 )
             owner[name] = field
     return claimed
@@ -136,11 +139,13 @@ def _matched(
     return tuple(found)
 
 
-def _present(header: Sequence[str], name: str, field: str, source: str) -> str:
+def _present(
+    header: Sequence[str], name: str, field: str, source: str, kind: str = "column"
+) -> str:
     if name in header:
         return name
     raise DataError(
-        f"{source}: expected the column {name!r} (named for {field}), "
+        f"{source}: expected the {kind} {name!r} (named for {field}), "
         f"found: {listed(header, near=name)}; name one of these with {field}="
     )
 
@@ -241,30 +246,19 @@ def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[st
 
 
 def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """Return the keys that the user named.
+    """Return the keys of an array file that the user named.
 
     Raises:
         DataError: A key is missing, or is named for two fields.
     """
-    found: dict[str, str] = {}
-    for field in FIELDS:
+    for field in MATRICES:
         given = getattr(names, field)
-        if given is None:
-            continue
-        key = given if isinstance(given, str) else _only_key(field, given, source)
-        if key not in available:
+        if given is not None and not isinstance(given, str) and len(given) != 1:
             raise DataError(
-                f"{source}: expected the key {key!r} (named for {field}), "
-                f"found: {listed(available, near=key)}; name one of these with {field}="
+                f"{source}: expected one key for {field} in an array file, got {len(given)} "
+                f"({', '.join(given)}); lists of columns are for tables"
             )
-        for other, taken in found.items():
-            if taken == key:
-                raise DataError(
-                    f"{source}: {key!r} is named for both {other} and {field}; "
-                    f"a key can be only one of them, name another with {field}="
-                )
-        found[field] = key
-    return found
+    return {field: keys[0] for field, keys in named(available, names, source, "key").items()}
 
 
 def raw_rows(
@@ -327,15 +321,6 @@ def absent(field: str, available: Sequence[str], source: str) -> DataError:
     )
 
 
-def _only_key(field: str, given: Sequence[str], source: str) -> str:
-    if len(given) == 1:
-        return given[0]
-    raise DataError(
-        f"{source}: expected one key for {field} in an array file, got {len(given)} "
-        f"({', '.join(given)}); lists of columns are for tables"
-    )
-
-
 _WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(
     r"[+-]?(?:(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|inf|infinity)",
@@ -345,15 +330,6 @@ _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _FLAGS = {"true": True, "false": False}
 _EXACT_IN_FLOAT = 2**53
 _LARGEST = 2**63 - 1
-
-
-class BadCell(Exception):
-    """A cell with a value that its column cannot hold."""
-
-    def __init__(self, row: int, value: str) -> None:
-        super().__init__(f"row {row}: {value!r}")
-        self.row = row
-        self.value = value
 
 
 def typed(cells: Sequence[str]) -> np.ndarray:
@@ -382,28 +358,33 @@ def numbers(cells: Sequence[str]) -> np.ndarray:
     """(n,) float64. Convert a column to numbers; an empty cell is NaN.
 
     Raises:
-        BadCell: A cell is neither empty nor a number; names the first.
+        ValueError: A cell is neither empty nor a number.
     """
-    return np.fromiter(_each_number(cells), np.float64, len(cells))
+    bad = next((cell for cell in cells if cell.strip() and not is_number(cell)), None)
+    if bad is not None:
+        raise ValueError(bad)
+    return np.fromiter((float(cell) if cell.strip() else np.nan for cell in cells), np.float64)
 
 
-def seconds(cells: Sequence[str]) -> np.ndarray:
+def seconds(cells: Sequence[str], where: str) -> np.ndarray:
     """(n,) float64. Convert ISO 8601 stamps to seconds since 1970; without a zone they are UTC.
 
     Raises:
-        BadCell: A cell is not a stamp, or only some stamps have a zone; names the first.
+        DataError: A cell is not a stamp, or only some stamps have a zone; starts with ``where``.
     """
-    zoned: bool | None = None
     result = np.empty(len(cells))
+    zoned = None
     for row, cell in enumerate(cells):
         try:
             stamp = datetime.fromisoformat(cell.strip())
-        except ValueError:
-            raise BadCell(row, cell) from None
-        if zoned is None:
-            zoned = stamp.tzinfo is not None
-        if zoned != (stamp.tzinfo is not None):
-            raise BadCell(row, cell)
+            zoned = stamp.tzinfo is not None if zoned is None else zoned
+            if zoned != (stamp.tzinfo is not None):
+                raise ValueError(cell)
+        except ValueError as error:
+            raise DataError(
+                f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
+                f"got {cell!r} in row {row}"
+            ) from error
         result[row] = (stamp if zoned else stamp.replace(tzinfo=UTC)).timestamp()
     return result
 
@@ -418,16 +399,6 @@ def is_number(cell: str) -> bool:
 def has_decimal_comma(cell: str) -> bool:
     """Return whether a cell looks like a number with a decimal comma."""
     return bool(_DECIMAL_COMMA.fullmatch(cell.strip()))
-
-
-def _each_number(cells: Sequence[str]) -> Iterable[float]:
-    for row, cell in enumerate(cells):
-        if not cell.strip():
-            yield np.nan
-        elif is_number(cell):
-            yield float(cell)
-        else:
-            raise BadCell(row, cell)
 
 
 def _kind(values: Collection[str]) -> str:

@@ -17,7 +17,6 @@ from puorl.core.errors import DataError
 from puorl.core.files import lines_of
 from puorl.core.resources import require_readable
 from puorl.data.columns import (
-    BadCell,
     Claims,
     claim,
     has_decimal_comma,
@@ -232,7 +231,7 @@ def _add(block: _Block, table: _Table) -> None:
             values = record[str(table.header.index(column))]
             try:
                 matrix[:, j] = values if column in strict else numbers(values.tolist())
-            except BadCell:
+            except ValueError:
                 _explain(block, table, strict, optional, "")
         table.numbers.setdefault(name, []).append(matrix)
     numeric = {c for names in table.numeric.values() for c in names}
@@ -312,13 +311,7 @@ def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
         if array.dtype.kind == "U":
             rows.columns[column] = array
     elif array.dtype.kind == "U" and name == "time":
-        try:
-            array = seconds(found)
-        except BadCell as bad:
-            raise DataError(
-                f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
-                f"got {bad.value!r} in row {bad.row}"
-            ) from bad
+        array = seconds(found, where)
     elif array.dtype.kind == "U":
         row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in ("0", "1"))
         raise DataError(f"{where}: expected only 0/1 or only true/false, got {cell!r} in row {row}")

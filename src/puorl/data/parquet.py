@@ -16,7 +16,7 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.resources import require_readable
-from puorl.data.columns import BadCell, Claims, claim, named, seconds
+from puorl.data.columns import Claims, claim, named, seconds
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
 from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, reading
@@ -169,7 +169,7 @@ def _add_field(
         raise DataError(f"{where}: expected one plain value a row, got {values.type}")
     array = _plain_values(values)
     if field == "time" and array.dtype.kind == "U":
-        array = _seconds_of_text(array, where)
+        array = seconds(array.tolist(), where)
     if field == "episode" and array.dtype.kind == "U":
         rows.columns[columns[0]] = array
     rows.arrays[field] = array
@@ -332,21 +332,6 @@ def _beside(columns: Sequence[np.ndarray]) -> np.ndarray:
     for i, column in enumerate(columns):
         matrix[:, i] = column
     return matrix
-
-
-def _seconds_of_text(stamps: np.ndarray, where: str) -> np.ndarray:
-    """(n,) float64. Convert ISO 8601 text to seconds since 1970.
-
-    Raises:
-        DataError: A stamp is not one.
-    """
-    try:
-        return seconds(stamps.tolist())
-    except BadCell as bad:
-        raise DataError(
-            f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
-            f"got {bad.value!r} in row {bad.row}"
-        ) from bad
 
 
 def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
