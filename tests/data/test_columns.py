@@ -100,7 +100,7 @@ def test_named_column_is_not_guessed_again():
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        ({"obs": "obs_*", "next_obs": "*obs_*"}, "'obs_0' is named for both obs and next_obs"),
+        ({"obs": "obs_*", "next_obs": "*obs_*"}, "'obs_0' is named for obs and again for next_obs"),
         ({"obs": ["obs_0", "obs_0"]}, "named for obs and again for obs"),
         ({"reward": "obs_0", "obs": "obs_*"}, "named for obs and again for reward"),
         ({"obs": "state_*"}, r"match 'state_\*' \(named for obs\), found: "),
@@ -300,7 +300,7 @@ def test_a_named_key_that_is_absent_lists_close_ones_first():
 
 
 def test_one_key_cannot_be_two_fields():
-    with pytest.raises(DataError, match="'done' is named for both terminal and timeout"):
+    with pytest.raises(DataError, match="'done' is named for terminal and again for timeout"):
         columns.resolve(["obs", "act", "done"], FieldNames(terminal="done", timeout="done"), "f")
 
 

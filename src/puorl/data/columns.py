@@ -94,7 +94,7 @@ def named(
         for name in claimed[field]:
             if name in owner:
                 raise DataError(
-                    f"{source}: the {kind} {name!r} is named for both {owner[name]} and {field}; "
+                    f"{source}: the {kind} {name!r} is named for {owner[name]} and again for {field}; "
                     f"name another with {field}="
                 )
             owner[name] = field
