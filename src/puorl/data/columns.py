@@ -94,8 +94,8 @@ def named(
         for name in claimed[field]:
             if name in owner:
                 raise DataError(
-                    f"{source}: the {kind} {name!r} is named for {owner[name]} and again for {field}; "
-                    f"name another with {field}="
+                    f"{source}: the {kind} {name!r} is named for {owner[name]} and again for "
+                    f"{field}; name another with {field}="
                 )
             owner[name] = field
     return claimed

@@ -1,8 +1,8 @@
 """The table of file formats, and `load` and `save`, which follow it.
 
-To add a format, write a module with ``read(path, names) -> RawRows`` (and ``write(dataset, path)``
-if puorl shall write it) and add a line to `FORMATS`. Help texts, completion, error messages and the
-suffixes that are known all come from this table.
+To add a format, write a module of its name with ``read(path, names) -> RawRows``, and also
+``write(dataset, path)`` if puorl shall write it, and add a line to the table. Help texts,
+completion and error messages follow from the table.
 """
 
 import dataclasses
@@ -21,23 +21,30 @@ from puorl.data.validate import FIELDS, LABELLED, FieldNames, RawRows
 PathLike = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Format:
     """One line of the table of formats."""
 
     name: str
+    """Also the name of the module in `puorl.data`, which is imported when first used."""
     suffixes: tuple[str, ...]
     """Suffixes of such files, the one that puorl writes first; ``""`` for a folder."""
-    module: str
-    """Module with ``read`` and, where ``writable``, ``write``; imported when first used."""
     description: str
     writable: bool = True
     package: str | None = None
-    """Optional package that the module needs."""
-    extra: str | None = None
-    """Extra of puorl that installs the package."""
+    """Optional package that the module needs; the extra of puorl has the format's name."""
     marker: str | None = None
     """For a folder: the file inside by which the format is recognised."""
+
+    @property
+    def module(self) -> str:
+        """Module with ``read`` and, where ``writable``, ``write``."""
+        return f"puorl.data.{self.name}"
+
+    @property
+    def extra(self) -> str | None:
+        """Extra of puorl that installs the package."""
+        return None if self.package is None else self.name
 
     def require(self, purpose: str) -> None:
         """Check that the format's optional package is installed.
@@ -45,45 +52,20 @@ class Format:
         Raises:
             MissingExtraError: It is not; the message holds the install line.
         """
-        if self.package is not None and self.extra is not None:
-            require(self.package, extra=self.extra, purpose=purpose)
+        if self.package is not None:
+            require(self.package, extra=self.name, purpose=purpose)
 
 
 _TABLE = (
+    Format("hdf5", (".hdf5", ".h5"), "HDF5 in D4RL's layout, or any file of named arrays"),
+    Format("npz", (".npz",), "NumPy's archive of named arrays"),
+    Format("csv", (".csv", ".tsv"), "text table with a header line", writable=False),
+    Format("parquet", (".parquet", ".pq"), "Parquet file, or a folder of them", package="pyarrow"),
     Format(
-        name="hdf5",
-        suffixes=(".hdf5", ".h5"),
-        module="puorl.data.hdf5",
-        description="HDF5 in D4RL's layout, or any file of named arrays",
-    ),
-    Format(
-        name="npz",
-        suffixes=(".npz",),
-        module="puorl.data.npz",
-        description="NumPy's archive of named arrays",
-    ),
-    Format(
-        name="csv",
-        suffixes=(".csv", ".tsv"),
-        module="puorl.data.csv",
-        description="text table with a header line",
-        writable=False,
-    ),
-    Format(
-        name="parquet",
-        suffixes=(".parquet", ".pq"),
-        module="puorl.data.parquet",
-        description="Parquet file, or a folder of them",
-        package="pyarrow",
-        extra="parquet",
-    ),
-    Format(
-        name="minari",
-        suffixes=("",),
-        module="puorl.data.minari",
-        description="Minari dataset: a folder or an id",
+        "minari",
+        ("",),
+        "Minari dataset: a folder or an id",
         package="minari",
-        extra="minari",
         marker="data/metadata.json",
     ),
 )

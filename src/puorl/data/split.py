@@ -112,10 +112,7 @@ class PUSplit:
         """Return the positions of labelled and unlabelled rows of train, validation or test."""
         _check_choice("part", name, draw.PARTS)
         if self.unit != "transition":
-            raise ConfigError(
-                f"part {name!r}: a split of unit 'episode' has {draw.NUM_FOLDS} folds instead; "
-                "use labelled_part and unlabelled_part"
-            )
+            raise ConfigError(f"part {name!r}: unit 'episode' has folds; use labelled_part instead")
         k = draw.PARTS.index(name)
         return self.labelled[self.labelled_part == k], self.unlabelled[self.unlabelled_part == k]
 
