@@ -35,9 +35,9 @@ def texts(root):
     return ["".join(text.itertext()) for text in root.iter("text")]
 
 
-def steps(*, share, edge=(0.0, 0.5, 1.0), scale="linear", title="t"):
+def steps(*, fraction, edge=(0.0, 0.5, 1.0), scale="linear", title="t"):
     svg = charts.histogram(
-        title, "d", edge=edge, share=share, x_label="score", y_label="share", scale=scale
+        title, "d", edge=edge, fraction=fraction, x_label="score", y_label="share", scale=scale
     )
     return parsed(svg)
 
@@ -50,7 +50,7 @@ def heights(path):
 
 @pytest.mark.parametrize(("scale", "ratio"), [("linear", 9.0), ("sqrt", 3.0)])
 def test_histogram_steps_are_as_high_as_shares(scale, ratio):
-    root = steps(share={"one": (0.1, 0.9), "two": (0.9, 0.1)}, scale=scale)
+    root = steps(fraction={"one": (0.1, 0.9), "two": (0.9, 0.1)}, scale=scale)
     paths = [p for p in root.iter("path") if p.get("class") in ("area s1 f1", "trace s2 d2")]
     first, second = (heights(p) for p in paths if "V" in p.get("d"))
     assert first[1] / first[0] == pytest.approx(ratio, rel=0.02)
@@ -59,7 +59,7 @@ def test_histogram_steps_are_as_high_as_shares(scale, ratio):
 
 def test_log_histogram_puts_decades_at_even_steps():
     root = steps(
-        share={"one": (0.001, 0.01, 0.1, 0.0), "two": (0, 0, 0, 1)},
+        fraction={"one": (0.001, 0.01, 0.1, 0.0), "two": (0, 0, 0, 1)},
         edge=(0, 0.25, 0.5, 0.75, 1),
         scale="log",
     )
@@ -70,7 +70,7 @@ def test_log_histogram_puts_decades_at_even_steps():
 
 
 def test_series_differ_by_more_than_colour_and_are_named():
-    root = steps(share={"labelled": (0.2, 0.8), "unlabelled": (0.7, 0.3)})
+    root = steps(fraction={"labelled": (0.2, 0.8), "unlabelled": (0.7, 0.3)})
     assert {"labelled", "unlabelled", "score", "share"} <= set(texts(root))
     kinds = {p.get("class") for p in root.iter("path")} | {
         r.get("class") for r in root.iter("rect")
@@ -168,7 +168,7 @@ def test_strip_never_leaves_its_box(value, low, high):
 def test_any_histogram_is_well_formed(text, shares, scale):
     edge = [k / len(shares) for k in range(len(shares) + 1)]
     first, second = zip(*shares, strict=True)
-    steps(share={text: first, text + "2": second}, edge=edge, scale=scale, title=text)
+    steps(fraction={text: first, text + "2": second}, edge=edge, scale=scale, title=text)
 
 
 @given(TEXT, st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=12), st.booleans())

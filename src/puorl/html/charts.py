@@ -154,7 +154,7 @@ def histogram(
     description: str,
     *,
     edge: Sequence[float],
-    share: dict[str, Sequence[float]],
+    fraction: dict[str, Sequence[float]],
     x_label: str,
     y_label: str,
     scale: Scale = "linear",
@@ -165,19 +165,19 @@ def histogram(
         title: Short name of the chart.
         description: Text for screen readers.
         edge: Edges of the bins, one more than there are bins.
-        share: Name to fraction of each bin.
+        fraction: Name to fraction of each bin.
         x_label: Quantity that is binned.
         y_label: Quantity of the heights.
         scale: ``sqrt`` or ``log`` show small bins next to a spike.
     """
-    heights = [height for each in share.values() for height in each if height > 0]
+    heights = [height for each in fraction.values() for height in each if height > 0]
     low, high = _decades(heights) if scale == "log" else (0.0, 1.05 * max(heights, default=1.0))
-    key, above = _key(list(share), filled=1)
+    key, above = _key(list(fraction), filled=1)
     y = Axis(low, high, above + _PLOT, above, scale)
     frame, x = _frame(y, (edge[0], edge[-1]), x_label, y_label, y_percent=True)
     traces = [
         _steps(x, y, edge, each, "area s1 f1" if index == 0 else f"trace {_style(index)}")
-        for index, each in enumerate(share.values())
+        for index, each in enumerate(fraction.values())
     ]
     return _svg(title, description, above + _PLOT + 44, key, frame, *traces)
 
@@ -335,10 +335,10 @@ def _key(names: Sequence[str], *, filled: int = 0) -> tuple[Markup, float]:
     return join(parts), 18.0 * (row + 1) + 32
 
 
-def _steps(x: Axis, y: Axis, edge: Sequence[float], share: Sequence[float], kind: str) -> Markup:
+def _steps(x: Axis, y: Axis, edge: Sequence[float], height: Sequence[float], kind: str) -> Markup:
     path = [f"M{_n(x.at(edge[0]))} {_n(y.start)}"]
-    for height, right in zip(share, edge[1:], strict=True):
-        path.append(f"V{_n(y.at(height if math.isfinite(height) else y.low))}H{_n(x.at(right))}")
+    for top, right in zip(height, edge[1:], strict=True):
+        path.append(f"V{_n(y.at(top if math.isfinite(top) else y.low))}H{_n(x.at(right))}")
     return Markup(f'<path class="{kind}" d="{"".join(path)}V{_n(y.start)}"/>')
 
 
