@@ -58,7 +58,7 @@ def test_a_state_is_written_now_and_then_or_at_once(tmp_path):
 
 def test_a_state_of_another_job_is_refused(tmp_path):
     Checkpoint(tmp_path, "job").store("fit", state(1), 7, now=True)
-    with pytest.raises(DataError, match="expected a state of this very job"):
+    with pytest.raises(DataError, match="expected a checkpoint of this job"):
         Checkpoint(tmp_path, "another").restore("fit", state(0))
 
 
@@ -68,5 +68,5 @@ def test_a_cut_file_is_refused(tmp_path, share):
     [path] = tmp_path.iterdir()
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(DataError, match="expected a whole state.*remove it to begin anew"):
+    with pytest.raises(DataError, match="expected a whole checkpoint.*remove it to start again"):
         Checkpoint(tmp_path, "job").restore("fit", state(0))

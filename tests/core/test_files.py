@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import signal
@@ -8,8 +9,9 @@ import time
 import pytest
 
 import puorl
+from puorl.core import files
 from puorl.core.errors import DataError
-from puorl.core.files import atomic_path, check_free, read_json, write_json
+from puorl.core.files import atomic_path, check_free, lines_of, read_json, write_json
 
 
 def names(folder):
@@ -232,3 +234,20 @@ def test_writing_is_quick_enough_to_be_used_everywhere(tmp_path):
     for i in range(20):
         write_json(tmp_path / f"{i}.json", {"i": i})
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a\n", "a\nb", "\n\n", "1234567\n", "12345678\n1234567\n"]
+)
+def test_lines_are_those_of_the_file(text, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 9)
+    assert list(lines_of(io.StringIO(text), "a.csv")) == text.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("x" * 30, "no line break"), ("\0" * 30, "NUL bytes")])
+def test_a_line_without_end_is_refused_where_it_stands(text, kind, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 9)
+    file = io.StringIO(f"a\nb\n{text}")
+    with pytest.raises(DataError, match=f"a.csv: line 13: expected a line of at most 9.*{kind}"):
+        list(lines_of(file, "a.csv", first=11))
+    assert file.tell() == 4 + 10  # no more was read than was needed to know

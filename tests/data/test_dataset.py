@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
-from puorl.data.episodes import DROPPED
 from puorl.data.transitions import Provenance
 
 
@@ -172,11 +171,14 @@ def test_joining_adds_up_what_the_notes_count():
     assert told == ["time: 3 stamps repeat", "next_obs: 6 last rows", "episode: numbered ane"]
 
 
-def test_a_note_that_looks_like_a_form_does_no_harm():
-    bare = make(provenance=Provenance(notes=(DROPPED,)))
+def test_a_plain_note_is_not_counted():
+    text = "next_obs: {} last rows before a break have none and were dropped"
     rows = make(5, next_obs=None)
-    notes = Dataset.concatenate([bare, rows, rows]).provenance.notes
-    assert len([note for note in notes if note.startswith("next_obs: ")]) == 1
+    provenance = Dataset.concatenate(
+        [make(provenance=Provenance(notes=(text, "dropped_rows"))), rows, rows]
+    ).provenance
+    assert provenance.notes[:2] == (text, "dropped_rows")
+    assert provenance.count("dropped_rows") == 2
 
 
 def test_joining_refuses_what_does_not_fit():

@@ -11,14 +11,14 @@ from puorl.data import draw
     st.lists(st.floats(0.01, 100), min_size=1, max_size=6),
 )
 def test_shares_add_up_and_miss_by_less_than_one(total, proportions):
-    counts = draw.shares(total, proportions)
+    counts = draw.apportion(total, proportions)
     exact = np.array(proportions) / sum(proportions) * total
     assert sum(counts) == total
     assert np.all(np.abs(np.array(counts) - exact) < 1 + 1e-6)
 
 
 def test_mixture_of_equal_parts_is_exact():
-    assert draw.shares(700_000, [1, 1]) == [350_000, 350_000]
+    assert draw.apportion(700_000, [1, 1]) == [350_000, 350_000]
 
 
 @pytest.mark.parametrize(

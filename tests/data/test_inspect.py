@@ -67,7 +67,7 @@ def test_constant_and_stuck_columns():
     stuck = column(seen, "obs[2]")
     assert stuck.stuck
     assert stuck.longest_run == 25
-    assert stuck.stuck_share == pytest.approx(25 / 300)
+    assert stuck.stuck_fraction == pytest.approx(25 / 300)
     assert not column(seen, "obs[0]").stuck
     assert any("constant" in text and "obs[1]" in text for text in texts(seen, "warning"))
     assert any(
@@ -85,7 +85,7 @@ def test_runs_do_not_cross_episodes_and_clipping_is_not_stuck():
     clipped[100:130] = 1.0
     seen = profile_column("x", clipped, np.ones(399, bool))
     assert not seen.stuck
-    assert seen.bound_share == pytest.approx(np.mean(np.abs(clipped) == 1))
+    assert seen.bound_fraction == pytest.approx(np.mean(np.abs(clipped) == 1))
 
 
 def test_choices_are_not_stuck():
@@ -267,7 +267,7 @@ def test_labels():
     seen = look(**walk(columns={"labelled": labelled}))
     assert seen.labels is not None
     assert (seen.labels.num_rows, seen.labels.num_episodes) == (20, 1)
-    assert seen.labels.share == pytest.approx(20 / 300)
+    assert seen.labels.fraction == pytest.approx(20 / 300)
     nobody = look(**walk(columns={"labelled": np.zeros(300, bool)}))
     assert any("no row is labelled" in text for text in texts(nobody, "problem"))
 

@@ -188,7 +188,7 @@ def test_rows_of_joined_files_are_counted_as_they_were_loaded(tmp_path):
     assert listed.row.tolist() == [4, 5]
     assert "counted without those that loading dropped" in listed.notes[0]
     (tmp_path / "list.csv").write_text("source_row\n5\n")
-    with pytest.raises(DataError, match="of no one file: head the list with row"):
+    with pytest.raises(DataError, match="come from several files: head the list with row"):
         match_keep_list(tmp_path / "list.csv", joined)
 
 

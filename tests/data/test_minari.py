@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import puorl
 from puorl.core.errors import DataError, PuorlError
-from puorl.data import minari_own
+from puorl.data import minari as minari_module
 from puorl.data.transitions import Provenance, Transitions
 
 minari = pytest.importorskip("minari")
@@ -346,7 +346,7 @@ def test_given_names_win_over_our_own_record(tmp_path):
 def test_rows_that_minari_cannot_hold_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="at least one row"):
         puorl.save(rows()[:0], tmp_path / "none-v0")
-    monkeypatch.setattr(minari_own, "MAX_RUNS", 5)
+    monkeypatch.setattr(minari_module, "MAX_RUNS", 5)
     with pytest.raises(DataError, match=r"6 rows fall into 6 runs .* save rows"):
         puorl.save(rows()[np.array([5, 3, 1, 4, 2, 0])], tmp_path / "many-v0")
     assert list(tmp_path.iterdir()) == []

@@ -281,8 +281,8 @@ def test_from_mask_by_episode_keeps_episodes_in_one_fold():
     ("labelled", "message"),
     [
         (None, "label="),
-        (np.zeros(100, bool), "no row is labelled"),
-        (np.ones(100, bool), "every row is labelled"),
+        (np.zeros(100, bool), "need at least a few labelled rows, have none"),
+        (np.ones(100, bool), "need unlabelled rows"),
         (np.ones(99, bool), "one a row"),
         (np.ones(100, int), "true/false"),
     ],
@@ -295,7 +295,7 @@ def test_bad_masks(labelled, message):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"rows": 100_000}, DataError, "only 4,000"),
+        ({"rows": 100_000}, DataError, "have 4,000"),
         ({"rows": "many"}, ConfigError, "whole number"),
         ({"rows": "1e60"}, ConfigError, "whole number"),
         ({"target_fraction": 1.0}, ConfigError, "target_fraction"),

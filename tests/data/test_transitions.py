@@ -1,8 +1,10 @@
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
 from puorl.core.errors import DataError
-from puorl.data.transitions import Transitions
+from puorl.data.transitions import Note, Provenance, Transitions
 
 
 def rows(n=4, **changes):
@@ -74,3 +76,36 @@ def test_next_known_and_size():
     assert made.next_known.tolist() == [True, True, False, True]
     assert made.nbytes == 4 * (16 + 4 + 16 + 1 + 1)
     assert "obs: (4, 2) float64" in repr(made)
+
+
+def test_notes_keep_their_kind_and_count_in_json_and_in_copies():
+    notes = (Note("dropped_rows", 3), "plain", Note("no_breaks"))
+    made = Provenance(notes=notes)
+    for copy in (
+        Provenance.from_json(made.to_json(), source="f"),
+        deepcopy(made),
+    ):
+        assert copy == made
+        assert copy.count("dropped_rows") == 3
+        assert [type(note) for note in copy.notes] == [Note, str, Note]
+
+
+def test_notes_of_older_files_are_sentences():
+    text = (
+        "next_obs: 14 last rows before a break have none and were dropped",
+        "time: 2 gaps (over 1.5 x the median step) and 0 clock resets; no transition was built "
+        "across them",
+        "episode: no episode key, flags or time; all rows are taken as one episode in order "
+        "(name the key with episode=)",
+        "anything else",
+    )
+    read = Provenance.from_dict({"source": ["f"], "format": "csv", "notes": list(text)})
+    assert read.count("dropped_rows") == 14
+    assert read.count("time_gaps") == 2
+    assert read.notes == (text[0], Note("time_gaps", 2), Note("no_breaks"), text[3])
+
+
+@pytest.mark.parametrize("note", [3, {"kind": "nothing"}, {"kind": "dropped_rows"}, ["a"], None])
+def test_damaged_notes_are_refused(note):
+    with pytest.raises(DataError, match="notes cannot be"):
+        Provenance.from_dict({"notes": [note]})

@@ -16,14 +16,15 @@ from rich.text import Text
 from puorl import __version__
 from puorl.cli.filter_files import MARKER, write_files
 from puorl.cli.filter_needs import check_needs
-from puorl.cli.labels import KnownRows, read_known_rows
 from puorl.cli.main import INTERRUPTED
 from puorl.cli.options import DataOptions, Flag, Paths
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.run_folder import RunFolder, run_folder
-from puorl.data.formats import LABELLED, expand
+from puorl.data.formats import expand
+from puorl.data.labels import LabelledRows, read_labels
 from puorl.data.split import PUSplit
+from puorl.data.validate import LABELLED
 from puorl.pu.units import Unit, group, parse_unit
 
 if TYPE_CHECKING:  # importing these loads jax
@@ -113,7 +114,7 @@ class Filter:
         console = Console(stderr=self.json, highlight=False, markup=False, soft_wrap=True)
         unit = parse_unit(self.unit)  # wrong words are refused before anything is read
         kept_name = self._kept_name()
-        known = read_known_rows(self.paths, self.data, self.labelled)
+        known = read_labels(self.paths, self.labelled, **self.data.arguments())
         for note in known.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
         check_needs(known.pool, unit, self.inputs)
@@ -159,7 +160,7 @@ class Filter:
             require(_PACKAGES[chosen], extra=chosen, purpose=f"writing kept rows as {chosen}")
         return f"kept{_SUFFIXES[chosen]}"
 
-    def _split(self, known: KnownRows, unit: Unit, console: Console) -> PUSplit:
+    def _split(self, known: LabelledRows, unit: Unit, console: Console) -> PUSplit:
         labelled_by = "episode" if unit.kind in ("window", "episode") else "transition"
         split = PUSplit.from_mask(
             known.pool, known.mask, sampling=known.sampling, unit=labelled_by, seed=self.seed

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from puorl.cli.labels import KnownRows
 from puorl.core.files import write_json
 from puorl.data.dataset import Dataset
 from puorl.data.formats import save
 from puorl.data.keep_list import write_keep_list
+from puorl.data.labels import LabelledRows
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 
@@ -41,7 +41,7 @@ def write_files(
     folder: Path,
     flt: "DomainFilter",
     split: PUSplit,
-    known: KnownRows,
+    known: LabelledRows,
     report: "FilterReport | None",
     *,
     unit: str,
@@ -120,7 +120,7 @@ def _scores(flt: "DomainFilter", split: PUSplit, training: TrainingSet) -> np.nd
 
 
 def _write_list(
-    path: Path, known: KnownRows, training: TrainingSet, score: np.ndarray, unit: str
+    path: Path, known: LabelledRows, training: TrainingSet, score: np.ndarray, unit: str
 ) -> str:
     """List what is kept of the rows that were to be filtered; returns what is listed."""
     data = known.data

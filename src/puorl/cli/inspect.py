@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.labels import read_known_rows
 from puorl.cli.options import DataOptions, Flag, Paths
 from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
+from puorl.data.labels import read_labels
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
 _NAME_WIDTH = 11
@@ -49,8 +49,8 @@ class Inspect:
         if self.labelled is None:
             dataset = self.data.load(self.paths)
         else:
-            known = read_known_rows(self.paths, self.data, self.labelled, need_some=False)
-            dataset = known.pool
+            names = self.data.arguments()
+            dataset = read_labels(self.paths, self.labelled, require_both=False, **names).pool
         seen = inspect(dataset)
         if self.json:
             sys.stdout.write(json.dumps(seen.to_dict(), indent=2, allow_nan=False) + "\n")
@@ -107,7 +107,7 @@ def _facts(seen: Inspection) -> Iterator[tuple[str, str]]:
     if seen.labels is not None:
         n = seen.labels
         episodes = "" if n.num_episodes is None else f", in {n.num_episodes:,} episodes"
-        yield "labelled", f"{n.num_rows:,} rows ({n.share:.2%}){episodes}"
+        yield "labelled", f"{n.num_rows:,} rows ({n.fraction:.2%}){episodes}"
     if seen.missing:
         yield "missing", ", ".join(seen.missing)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -10,6 +10,7 @@ from puorl.core.errors import ConfigError
 from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load
+from puorl.data.validate import MATRICES
 
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
 """Off unless it is given; the help need not say that of each."""
@@ -67,21 +68,16 @@ class DataOptions:
     format: _Format = None
     """hdf5, npz, csv, parquet or minari, when the file's name does not tell."""
 
-    def load(self, paths: Sequence[str], label: str | None = None) -> Dataset:
-        """Read all paths as one dataset; where a condition is given, its column comes with it."""
-        return load(
-            list(paths),
-            format=self.format,
-            obs=_listed(self.obs),
-            action=_listed(self.action),
-            reward=self.reward,
-            next_obs=_listed(self.next_obs),
-            terminal=self.terminal,
-            timeout=self.timeout,
-            episode=self.episode,
-            time=self.time,
-            label=label,
-        )
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments for `puorl.data.formats.load` and `read_labels`."""
+        return {
+            name: _listed(value) if name in MATRICES else value
+            for name, value in vars(self).items()
+        }
+
+    def load(self, paths: Sequence[str]) -> Dataset:
+        """Read all paths as one dataset."""
+        return load(list(paths), **self.arguments())
 
 
 def _listed(names: str | None) -> str | list[str] | None:

@@ -24,7 +24,7 @@ _KINDS = {"INT": "a whole number", "COUNT": "a whole number such as 1000000, 1e6
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _SETTINGS = (
     "obs action reward next_obs terminal timeout episode time label format unit inputs mode seed "
-    "rows target_fraction labelled_fraction proportions policy threads"
+    "rows labelled target_fraction labelled_fraction proportions policy threads"
 ).split()
 _OTHERWISE = {"label": "labelled"}
 """Settings whose option has another name."""

@@ -1,1 +1,1 @@
-"""What every other room may use; imports nothing of ours."""
+"""Errors, files, resources, hashes and statistics that all rooms share."""

@@ -1,4 +1,4 @@
-"""Checkpoint: where a fit stands, on disk, so that a killed one goes on with the same result."""
+"""Checkpoints of a fit, so that a killed one resumes with the same result."""
 
 import os
 import time
@@ -18,17 +18,17 @@ Tree = TypeVar("Tree")
 
 
 class Checkpoint:
-    """States of a job's stages, one file each; without a folder it keeps nothing."""
+    """States of the stages of a job, one file each; without a folder nothing is stored."""
 
     def __init__(
         self, folder: str | os.PathLike[str] | None, identity: str = "", *, seconds: float = 5.0
     ) -> None:
-        """Name the job.
+        """Set the folder and the identity of the job.
 
         Args:
-            folder: Where the files are, or None.
-            identity: Hash of all that decides the result; a state of another job is refused.
-            seconds: Time between two writings of a stage.
+            folder: Folder of the files, or None.
+            identity: Hash of all inputs of the job; a state of another job is refused.
+            seconds: Shortest time between two writes of a stage.
         """
         self._folder = None if folder is None else Path(folder)
         self._identity = identity
@@ -37,16 +37,16 @@ class Checkpoint:
         self._prefix = ""
 
     def named(self, job: str) -> "Checkpoint":
-        """The same for a job within the job, whose stages have names of their own."""
+        """Return a checkpoint for a part of the job, with a prefix for the names of its stages."""
         made = Checkpoint(self._folder, self._identity, seconds=self._seconds)
         made._prefix = f"{self._prefix}{job}-"
         return made
 
     def restore(self, stage: str, fresh: Tree) -> tuple[Tree, int]:
-        """The stored state and the number of steps behind it, or the fresh one and 0.
+        """Return the stored state and the number of steps done, or the fresh state and 0.
 
         Raises:
-            DataError: The state belongs to another job, or is not whole.
+            DataError: The state belongs to another job, or is damaged.
         """
         path = None if self._folder is None else self._folder / f"{self._prefix}{stage}.safetensors"
         if path is None or not path.exists():
@@ -54,29 +54,29 @@ class Checkpoint:
         leaves, shape = jax.tree.flatten(fresh)
         try:
             with safe_open(path, framework="numpy") as file:
-                about = file.metadata() or {}
-                if about.get("identity") != self._identity:
+                metadata = file.metadata() or {}
+                if metadata.get("identity") != self._identity:
                     raise DataError(
-                        f"{path}: expected a state of this very job, got one with other data or "
+                        f"{path}: expected a checkpoint of this job, got one with other data or "
                         "settings; remove it, or name another folder"
                     )
                 stored = [file.get_tensor(str(i)) for i in range(len(leaves))]
-                done = int(about["done"])
+                done = int(metadata["done"])
         except (OSError, KeyError, ValueError, SafetensorError) as error:
             raise DataError(
-                f"{path}: expected a whole state, got: {error}; remove it to begin anew"
+                f"{path}: expected a whole checkpoint, got: {error}; remove it to start again"
             ) from error
         pairs = zip(leaves, stored, strict=True)
         return jax.tree.unflatten(shape, [_like(leaf, array) for leaf, array in pairs]), done
 
     def store(self, stage: str, state: Any, done: int, *, now: bool = False) -> None:
-        """Write the state if the last writing is long ago, or at once."""
+        """Write the state if ``seconds`` have passed since the last write, or if ``now`` is set."""
         if self._folder is None or not (now or time.monotonic() - self._last > self._seconds):
             return
         arrays = {str(i): _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-        about = {"identity": self._identity, "done": str(done)}
+        metadata = {"identity": self._identity, "done": str(done)}
         with atomic_path(self._folder / f"{self._prefix}{stage}.safetensors", force=True) as part:
-            save_file(arrays, part, metadata=about)
+            save_file(arrays, part, metadata=metadata)
         self._last = time.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""Errors of this package, and optional packages asked for by name when they are missing."""
+"""Errors of this package, and imports of optional packages."""
 
 import importlib
 from types import ModuleType
@@ -7,25 +7,25 @@ _LONGEST = 2000
 
 
 class PuorlError(Exception):
-    """Base of every error that puorl raises on purpose; its text is one line of printable text."""
+    """Base class of the errors that puorl raises; the message is one line of printable text."""
 
     def __init__(self, message: str) -> None:
-        # Names, values and other libraries' words from a damaged file may be anything.
+        # Messages quote names and values of files, which may hold any characters.
         line = " ".join(part.strip() for part in message.splitlines())
         plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line[:_LONGEST])
         super().__init__(plain + (" ..." if len(line) > _LONGEST else ""))
 
 
 class DataError(PuorlError):
-    """The data is not what it must be: a file, a column, a value."""
+    """Wrong data: a file, a column, a value."""
 
 
 class ConfigError(PuorlError):
-    """A setting is unknown, impossible, or contradicts another."""
+    """A setting that is unknown, impossible, or contradicts another."""
 
 
 class NotFittedError(PuorlError):
-    """Something was asked of an object that has not learnt yet."""
+    """A method that needs a fitted object was called before `fit`."""
 
 
 class MissingExtraError(PuorlError):
@@ -33,11 +33,11 @@ class MissingExtraError(PuorlError):
 
 
 class TrainingError(PuorlError):
-    """Training came to no usable end."""
+    """Training that did not give a usable result."""
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import an optional module, or say which extra brings it.
+    """Import an optional module, or name the extra that installs it.
 
     Args:
         module: Dotted name to import, e.g. ``"pyarrow.parquet"``.

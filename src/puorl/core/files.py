@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, never overwritten by accident, read in bounded lines."""
+"""Files: atomic writing, no accidental overwriting, JSON, bounded lines, locks."""
 
 import contextlib
 import fcntl
@@ -13,21 +13,22 @@ from typing import Any, TextIO
 from puorl.core.errors import DataError
 
 _LONGEST_JSON = 2**28
-"""Bytes; no file of ours comes near."""
+"""Largest JSON file that is read, in characters."""
+LONGEST_LINE = 2**24
+"""Longest line that is read, in characters; a row of 500,000 numbers is shorter."""
 
 
 def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None = None) -> Path:
-    """Return the path if it may be written, else say what stands there.
+    """Return the path if it may be written.
 
     Args:
-        path: Where something is to be written.
-        force: Whether what stands there may be replaced.
-        marker: For a folder: the file inside by which its kind is known. Only an empty folder or
-            one of the same kind is ever replaced, so that no slip removes a folder of other files.
+        path: Target.
+        force: Allow that an existing target is replaced.
+        marker: For a folder: a file inside by which its kind is recognised. Only an empty folder
+            or one of the same kind is replaced, so that no typing error removes other files.
 
     Raises:
-        DataError: Something is at ``path`` and ``force`` is off, or is of another kind; or nothing
-            can be made there.
+        DataError: ``path`` exists and ``force`` is off, is of another kind, or cannot be written.
     """
     path = Path(path)
     if not path.exists():
@@ -38,7 +39,7 @@ def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None 
             f"{path}: already exists; choose another name, or overwrite it with --force "
             "(force=True in Python)"
         )
-    if path.is_dir() and not _may_go(path, marker):
+    if path.is_dir() and not _is_replaceable(path, marker):
         kind = "a file" if marker is None else f"a folder with {marker}"
         raise DataError(
             f"{path}: expected {kind} to replace, found a folder of other files; choose another "
@@ -50,10 +51,10 @@ def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None 
 
 
 def check_reachable(path: str | os.PathLike[str]) -> None:
-    """Say now, before the work, that nothing can be made at ``path``.
+    """Check before long work that something can be created at ``path``.
 
     Raises:
-        DataError: A file stands where a folder is needed, or nobody may write there.
+        DataError: A file is where a folder is needed, or there is no permission to write.
     """
     above = next((each for each in Path(path).absolute().parents if os.path.lexists(each)), None)
     if above is not None and not above.is_dir():
@@ -63,7 +64,7 @@ def check_reachable(path: str | os.PathLike[str]) -> None:
         )
     if above is not None and not os.access(above, os.W_OK | os.X_OK):
         raise DataError(
-            f"{path}: expected a place that can be written, got no right to; choose another name"
+            f"{path}: need permission to write in {above}, have none; choose another name"
         )
 
 
@@ -71,49 +72,49 @@ def check_reachable(path: str | os.PathLike[str]) -> None:
 def atomic_path(
     path: str | os.PathLike[str], *, force: bool = False, marker: str | None = None
 ) -> Iterator[Path]:
-    """Yield a temporary place of the same name; on success it becomes ``path``, on failure it goes.
+    """Yield a temporary path; rename it to ``path`` on success, remove it on failure.
 
-    Works for a file and for a folder (create it at the yielded path). A kill leaves at most a
-    hidden ``.name.*.part`` folder beside the target, never a half file under the real name.
+    Works for a file and for a folder (create it at the yielded path). A killed process leaves at
+    most a hidden ``.name.*.part`` folder next to the target, never an incomplete target.
 
     Args:
-        path: Where the whole is to appear.
-        force: Replace what stands there.
+        path: Target.
+        force: Replace an existing target.
         marker: For a folder, as for `check_free`.
 
     Raises:
-        DataError: ``path`` may not be replaced, or nothing can be written there.
+        DataError: ``path`` may not be replaced, or cannot be written.
     """
     path = check_free(path, force=force, marker=marker)
     if path.name in ("", ".."):
-        path = path.resolve()  # a temporary neighbour needs a name
-    # A folder of its own, so that writers see the real name and suffix.
-    shelter = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    part = shelter / path.name
+        path = path.resolve()  # the temporary path needs a name
+    # Inside a folder of its own, so that writers see the real name and suffix.
+    holder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part = holder / path.name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        shelter.mkdir()
+        holder.mkdir()
         yield part
-        check_free(path, force=force, marker=marker)  # somebody else may have written meanwhile
+        check_free(path, force=force, marker=marker)  # another process may have written meanwhile
         if part.is_dir():
-            _replace_folder(part, path, aside=shelter / "old")
+            _replace_folder(part, path, aside=holder / "old")
         else:
             _sync(part)
             os.replace(part, path)
     except OSError as error:
         raise DataError(f"{path}: expected a place that can be written, got: {error}") from error
     finally:
-        shutil.rmtree(shelter, ignore_errors=True)
+        shutil.rmtree(holder, ignore_errors=True)
 
 
 def write_json(path: str | os.PathLike[str], content: Any, *, force: bool = False) -> None:
-    """Write JSON atomically, keys in their given order, floats exact."""
+    """Write JSON atomically; keys keep their order, floats are exact."""
     with atomic_path(path, force=force) as part:
         part.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file, or say that it is none.
+    """Read a JSON file.
 
     Raises:
         DataError: Missing, unreadable, or not JSON.
@@ -133,14 +134,14 @@ def _sync(part: Path) -> None:
         os.fsync(handle.fileno())
 
 
-def _may_go(folder: Path, marker: str | None) -> bool:
+def _is_replaceable(folder: Path, marker: str | None) -> bool:
     if marker is None:
         return False
     return (folder / marker).is_file() or not any(folder.iterdir())
 
 
 def _replace_folder(part: Path, path: Path, *, aside: Path) -> None:
-    # A folder cannot be renamed over a full one: the old one steps aside first, and only then goes.
+    # A folder cannot be renamed over a full one: move the old one aside first, remove it later.
     if not path.exists():
         os.replace(part, path)
         return
@@ -152,12 +153,8 @@ def _replace_folder(part: Path, path: Path, *, aside: Path) -> None:
         raise
 
 
-LONGEST_LINE = 2**24
-"""Characters; a row of 500,000 numbers has fewer."""
-
-
 def lines_of(file: TextIO, source: str, *, first: int = 1) -> Iterator[str]:
-    """The lines from where the file stands, each with its end.
+    """Yield the lines from the current position, each with its line end.
 
     Args:
         file: Open text.
@@ -181,17 +178,17 @@ def lines_of(file: TextIO, source: str, *, first: int = 1) -> Iterator[str]:
 
 @contextlib.contextmanager
 def lock(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[bool]:
-    """Hold a lock file while the block runs; yields whether the lock is ours.
+    """Hold a lock file while the block runs; yield whether the lock was obtained.
 
     The system releases the lock when the process ends, even after a kill. The block may remove the
     file or its folder: the next process makes a new one.
 
     Args:
         path: The lock file; it and its folder are created where they are missing.
-        wait: Wait for the process that holds it, instead of yielding False.
+        wait: Wait for the process that holds the lock, instead of yielding False.
 
     Raises:
-        DataError: Nothing can be written there.
+        DataError: The lock file cannot be created.
     """
     path = Path(path)
     while True:
@@ -205,10 +202,10 @@ def lock(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[bool]:
                 f"{path.parent}: expected a folder that can be written, got: {error}"
             ) from error
         try:
-            is_ours = lock_handle(handle, wait=wait)
-            if is_ours and not _is_at(handle, path):
+            is_held = lock_handle(handle, wait=wait)
+            if is_held and not _is_at(handle, path):
                 continue  # the holder removed the file as it finished
-            yield is_ours
+            yield is_held
             return
         finally:
             os.close(handle)

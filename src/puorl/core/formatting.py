@@ -1,4 +1,4 @@
-"""Numbers and settings as text: counts such as 1M, and what differs between two settings."""
+"""Text for people: counts such as 1M, and differences between settings."""
 
 import re
 from collections.abc import Mapping
@@ -8,12 +8,15 @@ from typing import Any
 from puorl.core.errors import ConfigError
 
 _PATTERN = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([kKmMbB]?)")
-_LARGEST = 2**53  # shares of a count are computed in float64
+_LARGEST = 2**53  # fractions of a count are computed in float64
+_LONGEST_VALUE = 40
+_HASH = re.compile(r"[0-9a-f]{32,}")
+_ABSENT = object()
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 
 def parse_count(text: str | int | float, *, name: str = "count") -> int:
-    """Turn a written count into an integer, or say why it is none.
+    """Parse a count.
 
     >>> [parse_count(t) for t in ("1e6", "1_000_000", "1M", "2.5k", 7)]
     [1000000, 1000000, 1000000, 2500, 7]
@@ -31,25 +34,21 @@ def parse_count(text: str | int | float, *, name: str = "count") -> int:
     return int(value)
 
 
-_MOST_SHOWN = 40
-_HASH = re.compile(r"[0-9a-f]{32,}")
-_ABSENT = object()
-
-
 def describe_changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs, in a few words each; empty where nothing does.
+    """Describe the differences between two settings; return an empty text where there are none.
 
-    Hashes are only said to differ; of long values the beginning is shown.
+    Of long values the beginning is shown, of hashes nothing.
 
     >>> describe_changes({"steps": 10, "gamma": 0.9, "data": "0" * 32}, {"steps": 20})
     'steps was 10, is 20; gamma was 0.9, is absent; data differs'
     """
     names = dict.fromkeys([*earlier, *now])
     pairs = {name: (earlier.get(name, _ABSENT), now.get(name, _ABSENT)) for name in names}
-    return "; ".join(_one(name, *pair) for name, pair in pairs.items() if pair[0] != pair[1])
+    changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return "; ".join(_describe_change(name, *pair) for name, pair in changed.items())
 
 
-def _one(name: str, earlier: Any, now: Any) -> str:
+def _describe_change(name: str, earlier: Any, now: Any) -> str:
     if any(isinstance(value, str) and _HASH.fullmatch(value) for value in (earlier, now)):
         return f"{name} differ" if name.endswith("s") else f"{name} differs"
     return f"{name} was {_short(earlier)}, is {_short(now)}"
@@ -57,4 +56,4 @@ def _one(name: str, earlier: Any, now: Any) -> str:
 
 def _short(value: Any) -> str:
     text = "absent" if value is _ABSENT else str(value)
-    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
+    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."

@@ -1,4 +1,4 @@
-"""Content hashes of arrays and settings, and random streams named by a seed and words."""
+"""Content hashes of arrays and settings, and NumPy random streams of a seed."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         if array.dtype.kind == "U":
-            # Text is padded to a common width, which is no part of its content.
+            # NumPy pads text to a common width, which is not part of the content.
             array = array.astype(f"U{max(1, int(np.strings.str_len(array).max(initial=0)))}")
         digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
         digest.update(array.reshape(-1).view(np.uint8).data if array.size else b"")
@@ -37,7 +37,7 @@ def of_settings(settings: Mapping[str, Any]) -> str:
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
-    """The NumPy stream of ``seed`` that belongs to ``path``; other paths share nothing with it.
+    """Return the random stream of ``seed`` for ``path``; other paths are independent of it.
 
     >>> bool(generator(3, "split").integers(100) == generator(3, "split").integers(100))
     True
@@ -53,7 +53,7 @@ def generator(seed: int, *path: str | int) -> np.random.Generator:
 
 
 def checked_seed(seed: int) -> int:
-    """A seed that every stream takes, JAX's too.
+    """Return the seed as int if all streams, JAX's too, accept it.
 
     Raises:
         ConfigError: Not a whole number from 0 to 2**31 - 1.

@@ -1,4 +1,4 @@
-"""One progress bar for all long jobs: how far, how fast, how long still."""
+"""Progress of long jobs on stderr: a bar on a terminal, else a line now and then."""
 
 import sys
 import time
@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from typing import Protocol
 
 SECONDS_BETWEEN_LINES = 10.0
-"""Where lines stand in for the bar, as in a log file."""
+"""Shortest time between two lines, where stderr is not a terminal."""
 
 
 class Advance(Protocol):
-    """Adds to what is done; a note stands beside the bar."""
+    """Function that adds to the amount done; the note is shown next to the bar."""
 
     def __call__(self, amount: int, note: str = "", /, *, earlier: bool = False) -> None:
-        """Say that ``amount`` more is done; ``earlier``: by an earlier run, so in no time."""
+        """Add ``amount``; ``earlier`` if an earlier run did it, so that it took no time."""
 
 
 def quiet(amount: int, note: str = "", /, *, earlier: bool = False) -> None:
-    """Shows nothing."""
+    """Show nothing."""
 
 
 class Pace:
-    """How fast a job is and how long it will take, from the second piece of work on.
+    """Rate of a job and time left, estimated from the second amount of work on.
 
-    The first says nothing: it holds what is done once, such as compiling.
+    The first is left out: it includes work that is done once, such as compilation.
     """
 
     def __init__(self, total: int) -> None:
@@ -33,10 +33,10 @@ class Pace:
         self._worked = 0
         self._first: tuple[int, float] | None = None
         self.rate: float | None = None
-        """Of work, a second; None until there is something to tell it by."""
+        """Work a second; None until it can be estimated."""
 
     def add(self, amount: int, now: float, *, earlier: bool) -> None:
-        """Note that ``amount`` more is done, at the second ``now`` or by an earlier run."""
+        """Add ``amount`` done by second ``now``, or by an earlier run."""
         self.done += amount
         if earlier or not amount:
             return
@@ -49,7 +49,7 @@ class Pace:
 
     @property
     def left(self) -> str:
-        """Time until the end in a few words; empty until there is something to tell it by."""
+        """Time left as text; empty until it can be estimated."""
         if self.rate is None:
             return ""
         return f"about {_clock(max(0, self._total - self.done) / self.rate)} left"
@@ -59,21 +59,21 @@ class Pace:
 def progress_bar(
     title: str, *, total: int, unit: str = "rows", show: bool = True
 ) -> Iterator[Advance]:
-    """Show a bar on stderr while the block runs; yields a function that adds to what is done.
+    """Show progress while the block runs; yield a function that adds to the amount done.
 
-    The bar is gone afterwards: what stays on the screen is the caller's own last line. Where stderr
-    is not a terminal there is a plain line now and then instead, and none for a job of seconds.
+    On a terminal the bar disappears at the end. Elsewhere a line is written now and then, and none
+    for a job of seconds.
 
     Args:
-        title: What is being done, in a word or two.
-        total: How much there is to do.
-        unit: What is counted.
-        show: Whether to show anything at all.
+        title: Name of the job.
+        total: Amount of work.
+        unit: Unit of the amount.
+        show: Show progress at all.
     """
     if not show:
         yield quiet
         return
-    # A tenth of a second that silent callers need not pay.
+    # Imported here: it takes a tenth of a second, which silent callers save.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -104,7 +104,7 @@ def progress_bar(
 
 
 def _lines(title: str, total: int, pace: Pace) -> Advance:
-    """Writes a line to stderr when some seconds have passed since the last one."""
+    """Return a function that writes a line to stderr when some seconds have passed."""
     written = time.monotonic()
 
     def advance(amount: int, note: str = "", /, *, earlier: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Memory, disk and threads of this machine, and clear refusals before either runs out."""
+"""Memory, disk and threads of this machine, and checks before memory or disk runs out."""
 
 import math
 import os
@@ -10,10 +10,12 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+_ALIGNMENT = 64
+"""Bytes; `jax.device_put` copies arrays that are aligned to less."""
 
 
 def free_memory() -> int | None:
-    """Bytes that may still be used; None where the system does not tell."""
+    """Return the bytes of memory that are free; None where the system does not report it."""
     found = []
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -28,7 +30,7 @@ def free_memory() -> int | None:
 
 
 def free_disk(path: str | os.PathLike[str]) -> int | None:
-    """Bytes that may still be written at ``path``, which need not exist; None where unknown."""
+    """Return the bytes free at ``path``, which need not exist; None where unknown."""
     place = Path(path).absolute()
     for folder in (place, *place.parents):
         try:
@@ -49,58 +51,58 @@ def require_memory(
     free: int | None = None,
     error: type[ConfigError] | type[DataError] = ConfigError,
 ) -> None:
-    """Refuse what cannot fit into memory, with both numbers.
+    """Raise an error if more memory is needed than is free.
 
     Args:
-        need: Bytes that are needed at the very least.
-        subject: What needs them.
-        repair: What to do instead.
-        free: Bytes that there are; those of this machine if None.
-        error: What to raise.
+        need: Lower bound of the bytes needed.
+        subject: Start of the message: what needs them.
+        repair: End of the message: what to do.
+        free: Free bytes; those of this machine if None.
+        error: Class of the error.
 
     Raises:
-        ConfigError: More is needed than is free (or ``error``).
+        ConfigError: Need more than is free (or ``error``).
     """
-    there = free_memory() if free is None else free
-    if there is not None and need > there:
+    have = free_memory() if free is None else free
+    if have is not None and need > have:
         raise error(
-            f"{subject}: need {describe_size(need)} of free memory, have {describe_size(there)}; "
+            f"{subject}: need {describe_size(need)} of free memory, have {describe_size(have)}; "
             f"{repair}"
         )
 
 
 def require_readable(need: int, subject: str) -> None:
-    """Refuse an array or table of a file that cannot be held.
+    """Check that an array or table of a file fits into memory.
 
     Raises:
-        DataError: More is needed than is free.
+        DataError: Need more than is free.
     """
     repair = "read a part of it, or on a machine with more memory"
     require_memory(need, subject, repair=repair, error=DataError)
 
 
 def require_disk(need: int, path: str | os.PathLike[str], subject: str, *, repair: str) -> None:
-    """Refuse to begin what cannot be written in the end, with both numbers.
+    """Raise an error if more disk is needed than is free.
 
     Args:
-        need: Bytes that will be written at the very least.
-        path: Where to.
-        subject: What needs them.
-        repair: What to do instead.
+        need: Lower bound of the bytes that will be written.
+        path: Where they will be written.
+        subject: Start of the message: what needs them.
+        repair: End of the message: what to do.
 
     Raises:
-        ConfigError: More is needed than is free there.
+        ConfigError: Need more than is free there.
     """
-    there = free_disk(path)
-    if there is not None and need > there:
+    have = free_disk(path)
+    if have is not None and need > have:
         raise ConfigError(
             f"{subject}: need {describe_size(need)} of free disk at {path}, have "
-            f"{describe_size(there)}; {repair}"
+            f"{describe_size(have)}; {repair}"
         )
 
 
 def describe_size(num_bytes: int) -> str:
-    """Bytes as people say them.
+    """Return a number of bytes as text.
 
     >>> [describe_size(n) for n in (96, 40_000, 2_500_000, 23_000_000_000, 4 * 10**15)]
     ['96 bytes', '40.0 kB', '2.5 MB', '23.0 GB', '4.0 PB']
@@ -116,7 +118,7 @@ def describe_size(num_bytes: int) -> str:
 
 
 def num_threads(threads: int | None) -> int:
-    """The number asked for, or as many as this process may use if None.
+    """Return ``threads``, or the number of cores that this process may use if None.
 
     Raises:
         ConfigError: Fewer than one.
@@ -130,11 +132,8 @@ def num_threads(threads: int | None) -> int:
     return os.cpu_count() or 1
 
 
-_ALIGNMENT = 64  # bytes; other arrays are copied
-
-
 def aligned_empty(shape: tuple[int, ...]) -> np.ndarray:
-    """An uninitialised float32 array for `jax.device_put`; not to be written to after that.
+    """Return an uninitialised float32 array for `jax.device_put`; do not write to it after that.
 
     >>> aligned_empty((3, 5)).shape
     (3, 5)

@@ -1,1 +1,56 @@
-"""What a row is, how it is read and written, and every object that crosses rooms."""
+"""Data: formats, datasets, labels, splits and training sets. Names are loaded when first used."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from puorl.data.dataset import Dataset
+    from puorl.data.formats import FORMATS, Format, load, save
+    from puorl.data.keep_list import read_keep_list, write_keep_list
+    from puorl.data.labels import LabelledRows, read_labels
+    from puorl.data.split import PUSplit, make_split
+    from puorl.data.training_set import TrainingSet
+    from puorl.data.transitions import Provenance, Transitions
+
+_HOME = {
+    "FORMATS": "formats",
+    "Dataset": "dataset",
+    "Format": "formats",
+    "LabelledRows": "labels",
+    "PUSplit": "split",
+    "Provenance": "transitions",
+    "TrainingSet": "training_set",
+    "Transitions": "transitions",
+    "load": "formats",
+    "make_split": "split",
+    "read_keep_list": "keep_list",
+    "read_labels": "labels",
+    "save": "formats",
+    "write_keep_list": "keep_list",
+}
+__all__ = [
+    "FORMATS",
+    "Dataset",
+    "Format",
+    "LabelledRows",
+    "PUSplit",
+    "Provenance",
+    "TrainingSet",
+    "Transitions",
+    "load",
+    "make_split",
+    "read_keep_list",
+    "read_labels",
+    "save",
+    "write_keep_list",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'puorl.data' has no attribute {name!r}")
+    return getattr(import_module(f"puorl.data.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""One column at a time: its range, and the marks that sensors and loggers leave in it."""
+"""Statistics of one column: range, rounding, stuck values and values at the bounds."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 
 STUCK_RUN = 10
-"""So many equal values in a row are suspicious in a column that otherwise changes every row."""
+"""A run of this many equal values is suspicious in a column that otherwise changes every row."""
 MAX_DECIMALS = 6
-"""Finer rounding than this is not looked for."""
+"""Largest number of decimals for which rounding is detected."""
 _SAMPLE = 4096
 _MANY_VALUES = 16
-"""A column with no more different values than this is a choice, not a measurement."""
+"""A column with at most this many different values is a choice, not a measurement."""
 _ENOUGH_TO_JUDGE = 8
 _COMMON_TEXTS = 3
 
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What one column of numbers or text looks like; None where a thing cannot be said."""
+    """Statistics of one column; None where they are not defined."""
 
     name: str
     kind: str
@@ -32,44 +32,44 @@ class ColumnProfile:
     std: float | None = None
     constant: bool = False
     longest_run: int | None = None
-    """Most equal values one after the other inside an episode, bounds of the column left out."""
+    """Longest run of equal values inside an episode, values at the column's bounds excluded."""
     stuck: bool = False
-    """The column usually changes from row to row, and yet has a run of at least `STUCK_RUN`."""
-    stuck_share: float | None = None
-    """Share of rows inside such runs."""
-    bound_share: float | None = None
-    """Share of rows that stand exactly at the column's minimum or maximum."""
+    """The column usually changes from row to row, but has a run of at least `STUCK_RUN`."""
+    stuck_fraction: float | None = None
+    """Fraction of rows inside such runs."""
+    bound_fraction: float | None = None
+    """Fraction of rows exactly at the column's minimum or maximum."""
     decimals: int | None = None
-    """All values have at most so many decimals."""
+    """All values have at most this many decimals."""
     step: float | None = None
     """All values of a rounded column differ by whole multiples of this."""
     num_distinct: int | None = None
-    """Of a text column."""
+    """Number of different values of a text column."""
     common: tuple[str, ...] = ()
     """Most frequent values of a text column."""
 
 
 def profile_column(name: str, values: np.ndarray, follows: np.ndarray | None) -> ColumnProfile:
-    """Look at one column.
+    """Compute the statistics of one column.
 
     Args:
-        name: How to call it.
+        name: Name of the column.
         values: (n,) numbers, flags or text, in the order of `follows`.
-        follows: (n - 1,) bool. Whether the next value is the next step of the same episode; None
-            where the order says nothing.
+        follows: (n - 1,) bool. The next value is the next step of the same episode; None where
+            the order has no meaning.
     """
     if values.dtype.kind == "U":
         return _profile_text(name, values)
     if values.dtype.kind == "b":
-        share = float(values.mean())
+        fraction = float(values.mean())
         return ColumnProfile(
             name,
             "flag",
             min=float(values.min()),
             max=float(values.max()),
-            mean=share,
-            std=float(np.sqrt(share * (1 - share))),
-            constant=share in (0.0, 1.0),
+            mean=fraction,
+            std=float(np.sqrt(fraction * (1 - fraction))),
+            constant=fraction in (0.0, 1.0),
         )
     return _profile_numbers(name, values, follows)
 
@@ -95,10 +95,10 @@ def _profile_numbers(name: str, values: np.ndarray, follows: np.ndarray | None) 
         return ColumnProfile(name, "number", num_unknown=num_unknown, num_infinite=num_infinite)
     low, high = float(finite.min()), float(finite.max())
     constant = low == high and len(finite) == len(x)
-    longest = share = None
+    longest = stuck_fraction = None
     stuck = False
     if follows is not None and not constant:
-        longest, share, stuck = _runs(x, follows, low, high)
+        longest, stuck_fraction, stuck = _runs(x, follows, low, high)
     rounded = None if low == high else _rounding(finite, eps, max(abs(low), abs(high)))
     at_bound = np.count_nonzero(finite == low) + np.count_nonzero(finite == high)
     return ColumnProfile(
@@ -113,16 +113,16 @@ def _profile_numbers(name: str, values: np.ndarray, follows: np.ndarray | None) 
         constant=constant,
         longest_run=longest,
         stuck=stuck,
-        stuck_share=share,
-        bound_share=None if low == high else at_bound / len(x),
+        stuck_fraction=stuck_fraction,
+        bound_fraction=None if low == high else at_bound / len(x),
         decimals=None if rounded is None else rounded[0],
         step=None if rounded is None else rounded[1],
     )
 
 
 def _runs(x: np.ndarray, follows: np.ndarray, low: float, high: float) -> tuple[int, float, bool]:
-    """Longest run, share of rows in long runs, and whether that is suspicious."""
-    # Runs at the column's own bounds are saturation (a clipped action), not a dead sensor.
+    """Return the longest run, the fraction of rows in long runs, and if these look stuck."""
+    # Runs at the column's bounds are saturation (a clipped action), not a dead sensor.
     changes = ~((x[1:] == x[:-1]) & follows)
     ends = np.flatnonzero(changes)
     starts = np.concatenate([[0], ends + 1])
@@ -146,12 +146,12 @@ def _sample(x: np.ndarray) -> np.ndarray:
 
 
 def _rounding(x: np.ndarray, eps: float, largest: float) -> tuple[int, float] | None:
-    """Fewest decimals that hold every value, and the step between values; None if not rounded."""
+    """Return the fewest decimals that hold every value and their step; None if not rounded."""
     if len(x) < _ENOUGH_TO_JUDGE:
         return None
     for decimals in range(MAX_DECIMALS + 1):
         scale = 10.0**decimals
-        # Beyond this the spacing of floats themselves would pass for rounding.
+        # Beyond this the spacing of floats would count as rounding.
         if max(eps, np.finfo(np.float64).eps) * largest * scale > 0.01:
             return None
         if _are_multiples(_sample(x), scale, eps) and _are_multiples(x, scale, eps):

@@ -1,21 +1,21 @@
-"""Which columns of a table are which field: names, patterns such as ``obs_*``, and usual names.
+"""Find fields among columns and array keys by given, usual and pattern names; parse text cells.
 
-What the user names wins; a field left unnamed is looked for among the columns that are still free.
+Names that the user gives have priority; the other fields are searched among the remaining columns.
 """
 
-import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.validate import FIELDS, MATRICES, FieldNames
+from puorl.data.transitions import Provenance
+from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, listed
 
 _NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
-"""Names that robot-learning tables use and array files do not."""
+"""Names in tables of robot learning that array files do not use."""
 _AMBIGUOUS_END = "next.done"
 _BEFORE = {"next_obs": "obs", "next_action": "action"}
 _MOST_NAMED = 3
@@ -23,15 +23,15 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Claims:
-    """The columns of every field that a table has."""
+    """Columns of every field of a table."""
 
     fields: dict[str, tuple[str, ...]]
     """Field to its columns, in order; one column for a field that is not a matrix."""
     notes: tuple[str, ...] = ()
-    """How unnamed fields were found."""
+    """How fields without given names were found."""
 
     def rest(self, header: Sequence[str]) -> list[str]:
-        """The columns that no field took."""
+        """Return the columns that belong to no field."""
         taken = {name for names in self.fields.values() for name in names}
         return [name for name in header if name not in taken]
 
@@ -40,13 +40,13 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
     """Find the columns of every field.
 
     Args:
-        header: The table's column names, no two equal.
-        names: What the user said.
-        source: Where the table is; messages start with it.
+        header: Column names of the table, all different.
+        names: Names that the user gave.
+        source: The file; messages start with it.
 
     Raises:
-        DataError: A named column is not there, a column is named for two fields, or there is
-            nothing for obs or action.
+        DataError: A named column is missing, is named for two fields, or obs or action is not
+            found.
     """
     claimed = named(header, names, source)
     guessed = []
@@ -72,11 +72,13 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
     return Claims({field: claimed[field] for field in FIELDS if field in claimed}, tuple(notes))
 
 
-def named(header: Sequence[str], names: FieldNames, source: str) -> dict[str, tuple[str, ...]]:
-    """The columns that the user named, each checked to be there and named once.
+def named(
+    header: Sequence[str], names: FieldNames, source: str, kind: str = "column"
+) -> dict[str, tuple[str, ...]]:
+    """Return the columns of a table, or the keys of an array file, that the user named.
 
     Raises:
-        DataError: A column is not there, or is named twice.
+        DataError: A column is missing, or is named twice.
     """
     claimed: dict[str, tuple[str, ...]] = {}
     owner: dict[str, str] = {}
@@ -84,22 +86,23 @@ def named(header: Sequence[str], names: FieldNames, source: str) -> dict[str, tu
         given = getattr(names, field)
         if given is None:
             continue
-        if field in MATRICES:
+        if field in MATRICES and kind == "column":
             claimed[field] = _matched(header, given, field, source)
         else:
-            claimed[field] = (_present(header, given, field, source),)
+            one = given if isinstance(given, str) else given[0]
+            claimed[field] = (_present(header, one, field, source, kind),)
         for name in claimed[field]:
             if name in owner:
                 raise DataError(
-                    f"{source}: the column {name!r} is named for {owner[name]} and again for "
-                    f"{field}; a column can be one thing only"
+                    f"{source}: the {kind} {name!r} is named for {owner[name]} and again for "
+                    f"{field}; name another with {field}="
                 )
             owner[name] = field
     return claimed
 
 
 def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Sort key that puts ``obs_10`` after ``obs_9``.
+    """Return a sort key that puts ``obs_10`` after ``obs_9``.
 
     >>> sorted(["obs_10", "obs_9"], key=natural_key)
     ['obs_9', 'obs_10']
@@ -114,7 +117,7 @@ def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
 def _matched(
     header: Sequence[str], given: str | Sequence[str], field: str, source: str
 ) -> tuple[str, ...]:
-    """Columns for names and patterns: patterns in natural order, lists in the order given."""
+    """Return the columns of names and patterns: matches in natural order, lists as given."""
     if isinstance(given, str):
         split = [part.strip() for part in given.split(",")]
         given = [given] if given in header else split
@@ -136,11 +139,13 @@ def _matched(
     return tuple(found)
 
 
-def _present(header: Sequence[str], name: str, field: str, source: str) -> str:
+def _present(
+    header: Sequence[str], name: str, field: str, source: str, kind: str = "column"
+) -> str:
     if name in header:
         return name
     raise DataError(
-        f"{source}: expected the column {name!r} (named for {field}), "
+        f"{source}: expected the {kind} {name!r} (named for {field}), "
         f"found: {listed(header, near=name)}; name one of these with {field}="
     )
 
@@ -148,7 +153,7 @@ def _present(header: Sequence[str], name: str, field: str, source: str) -> str:
 def _usual(
     field: str, free: Sequence[str], claimed: dict[str, tuple[str, ...]]
 ) -> tuple[str, ...] | None:
-    """The columns under which a field usually stands, or None."""
+    """Return the columns of a field by its usual names, or None."""
     if field in MATRICES:
         beside = tuple(f"next_{name}" for name in claimed.get(_BEFORE.get(field, ""), ()))
         if beside and all(name in free for name in beside):
@@ -165,7 +170,7 @@ def _usual(
 
 
 def _with_suffix(field: str, free: Sequence[str], suffix: str) -> tuple[str, ...] | None:
-    """All columns made of one usual name and a suffix of the given form."""
+    """Return all columns made of one usual name and a suffix of the given form."""
     for base in USUAL[field]:
         pattern = re.compile(re.escape(base) + suffix, re.IGNORECASE)
         matches = [name for name in free if pattern.fullmatch(name)]
@@ -211,25 +216,22 @@ USUAL = {
     "time": ("time", "timestamp", "timestamps", "t", "step", "timestep", "time_step"),
     "next_action": ("next_action", "next_actions", "next_act"),
 }
-"""Field to the names it usually has, the most telling first; capitals do not matter."""
+"""Field to its usual names, the most specific first; case does not matter."""
 
 AMBIGUOUS_END = ("done", "dones")
-"""Names that may mean the task's end or the record's: used only when the user says which."""
-
-_MOST_LISTED = 20
+"""Names that may mean the end of the task or of the record: used only if the user names them."""
 
 
 def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """Find every field's key: named ones must be there, the others may be under a usual name.
+    """Find the key of every field by given and usual names.
 
     Args:
-        available: The keys of the file.
-        names: What the user said; one key a field.
-        source: Where the keys are from; messages start with it.
+        available: Keys of the file.
+        names: Names that the user gave, one key for each field.
+        source: The file; messages start with it.
 
     Raises:
-        DataError: A named key is not there, one key is named for two fields, or obs or action
-            cannot be found.
+        DataError: A named key is missing, is named for two fields, or obs or action is not found.
     """
     found = named_arrays(available, names, source)
     for field in FIELDS:
@@ -244,34 +246,48 @@ def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[st
 
 
 def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """The keys that the user named_arrays, each checked to be there.
+    """Return the keys of an array file that the user named.
 
     Raises:
-        DataError: A key is not there, or is named_arrays for two fields.
+        DataError: A key is missing, or is named for two fields.
     """
-    found: dict[str, str] = {}
-    for field in FIELDS:
+    for field in MATRICES:
         given = getattr(names, field)
-        if given is None:
-            continue
-        key = given if isinstance(given, str) else _only_key(field, given, source)
-        if key not in available:
+        if given is not None and not isinstance(given, str) and len(given) != 1:
             raise DataError(
-                f"{source}: expected the key {key!r} (named_arrays for {field}), "
-                f"found: {listed(available, near=key)}; name one of these with {field}="
+                f"{source}: expected one key for {field} in an array file, got {len(given)} "
+                f"({', '.join(given)}); lists of columns are for tables"
             )
-        for other, taken in found.items():
-            if taken == key:
-                raise DataError(
-                    f"{source}: {key!r} is named_arrays for both {other} and {field}; "
-                    f"a key can be only one of them, name another with {field}="
-                )
-        found[field] = key
-    return found
+    return {field: keys[0] for field, keys in named(available, names, source, "key").items()}
+
+
+def raw_rows(
+    format: str,
+    arrays: dict[str, np.ndarray],
+    found: Mapping[str, str],
+    keys: Sequence[str],
+    provenance: Provenance | None,
+) -> RawRows:
+    """Build the rows of an array file, without extra columns.
+
+    Args:
+        format: Name of the format.
+        arrays: Field to array.
+        found: Field to its key.
+        keys: All keys of the file.
+        provenance: As stored in a file that puorl wrote.
+    """
+    rows = RawRows(format=format, arrays=arrays, provenance=provenance)
+    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
+    rows.notes += notes_on_ends(keys, found.values())
+    episode = arrays.get("episode")
+    if episode is not None and episode.dtype.kind in "SU":
+        rows.columns[found["episode"]] = episode
+    return rows
 
 
 def find(field: str, available: Sequence[str], *, taken: Collection[str] = ()) -> str | None:
-    """The key under which ``field`` usually stands, or None; a key in ``taken`` is not offered."""
+    """Return the key of a field by its usual names, or None; keys in ``taken`` are left out."""
     free = [key for key in available if key not in taken]
     folded = {key.lower(): key for key in reversed(free)}  # the first of equal spellings wins
     for name in USUAL[field]:
@@ -283,11 +299,11 @@ def find(field: str, available: Sequence[str], *, taken: Collection[str] = ()) -
 
 
 def notes_on_ends(available: Sequence[str], found: Collection[str]) -> list[str]:
-    """Say which keys were left alone because they do not tell a task's end from a cut record.
+    """Return notes on unused keys that may mean the end of the task or of the record.
 
     Args:
-        available: The keys of the file.
-        found: The keys that became fields.
+        available: Keys of the file.
+        found: Keys that became fields.
     """
     return [
         f"{key}: not used, it may mean the task's end or a cut record; if it is the task's end, "
@@ -298,27 +314,10 @@ def notes_on_ends(available: Sequence[str], found: Collection[str]) -> list[str]
 
 
 def absent(field: str, available: Sequence[str], source: str) -> DataError:
-    """The error for a required field that has none of its usual names."""
+    """Return the error for a required field without any of its usual names."""
     return DataError(
         f"{source}: expected {field} under one of its usual names ({', '.join(USUAL[field])}), "
         f"found: {listed(available, near=field)}; name it with {field}="
-    )
-
-
-def listed(available: Sequence[str], *, near: str) -> str:
-    """The keys as text, those spelt most like ``near`` first, cut when there are very many."""
-    close = difflib.get_close_matches(near, available, n=_MOST_LISTED, cutoff=0.4)
-    every = list(dict.fromkeys([*close, *available]))
-    more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
-    return (", ".join(every[:_MOST_LISTED]) or "nothing") + more
-
-
-def _only_key(field: str, given: Sequence[str], source: str) -> str:
-    if len(given) == 1:
-        return given[0]
-    raise DataError(
-        f"{source}: expected one key for {field} in an array file, got {len(given)} "
-        f"({', '.join(given)}); lists of columns are for tables"
     )
 
 
@@ -333,17 +332,8 @@ _EXACT_IN_FLOAT = 2**53
 _LARGEST = 2**63 - 1
 
 
-class BadCell(Exception):
-    """A cell that is not what its column must hold."""
-
-    def __init__(self, row: int, value: str) -> None:
-        super().__init__(f"row {row}: {value!r}")
-        self.row = row
-        self.value = value
-
-
 def typed(cells: Sequence[str]) -> np.ndarray:
-    """The column as the narrowest kind that loses nothing of any cell.
+    """Convert a column to the narrowest kind that keeps all cells exactly.
 
     Returns:
         (n,) bool, int64, float64 or text.
@@ -365,56 +355,50 @@ def typed(cells: Sequence[str]) -> np.ndarray:
 
 
 def numbers(cells: Sequence[str]) -> np.ndarray:
-    """(n,) float64. The column as numbers; an empty cell is NaN.
+    """(n,) float64. Convert a column to numbers; an empty cell is NaN.
 
     Raises:
-        BadCell: The first cell that is neither.
+        ValueError: A cell is neither empty nor a number.
     """
-    return np.fromiter(_each_number(cells), np.float64, len(cells))
+    bad = next((cell for cell in cells if cell.strip() and not is_number(cell)), None)
+    if bad is not None:
+        raise ValueError(bad)
+    return np.fromiter((float(cell) if cell.strip() else np.nan for cell in cells), np.float64)
 
 
-def seconds(cells: Sequence[str]) -> np.ndarray:
-    """(n,) float64. ISO 8601 stamps as seconds since 1970; without a zone they are taken as UTC.
+def seconds(cells: Sequence[str], where: str) -> np.ndarray:
+    """(n,) float64. Convert ISO 8601 stamps to seconds since 1970; without a zone they are UTC.
 
     Raises:
-        BadCell: The first cell that is not a stamp, or that has a zone where the first has none
-            (or the other way round).
+        DataError: A cell is not a stamp, or only some stamps have a zone; starts with ``where``.
     """
-    zoned: bool | None = None
     result = np.empty(len(cells))
+    zoned = None
     for row, cell in enumerate(cells):
         try:
             stamp = datetime.fromisoformat(cell.strip())
-        except ValueError:
-            raise BadCell(row, cell) from None
-        if zoned is None:
-            zoned = stamp.tzinfo is not None
-        if zoned != (stamp.tzinfo is not None):
-            raise BadCell(row, cell)
+            zoned = stamp.tzinfo is not None if zoned is None else zoned
+            if zoned != (stamp.tzinfo is not None):
+                raise ValueError(cell)
+        except ValueError as error:
+            raise DataError(
+                f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
+                f"got {cell!r} in row {row}"
+            ) from error
         result[row] = (stamp if zoned else stamp.replace(tzinfo=UTC)).timestamp()
     return result
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is one number, written with a decimal point."""
-    # Fields may have leading zeros: unlike ids, they are numbers by what the user says.
+    """Return whether a cell is one number, written with a decimal point."""
+    # Unlike ids, numbers may have leading zeros.
     cell = cell.strip()
     return bool(_NUMBER.fullmatch(re.sub(r"^([+-]?)0+(?=[0-9])", r"\1", cell)))
 
 
 def has_decimal_comma(cell: str) -> bool:
-    """Whether a cell looks like a number written with a decimal comma."""
+    """Return whether a cell looks like a number with a decimal comma."""
     return bool(_DECIMAL_COMMA.fullmatch(cell.strip()))
-
-
-def _each_number(cells: Sequence[str]) -> Iterable[float]:
-    for row, cell in enumerate(cells):
-        if not cell.strip():
-            yield np.nan
-        elif is_number(cell):
-            yield float(cell)
-        else:
-            raise BadCell(row, cell)
 
 
 def _kind(values: Collection[str]) -> str:
@@ -426,7 +410,7 @@ def _kind(values: Collection[str]) -> str:
         return "text"
     if not filled or not all(_WHOLE.fullmatch(value) for value in filled):
         return "number"
-    # A whole number that the kind cannot hold exactly is an id: it stays as written.
+    # A whole number that the kind cannot hold exactly is an id: it stays text.
     limit = _EXACT_IN_FLOAT if empty else _LARGEST
     if any(len(value) > 20 or abs(int(value)) > limit for value in filled):
         return "text"

@@ -1,7 +1,7 @@
 """CSV and TSV: a header line with column names, then one row a line.
 
-NumPy's own tokenizer reads blocks of lines; only when it refuses a block is that block looked at
-again, cell by cell, to say what is wrong and where.
+NumPy's tokenizer reads blocks of lines. Only a block that it refuses is parsed again cell by cell,
+to report what is wrong and where.
 """
 
 import csv
@@ -17,7 +17,6 @@ from puorl.core.errors import DataError
 from puorl.core.files import lines_of
 from puorl.core.resources import require_readable
 from puorl.data.columns import (
-    BadCell,
     Claims,
     claim,
     has_decimal_comma,
@@ -31,8 +30,8 @@ from puorl.data.validate import MATRICES, FieldNames, RawRows
 _DELIMITERS = (",", ";", "\t")
 _BLOCK_LINES = 20_000
 _BLOCK_CHARACTERS = 2**26
-"""A block of long lines has fewer of them."""
-_NUL = "\0"  # refused in the file, so it can stand between cells that wait for their type
+"""Largest block; one of long lines has fewer lines."""
+_NUL = "\0"  # refused in files, so it can separate the cells of a column in one text
 _NUMERIC = (*MATRICES, "reward")
 _MAY_BE_EMPTY = ("next_obs", "next_action")
 
@@ -41,14 +40,14 @@ _MAY_BE_EMPTY = ("next_obs", "next_action")
 class _Block:
     lines: list[str]
     first_line: int
-    """Line of the file, counted from 1, on which the block starts."""
+    """Line of the file, from 1, on which the block starts."""
     first_row: int
     """Rows before the block."""
 
 
 @dataclass
 class _Table:
-    """The file's frame, and what was read of it so far."""
+    """Structure of the file, and the cells read so far."""
 
     source: str
     delimiter: str
@@ -57,7 +56,7 @@ class _Table:
     numbers: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Numeric field to its blocks, each (rows, columns)."""
     texts: dict[str, list[str]] = field(default_factory=dict)
-    """Any other column to its blocks, each a text of cells joined by NUL."""
+    """Other column to its blocks, each a text of cells joined by NUL."""
     num_rows: int = 0
 
     @property
@@ -66,7 +65,7 @@ class _Table:
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Find the columns of a CSV or TSV file; the header tells the delimiter.
+    """Read a CSV or TSV file; the header determines the delimiter.
 
     Raises:
         DataError: Not UTF-8 text, no header, rows of different length, or a cell of a numeric
@@ -116,7 +115,7 @@ def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRo
 
 
 def _check_size(block: _Block, table: _Table, num_bytes: int) -> None:
-    """Refuse a file of which the first block says that its numbers cannot be held."""
+    """Refuse a file whose numbers, extrapolated from the first block, exceed the free memory."""
     num_cells = sum(len(names) for names in table.numeric.values())
     of_block = sum(len(text.encode()) for text in block.lines)
     num_rows = table.num_rows * num_bytes // of_block
@@ -124,9 +123,10 @@ def _check_size(block: _Block, table: _Table, num_bytes: int) -> None:
 
 
 def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
-    """The delimiter, the column names and how many lines they took."""
+    """Return the delimiter, the column names and their number of lines."""
     first = next(lines, "")
-    _check_text(first, source)
+    if _NUL in first:
+        raise DataError(f"{source}: expected text, got a NUL byte in line 1; it is not a CSV file")
     try:
         found = {d: len(next(csv.reader([first], delimiter=d), [])) for d in _DELIMITERS}
         delimiter = max(found, key=lambda d: found[d])
@@ -142,14 +142,9 @@ def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
     return delimiter, header, reader.line_num
 
 
-def _check_text(first: str, source: str) -> None:
-    if _NUL in first:
-        raise DataError(f"{source}: expected text, got a NUL byte in line 1; it is not a CSV file")
-
-
 def _check_header(header: Sequence[str], source: str) -> None:
-    for name in header:
-        _check_text(name, source)
+    if any(_NUL in name for name in header):
+        raise DataError(f"{source}: expected text, got a NUL byte in the header")
     if "" in header:
         raise DataError(
             f"{source}: expected a name for every column, got none for column "
@@ -168,8 +163,8 @@ def _check_header(header: Sequence[str], source: str) -> None:
 
 
 def _blocks(source: Iterator[str], line: int, table: _Table) -> Iterator[_Block]:
-    """Cut the rest of the file into blocks of whole rows."""
-    while lines := _taken(source):
+    """Yield the rest of the file in blocks of whole rows."""
+    while lines := _next_lines(source):
         if any('"' in text for text in lines):
             _finish_last_row(lines, source, line, table)
         for i, text in enumerate(lines):
@@ -183,8 +178,8 @@ def _blocks(source: Iterator[str], line: int, table: _Table) -> Iterator[_Block]
         line += len(lines)
 
 
-def _taken(source: Iterator[str]) -> list[str]:
-    """The next lines: so many, or so long together."""
+def _next_lines(source: Iterator[str]) -> list[str]:
+    """Return the next lines, up to a number and a total length."""
     lines: list[str] = []
     length = 0
     for text in islice(source, _BLOCK_LINES):
@@ -196,7 +191,7 @@ def _taken(source: Iterator[str]) -> list[str]:
 
 
 def _finish_last_row(lines: list[str], source: Iterator[str], line: int, table: _Table) -> None:
-    """Add lines until the quoted cell that may stand at the end is closed."""
+    """Add lines until a quoted cell at the end is closed."""
     more: list[str] = []
 
     def each_line() -> Iterator[str]:
@@ -224,7 +219,7 @@ def _add(block: _Block, table: _Table) -> None:
     try:
         record = _tokenized(block, table, strict)
     except ValueError:
-        # The one forgivable reason: next states that were not recorded, e.g. at an episode's end.
+        # The one accepted reason: next states that were not recorded, e.g. at an episode's end.
         strict = [name for name in strict if name not in optional]
         try:
             record = _tokenized(block, table, strict)
@@ -236,7 +231,7 @@ def _add(block: _Block, table: _Table) -> None:
             values = record[str(table.header.index(column))]
             try:
                 matrix[:, j] = values if column in strict else numbers(values.tolist())
-            except BadCell:
+            except ValueError:
                 _explain(block, table, strict, optional, "")
         table.numbers.setdefault(name, []).append(matrix)
     numeric = {c for names in table.numeric.values() for c in names}
@@ -258,7 +253,7 @@ def _tokenized(block: _Block, table: _Table, strict: Sequence[str]) -> np.ndarra
 def _explain(
     block: _Block, table: _Table, strict: Sequence[str], optional: Sequence[str], reason: str
 ) -> NoReturn:
-    """Find the first cell that made the tokenizer refuse the block."""
+    """Raise an error that names the first cell which the tokenizer refused."""
     reader = csv.reader(block.lines, delimiter=table.delimiter)
     row = block.first_row
     try:
@@ -305,7 +300,7 @@ def _cells(table: _Table, name: str) -> list[str]:
 
 
 def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
-    """Type the column of a flag, the episode or the time."""
+    """Convert the column of a flag, the episode or the time."""
     found = _cells(table, column)
     where = f"{table.source}: column {column} ({name})"
     empty = next((i for i, cell in enumerate(found) if not cell.strip()), None)
@@ -316,13 +311,7 @@ def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
         if array.dtype.kind == "U":
             rows.columns[column] = array
     elif array.dtype.kind == "U" and name == "time":
-        try:
-            array = seconds(found)
-        except BadCell as bad:
-            raise DataError(
-                f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
-                f"got {bad.value!r} in row {bad.row}"
-            ) from bad
+        array = seconds(found, where)
     elif array.dtype.kind == "U":
         row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in ("0", "1"))
         raise DataError(f"{where}: expected only 0/1 or only true/false, got {cell!r} in row {row}")

@@ -1,8 +1,7 @@
-"""Dataset: rows, where they came from, and a fingerprint of their content."""
+"""Dataset: transitions with extra columns, provenance and a fingerprint of their content."""
 
 import dataclasses
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -13,51 +12,15 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.data import episodes, expression, validate
-from puorl.data.episodes import DROPPED, GAPS, REPEATS, UNKNOWN
-from puorl.data.transitions import Provenance, Transitions
+from puorl.data.transitions import Provenance, Transitions, join_notes
 from puorl.data.validate import SOURCE_ROW, RawRows
-
-_PATTERNS = {
-    form: re.compile(re.escape(form).replace(r"\{\}", "([0-9]{1,15})"))
-    for form in (GAPS, REPEATS, UNKNOWN, DROPPED)
-}
-
-
-def join_notes(notes: Iterable[str]) -> tuple[str, ...]:
-    """The notes of all parts of a dataset, each once, with their counts added up.
-
-    >>> join_notes(["a", DROPPED.format(14), "a", DROPPED.format(14)])
-    ('a', 'next_obs: 28 last rows before a break have none and were dropped')
-    """
-    found: dict[str, list[int]] = {}
-    for note in notes:
-        form, counts = _counted(note)
-        before = found.get(form, [0] * len(counts))
-        # A file may hold any text as a note, a bare form too.
-        found[form] = [a + b for a, b in zip(before, counts, strict=False)]
-    return tuple(form.format(*counts) if counts else form for form, counts in found.items())
-
-
-def num_dropped(notes: Iterable[str]) -> int:
-    """How many rows loading dropped, by its notes."""
-    seen = map(_counted, notes)
-    return sum(counts[0] for form, counts in seen if form == DROPPED)
-
-
-def _counted(note: str) -> tuple[str, list[int]]:
-    """A note as a form and its counts, or as itself and none."""
-    for form, pattern in _PATTERNS.items():
-        if match := pattern.fullmatch(note):
-            return form, [int(count) for count in match.groups()]
-    return note, []
-
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Transitions with their origin. Frozen: slices are views, changes are new datasets.
+    """Transitions, extra columns and provenance; frozen: slices are views, changes new datasets.
 
     >>> import numpy as np
     >>> ds = Dataset.from_arrays(obs=np.arange(8.0).reshape(4, 2), action=np.zeros((4, 1)))
@@ -67,11 +30,11 @@ class Dataset:
 
     rows: Transitions
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Extra values a row: ids, labels, text."""
+    """Extra values, one a row: ids, labels, text."""
     provenance: Provenance = Provenance()
 
     def __post_init__(self) -> None:
-        """Freeze the columns; refuse lengths that differ from the rows'."""
+        """Freeze the columns and check their lengths."""
         frozen = {}
         for name, array in self.columns.items():
             if len(array) != len(self.rows):
@@ -97,22 +60,21 @@ class Dataset:
         columns: Mapping[str, np.ndarray] | None = None,
         provenance: Provenance | None = None,
     ) -> "Dataset":
-        """Check arrays and make a dataset of them; absent next states come from the next row.
-
-        The arrays are copied: what happens to them later does not reach the dataset.
+        """Check and copy arrays and make a dataset of them.
 
         Args:
             obs: (n, d) numbers.
             action: (n, m) numbers.
             reward: (n,) numbers.
-            next_obs: (n, d) numbers; without it, rows that have no next row are dropped.
+            next_obs: (n, d) numbers; if absent, taken from the next row of the episode, and rows
+                without one are dropped.
             terminal: (n,) flags: the task ended here.
             timeout: (n,) flags: the record was cut here.
             episode: (n,) ids, numbers or text.
             time: (n,) numbers.
             next_action: (n, m) numbers.
             columns: Extra values, (n,) each.
-            provenance: Where the rows came from.
+            provenance: Origin of the rows.
 
         Raises:
             DataError: The arrays do not describe rows.
@@ -145,9 +107,9 @@ class Dataset:
 
     @classmethod
     def from_raw(cls, raw: RawRows, *, source: str) -> "Dataset":
-        """Check what a reader found and complete it; the one way from a file to a dataset."""
+        """Check and complete the raw rows of a reader; every file becomes a dataset this way."""
         fields = validate.canonical(raw.arrays, source=source)
-        ours = raw.provenance is not None  # written by us: what is absent is known to be absent
+        ours = raw.provenance is not None  # absent fields were absent in the saved dataset too
         done = episodes.complete(fields, source=source, number_episodes=not ours)
         columns = {}
         for name, array in raw.columns.items():
@@ -178,7 +140,7 @@ class Dataset:
     def concatenate(cls, parts: Sequence["Dataset"]) -> "Dataset":
         """Join datasets of the same shape; episodes of different parts stay different.
 
-        Optional fields and columns that only some parts have are dropped, and a note says so.
+        Fields and columns that only some parts have are dropped, with a note.
         """
         if not parts:
             raise DataError("expected at least one dataset to join, got none")
@@ -190,19 +152,19 @@ class Dataset:
         return len(self.rows)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Dataset":
-        """Rows by slice (a view), by mask or by index array (a copy)."""
+        """Select rows by slice (a view), by mask or by index array (a copy)."""
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
         columns = {name: array[rows] for name, array in self.columns.items()}
         return Dataset(self.rows[rows], columns, self.provenance)
 
     def where(self, condition: str, keys: Mapping[str, str] | None = None) -> np.ndarray:
-        """(n,) bool. Rows for which an expression over the columns holds.
+        """(n,) bool. Evaluate an expression over the columns for every row.
 
         Args:
             condition: E.g. ``"robot == 'A7' and checked == 1"``. Columns, named state and action
                 columns, and the fields reward, terminal, timeout, episode and time can be used.
-            keys: Field to another name under which the condition may speak of it.
+            keys: Field to another name of it in the condition.
         """
         names = {k: v for k, v in self.rows.arrays().items() if v.ndim == 1}
         names |= {key: names[k] for k, key in (keys or {}).items() if k in names}
@@ -214,19 +176,19 @@ class Dataset:
         return expression.evaluate(condition, names | dict(self.columns))
 
     def with_next_action(self) -> "Dataset":
-        """The same rows with the action that followed each; attach it before rows are drawn."""
+        """Return the same rows with next actions; call it before rows are drawn."""
         rows = dataclasses.replace(self.rows, next_action=episodes.next_actions(self.rows))
         return dataclasses.replace(self, rows=rows)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of every value in rows and columns; equal content, equal fingerprint."""
+        """Hash of all values in rows and columns."""
         columns = {f"column/{name}": array for name, array in self.columns.items()}
         return hashing.of_arrays(self.rows.arrays() | columns)
 
     @property
     def num_episodes(self) -> int | None:
-        """How many episodes there are; None when they are unknown."""
+        """Number of episodes; None if they are unknown."""
         return None if self.episode is None else len(np.unique(self.episode))
 
     @property
@@ -275,7 +237,7 @@ class Dataset:
         return self.rows.next_action
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Read-only mappings cannot travel between processes; plain ones can."""
+        """Pickle the columns as a plain dict: read-only mappings cannot be pickled."""
         return Dataset, (self.rows, dict(self.columns), self.provenance)
 
     def __repr__(self) -> str:
@@ -287,7 +249,7 @@ class Dataset:
 
 
 def _own_array(name: str, values: Any) -> np.ndarray:
-    """A copy that nobody else can change."""
+    """Copy an array."""
     if np.ma.is_masked(values):
         raise DataError(
             f"arrays: {name}: expected a value in every place, got {np.ma.count_masked(values)} "
@@ -315,7 +277,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
             )
     held = [p.rows.arrays() for p in parts]
     common = [k for k in held[0] if all(k in h for h in held)]
-    # Row numbers of several files would be taken for those of one.
+    # Row numbers of several files would look like those of one file.
     offered = {k for p in parts for k in p.columns} - {SOURCE_ROW}
     labels = [k for k in parts[0].columns if _can_join([p.columns.get(k) for p in parts])]
     labels = [k for k in labels if k in offered]
@@ -345,13 +307,13 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
 
 
 def _can_join(columns: Sequence[np.ndarray | None]) -> bool:
-    """Whether all parts have the column, all as text or none: NumPy would turn numbers to text."""
+    """Return whether all parts have the column and all or none as text."""
     kinds = {None if array is None else array.dtype.kind == "U" for array in columns}
     return len(kinds) == 1 and None not in kinds
 
 
 def _distinct_episodes(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Number episodes anew, one after the other, so that ids of different parts never meet."""
+    """Renumber episodes so that ids of different parts differ."""
     result, start = [], 0
     for episode in parts:
         _, codes = np.unique(episode, return_inverse=True)

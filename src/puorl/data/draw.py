@@ -1,9 +1,10 @@
-"""Drawing rows for a split: which source rows, which of them labelled, which part each falls into.
+"""Random draws of a split: source rows, labels, parts, and the pool that they make.
 
-Target rows and labels come from a random stream of their own, so two settings that differ only in
-their negatives share them. Positions are shuffled by a third stream: order tells nothing.
+Target rows and labels have a random stream of their own, so that settings which differ only in the
+other domains share them. A third stream shuffles positions, so that order reveals nothing.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
+from puorl.data.transitions import Provenance, Transitions, join_notes
 
 PARTS = ("train", "validation", "test")
 HELD_OUT = 10  # one row in ten for validation and one in ten for test, as in the paper
@@ -21,21 +23,34 @@ NUM_FOLDS = 5
 
 @dataclass(frozen=True)
 class Draw:
-    """One entry a drawn row, in pool order: labelled rows first, the rest shuffled."""
+    """Drawn rows in pool order: labelled rows first, the rest shuffled."""
 
     source: np.ndarray
-    """(n,) int32. 0 is the target, k the k-th of the others."""
+    """(n,) int32. 0 is the target, k the k-th other domain."""
     row: np.ndarray
     """(n,) int64. Row in that source."""
     part: np.ndarray
-    """(n,) int8. Index into PARTS, or fold number when whole episodes are drawn."""
+    """(n,) int8. Index into `PARTS`, or the fold where whole episodes are drawn."""
     num_labelled: int
 
 
-def shares(total: int, proportions: Sequence[float]) -> list[int]:
-    """Cut ``total`` into whole parts as close to the proportions as can be (largest remainder).
+def check_proportions(proportions: Sequence[float] | None, count: int) -> list[float]:
+    """Return the proportions of the other domains; equal ones by default."""
+    if count == 0:
+        raise ConfigError("others: expected at least one other domain, got none")
+    weights = [1.0] * count if proportions is None else [float(p) for p in proportions]
+    if len(weights) != count or min(weights) <= 0 or not math.isfinite(sum(weights)):
+        raise ConfigError(
+            f"proportions: expected {count} positive numbers, one for each other domain, "
+            f"got {proportions}"
+        )
+    return weights
 
-    >>> shares(10, [1, 1, 1])
+
+def apportion(total: int, proportions: Sequence[float]) -> list[int]:
+    """Divide ``total`` into whole numbers close to the proportions (largest remainder).
+
+    >>> apportion(10, [1, 1, 1])
     [4, 3, 3]
     """
     exact = np.asarray(proportions, float) / np.sum(proportions) * total
@@ -48,13 +63,13 @@ def shares(total: int, proportions: Sequence[float]) -> list[int]:
 def draw_rows(
     target: Dataset, others: Sequence[Dataset], counts: Sequence[int], num_labelled: int, seed: int
 ) -> Draw:
-    """The paper's protocol: single rows without replacement, 80/10/10 inside every group.
+    """Draw single rows without replacement, with parts 80/10/10: the paper's protocol.
 
     Args:
-        target: The domain of interest.
+        target: The target domain.
         others: The other domains.
-        counts: How many rows to take of the target, then of each other.
-        num_labelled: How many of the target's rows are labelled.
+        counts: Number of rows of the target, then of each other domain.
+        num_labelled: Number of labelled target rows.
         seed: Seed of all streams.
     """
     _check_sizes(target, others, counts)
@@ -72,7 +87,7 @@ def draw_rows(
 
 
 def hold_out(n: int) -> np.ndarray:
-    """(n,) int8. Part of each of ``n`` already shuffled rows: exactly 10 % each for the last two.
+    """(n,) int8. Part of each of ``n`` shuffled rows: exactly 10 % for each of the last two.
 
     >>> [int((hold_out(10_000) == k).sum()) for k in range(3)]
     [8000, 1000, 1000]
@@ -88,13 +103,13 @@ def draw_episodes(
     labelled_fraction: float,
     seed: int,
 ) -> Draw:
-    """Whole episodes: row counts are met as closely as episodes allow, labels fall on episodes.
+    """Draw and label whole episodes, with row counts as close as episodes allow.
 
     Args:
-        target: The domain of interest.
+        target: The target domain.
         others: The other domains.
-        counts: How many rows to take of the target, then of each other.
-        labelled_fraction: Share of the target's drawn episodes that is labelled.
+        counts: Number of rows of the target, then of each other domain.
+        labelled_fraction: Labelled fraction of the target's drawn episodes.
         seed: Seed of all streams.
     """
     _check_sizes(target, others, counts)
@@ -102,12 +117,12 @@ def draw_episodes(
     for k, other in enumerate(others):
         stream = generator(seed, "split", "other", k)
         chosen.append(_pick_episodes(other, counts[k + 1], stream, f"other {k + 1}"))
-    # Counted in the target alone: how long the others' episodes are must not change the labels.
+    # Counted in the target alone: the length of other episodes must not change the labels.
     num_labelled = max(MIN_LABELLED_EPISODES, round(labelled_fraction * len(chosen[0])))
     if num_labelled >= len(chosen[0]):
         raise DataError(
-            f"target: {num_labelled} episodes are to be labelled but only {len(chosen[0])} were "
-            "drawn, so none would be left among the unlabelled; raise rows= or target_fraction="
+            f"target: need more than {num_labelled} episodes to leave unlabelled ones, have "
+            f"{len(chosen[0])}; raise rows= or target_fraction="
         )
     labelled = [(0, rows) for rows in chosen[0][:num_labelled]]
     rest = [(0, rows) for rows in chosen[0][num_labelled:]]
@@ -126,15 +141,91 @@ def draw_episodes(
 
 
 def rows_by_episode(episode: np.ndarray) -> list[np.ndarray]:
-    """The row indices of each episode, in recording order, by ascending id."""
+    """Return the row indices of each episode, in recording order, by ascending id."""
     order = np.argsort(episode, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(episode[order])) + 1)
+
+
+def parts_of_mask(dataset: Dataset, mask: np.ndarray, unit: str, seed: int) -> np.ndarray:
+    """(n,) int8. Draw the part of each row of a user's own data: 80/10/10, or folds of episodes.
+
+    Raises:
+        DataError: Episodes are needed and unknown.
+    """
+    parts = np.empty(len(mask), np.int8)
+    if unit == "transition":
+        for name, side in (("labelled", mask), ("unlabelled", ~mask)):
+            rows = np.flatnonzero(side)
+            shuffled = generator(seed, "split", "parts", name).permutation(rows)
+            parts[shuffled] = hold_out(len(rows))
+        return parts
+    if dataset.episode is None:
+        raise DataError("unit='episode' needs episode ids, and this dataset has none")
+    every = rows_by_episode(dataset.episode)
+    labelled = [e for e in every if mask[e].any()]
+    rest = [e for e in every if not mask[e].any()]
+    # Every fold needs labelled and unlabelled episodes.
+    num_folds = max(1, min(NUM_FOLDS, len(labelled), len(rest)))
+    for name, group in (("labelled", labelled), ("unlabelled", rest)):
+        order = generator(seed, "split", "parts", name).permutation(len(group))
+        for place, i in enumerate(order):
+            parts[group[i]] = place % num_folds
+    return parts
+
+
+def gather(sources: Sequence[Dataset], origin: Draw, unit: str) -> Dataset:
+    """Build the pool: drawn rows with the fields that all sources have.
+
+    Only the values of the rows may reveal their domain. So extra columns are dropped. Whole
+    episodes get new numbers in random order and times that start at 0. Rows drawn one by one get
+    no episode and no time, which unlabelled target rows would share with labelled ones. Where one
+    domain is float32, all become float32: the precision would reveal the domain.
+    """
+    held = [s.rows.arrays() for s in sources]
+    hidden = ("episode", "time") if unit == "transition" else ()
+    common = [name for name in held[0] if all(name in h for h in held) and name not in hidden]
+    places = [np.flatnonzero(origin.source == k) for k in range(len(sources))]
+    fields = {}
+    for name in common:
+        dtype = min((h[name].dtype for h in held), key=lambda kind: kind.itemsize)
+        fields[name] = np.empty((len(origin.row), *held[0][name].shape[1:]), dtype)
+        for h, place in zip(held, places, strict=True):
+            fields[name][place] = h[name][origin.row[place]]
+    if "episode" in common:
+        fields["episode"] = _renumbered(fields["episode"], origin.source)
+    if {"episode", "time"} <= set(common):
+        fields["time"] = _since_start(fields["time"], fields["episode"])
+    notes = [note for s in sources for note in s.provenance.notes]
+    if len({s.obs.dtype for s in sources}) > 1:
+        notes.append(f"{fields['obs'].dtype} as the narrowest domain: precision would tell them")
+    provenance = Provenance(
+        source=tuple(text for s in sources for text in s.provenance.source),
+        format="split",
+        obs_names=sources[0].provenance.obs_names,
+        action_names=sources[0].provenance.action_names,
+        missing=tuple(dict.fromkeys(m for s in sources for m in s.provenance.missing)),
+        notes=join_notes(notes),
+    )
+    return Dataset(Transitions(**fields), {}, provenance)
+
+
+def _renumbered(episode: np.ndarray, source: np.ndarray) -> np.ndarray:
+    # Numbers in order of appearance would reveal domains: the labelled rows come first.
+    _, codes = np.unique(episode, return_inverse=True)
+    ids, codes = np.unique(codes * (int(source.max()) + 1) + source, return_inverse=True)
+    return generator(0, "split", "episode ids").permutation(len(ids))[codes]
+
+
+def _since_start(time: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    # A date would reveal when, and so on which machine, an episode was recorded.
+    _, first, codes = np.unique(episode, return_index=True, return_inverse=True)
+    return time - time[first][codes]
 
 
 def _pick_episodes(
     dataset: Dataset, rows: int, stream: np.random.Generator, name: str
 ) -> list[np.ndarray]:
-    """Episodes in random order, as many as bring the sum of lengths closest to ``rows``."""
+    """Draw as many episodes as bring the sum of their lengths closest to ``rows``."""
     if dataset.episode is None:
         raise DataError(f"{name}: unit='episode' needs episode ids, and this dataset has none")
     every = rows_by_episode(dataset.episode)
@@ -158,8 +249,8 @@ def _check_sizes(target: Dataset, others: Sequence[Dataset], counts: Sequence[in
             )
         if len(dataset) < need:
             raise DataError(
-                f"{name}: {need:,} rows are to be drawn but there are only {len(dataset):,}; "
-                "lower rows= or bring more data"
+                f"{name}: need {need:,} rows to draw from, have {len(dataset):,}; lower rows= or "
+                "add data"
             )
         if need < 1:
             raise ConfigError(f"{name}: expected at least one row to draw, got {need}")

@@ -1,8 +1,8 @@
-"""Which row follows which, and what that gives: next states, episode ids, next actions.
+"""The order of rows in episodes: next states, episode ids, next actions and returns.
 
-A row is followed by the next row of its episode unless the task ended there, the record was cut
-there, or the clock jumped. Nothing is guessed across such a break: a row without a recorded next
-state is dropped (unless it is terminal, where none is needed), and the notes say how many were.
+A row is followed by the next row of its episode unless the task ended, the record was cut or the
+clock jumped between them. No transition is built across such a break: a row without a recorded
+next state is dropped, unless it is terminal and needs none. A note counts the dropped rows.
 """
 
 from collections.abc import Iterable
@@ -11,31 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.transitions import Transitions
-
-MAX_STEP = 1.5
-"""A time step longer than this many median steps is a gap."""
-NO_KEY = "episode: no episode key"
-"""How the note begins that nothing but flags or the clock parts the rows of different episodes."""
-GAPS = (
-    f"time: {{}} gaps (over {MAX_STEP} x the median step) and {{}} clock resets; no transition was "
-    "built across them"
-)
-REPEATS = (
-    "time: {} stamps repeat the one before; taken as steps of a coarse clock (`puorl inspect` "
-    "counts duplicated rows)"
-)
-UNKNOWN = "next_obs: unknown (NaN) in {} terminal rows: the end state was not logged"
-DROPPED = "next_obs: {} last rows before a break have none and were dropped"
+from puorl.data.transitions import MAX_STEP, Note, Transitions
 
 
 @dataclass(frozen=True)
 class Completed:
-    """Whole transitions, and what was done to get them."""
+    """Transitions, and how they were obtained."""
 
     rows: Transitions
     kept: np.ndarray | None
-    """Indices of the source rows that became transitions; None when all did."""
+    """Indices of the source rows that became transitions; None if all did."""
     notes: tuple[str, ...]
     missing: tuple[str, ...]
     """Fields that the source did not have."""
@@ -43,27 +28,27 @@ class Completed:
 
 @dataclass(frozen=True)
 class Succession:
-    """For every row, in reading order, whether the following row is its next step."""
+    """Rows in order, and whether each is the next step of the row before."""
 
     order: np.ndarray | None
-    """Row indices grouped by episode; None when the rows already stand that way."""
+    """Row indices grouped by episode; None if the rows already have this order."""
     follows: np.ndarray
-    """(n - 1,) bool over ``order``: no break between a row and the next one."""
+    """(n - 1,) bool over ``order``: there is no break after the row."""
     num_gaps: int
     num_resets: int
     num_repeats: int
-    """Steps within an episode at which the clock stands still."""
+    """Time steps of zero within an episode."""
 
 
 def complete(
     fields: dict[str, np.ndarray], *, source: str, number_episodes: bool = True
 ) -> Completed:
-    """Make transitions of canonical fields; see the module's text for the rule.
+    """Make transitions of canonical fields, by the rule of the module's docstring.
 
     Args:
         fields: As `canonical` returns them.
-        source: Where the rows came from; messages start with it.
-        number_episodes: Whether rows without episode ids get them from the breaks.
+        source: Origin of the rows; messages start with it.
+        number_episodes: Number episodes by the breaks where ids are absent.
 
     Raises:
         DataError: No row has a next state.
@@ -73,13 +58,14 @@ def complete(
     fields = dict(fields)
     for flag in ("terminal", "timeout"):
         fields.setdefault(flag, np.zeros(n, bool))
-    notes = []
     step = succession(fields)
-    if step.num_gaps or step.num_resets:
-        notes.append(GAPS.format(step.num_gaps, step.num_resets))
-    if step.num_repeats:
-        # A coarse clock does this all the time, so it is no break; a row logged twice does it too.
-        notes.append(REPEATS.format(step.num_repeats))
+    # A coarse clock repeats stamps all the time, so that is no break; so does a row logged twice.
+    counts = {
+        "time_gaps": step.num_gaps,
+        "clock_resets": step.num_resets,
+        "repeated_times": step.num_repeats,
+    }
+    notes: list[str] = [Note(kind, count) for kind, count in counts.items() if count]
     kept = None
     if "next_obs" in fields:
         if "episode" not in fields and number_episodes:
@@ -97,7 +83,7 @@ def succession(fields: dict[str, np.ndarray]) -> Succession:
     episode, time = fields.get("episode"), fields.get("time")
     order = None
     if episode is not None and _returns_to_an_id(episode):
-        order = np.argsort(episode, kind="stable")  # interleaved logs: several episodes at a time
+        order = np.argsort(episode, kind="stable")  # interleaved logs of several episodes
     ended = fields["terminal"] | fields["timeout"]
     follows = ~_in_order(ended, order)[:-1]
     if episode is not None:
@@ -105,7 +91,7 @@ def succession(fields: dict[str, np.ndarray]) -> Succession:
         follows &= ids[1:] == ids[:-1]
     num_gaps = num_resets = num_repeats = 0
     if time is not None:
-        with np.errstate(over="ignore"):  # an infinite step is a gap or a reset like any other
+        with np.errstate(over="ignore"):  # an infinite step is a gap or a reset
             dt = np.diff(_in_order(time, order))
             forward = dt[follows & (dt > 0)]
             limit = MAX_STEP * np.median(forward) if len(forward) else np.inf
@@ -117,7 +103,7 @@ def succession(fields: dict[str, np.ndarray]) -> Succession:
 
 
 def next_actions(rows: Transitions) -> np.ndarray:
-    """(n, m) float. The action of the following row, NaN where that is not the next step."""
+    """(n, m) float. Return the action of the next step, NaN where there is none."""
     if len(rows) == 0:
         return rows.action.copy()
     fields = rows.arrays()
@@ -143,10 +129,10 @@ def _in_order(array: np.ndarray, order: np.ndarray | None) -> np.ndarray:
 def _number_stored(
     fields: dict[str, np.ndarray], step: Succession, missing: tuple[str, ...], notes: list[str]
 ) -> None:
-    """Episode ids for rows that carry their own next state."""
+    """Number the episodes of rows that have next states."""
     follows = step.follows
     if "timeout" in missing:
-        # Without time-limit flags only the states themselves show where a record was cut.
+        # Without timeout flags only the states show where a record was cut.
         follows = follows & (fields["next_obs"][:-1] == fields["obs"][1:]).all(axis=1)
         if len(follows) and follows.mean() < 0.5:
             notes.append("episode: rows do not follow one another; episodes are unknown")
@@ -160,22 +146,16 @@ def _number_stored(
 def _number_by_breaks(
     fields: dict[str, np.ndarray], step: Succession, missing: tuple[str, ...], notes: list[str]
 ) -> None:
-    """Episode ids for rows in recording order without an episode key."""
+    """Number the episodes of rows in recording order without an episode key."""
     if {"terminal", "timeout"} <= set(missing) and "time" not in fields:
-        notes.append(
-            f"{NO_KEY}, flags or time; all rows are taken as one episode in order "
-            "(name the key with episode=)"
-        )
+        notes.append(Note("no_breaks"))
     elif "timeout" in missing:
-        notes.append(
-            f"{NO_KEY} or timeout flags; cut only at terminals and breaks of the "
-            "clock (name the key with episode=)"
-        )
+        notes.append(Note("no_timeouts"))
     fields["episode"] = _numbered(step.follows)
 
 
 def _numbered(follows: np.ndarray) -> np.ndarray:
-    """(n,) int64. Runs of rows that follow one another, counted from 0."""
+    """(n,) int64. Number the runs of rows without a break, from 0."""
     ends = np.append(np.flatnonzero(~follows) + 1, len(follows) + 1)
     return np.repeat(np.arange(len(ends), dtype=np.int64), np.diff(ends, prepend=0))
 
@@ -183,7 +163,7 @@ def _numbered(follows: np.ndarray) -> np.ndarray:
 def _build_next_obs(
     fields: dict[str, np.ndarray], step: Succession, notes: list[str], source: str
 ) -> np.ndarray | None:
-    """Take each next state from the following row; drop rows that have none. Changes ``fields``."""
+    """Take next states from the following rows, drop rows without one; changes ``fields``."""
     n = len(fields["obs"])
     after = _following(step, n)
     has_next = after >= 0
@@ -195,21 +175,21 @@ def _build_next_obs(
         )
     unknown = int((~has_next & fields["terminal"]).sum())
     if unknown:
-        notes.append(UNKNOWN.format(unknown))
+        notes.append(Note("unknown_next_obs", unknown))
     kept = np.flatnonzero(keep)
     next_obs = fields["obs"][after[kept]]
     next_obs[~has_next[kept]] = np.nan
     if len(kept) < n:
-        # The row before a dropped one is now the last of its record: cut, not ended.
+        # The row before a dropped one is now the last of its record: a timeout, not an end.
         fields["timeout"] = fields["timeout"] | (has_next & ~keep[after])
-        notes.append(DROPPED.format(n - len(kept)))
+        notes.append(Note("dropped_rows", n - len(kept)))
         fields |= {name: array[kept] for name, array in fields.items()}
     fields["next_obs"] = next_obs
     return kept if len(kept) < n else None
 
 
 def _following(step: Succession, n: int) -> np.ndarray:
-    """(n,) int64. The row that follows each row, -1 where none does."""
+    """(n,) int64. Return the row that follows each row, -1 where there is none."""
     after = np.full(n, -1)
     if step.order is None:
         now = np.flatnonzero(step.follows)
@@ -220,11 +200,11 @@ def _following(step: Succession, n: int) -> np.ndarray:
 
 
 def episode_returns(rows: Transitions) -> np.ndarray:
-    """(e,) float64. Undiscounted return of every complete episode, in order of episode id.
+    """(e,) float64. Return the undiscounted return of every complete episode, by episode id.
 
-    An episode is complete when its task ended (terminal) or a time limit was reached: a timeout in
-    an episode as long as the longest. Shorter ones were cut by something else, such as the end of
-    the file, and their returns say nothing. Empty without rewards or episodes.
+    An episode is complete if its task ended (terminal) or it reached a time limit: a timeout in an
+    episode as long as the longest. Shorter ones were cut for other reasons, such as the end of the
+    file. Empty without rewards or episodes.
     """
     if rows.reward is None or rows.episode is None or len(rows) == 0:
         return np.empty(0)
@@ -237,10 +217,10 @@ def episode_returns(rows: Transitions) -> np.ndarray:
 
 
 def return_range(parts: Iterable[Transitions]) -> tuple[float, float] | None:
-    """Smallest and largest return over all complete episodes; None when there are fewer than two.
+    """Return the smallest and largest return of complete episodes; None for fewer than two.
 
-    IQL divides rewards by (largest - smallest) / 1000. It must be taken from whole episodes
-    before rows are drawn: a drawn row has no episode left.
+    IQL divides rewards by (largest - smallest) / 1000. Compute it before rows are drawn, because
+    drawn rows have no episodes.
     """
     returns = np.concatenate([np.empty(0), *(episode_returns(rows) for rows in parts)])
     if len(returns) < 2:
@@ -251,17 +231,16 @@ def return_range(parts: Iterable[Transitions]) -> tuple[float, float] | None:
 def joined(
     obs: np.ndarray, next_obs: np.ndarray, ended: np.ndarray, episode: np.ndarray | None
 ) -> np.ndarray:
-    """(n - 1,) bool. Whether a row's next state is, bit for bit, the state of the row below."""
+    """(n - 1,) bool. A row's next state is, bit for bit, the following row's state."""
     # Bits, not values: -0.0 must not come back as 0.0.
     follows = (_bits(next_obs[:-1]) == _bits(obs[1:])).all(axis=1) & ~ended[:-1]
     return follows if episode is None else follows & (episode[1:] == episode[:-1])
 
 
 def cut(rows: Transitions) -> np.ndarray:
-    """(n,) bool. The timeouts, and all rows whose run ends although the task does not.
+    """(n,) bool. Return the timeouts, and all rows whose run ends although the task does not.
 
-    Where rows between two others were left out, a reader without next states would take the second
-    for what followed the first.
+    Without these marks, tools that ignore next states would join rows that do not belong together.
     """
     ended = rows.terminal | rows.timeout
     breaks = np.ones(len(rows), bool)

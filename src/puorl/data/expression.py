@@ -1,4 +1,4 @@
-"""Conditions over columns, such as ``robot == 'A7' and checked == 1``: a small language of its own.
+"""Conditions over columns, such as ``robot == 'A7' and checked == 1``, in a small language.
 
     condition   = all {"or" all}
     all         = one {"and" one}
@@ -7,14 +7,14 @@
     operator    = "==" | "!=" | "<" | "<=" | ">" | ">="
     literal     = number | 'text' | "text" | true | false
 
-A column whose name is not a plain word stands in `backticks`; a quote inside quotes is doubled. A
-column alone means that its flag is set. NaN compares false with everything, also under ``!=``.
+Column names that are not plain words are written in `backticks`; a quote inside quotes is doubled.
+A column alone means that its flag is set. Every comparison with NaN is false, ``!=`` too.
 """
 
 import difflib
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -25,10 +25,10 @@ from puorl.core.errors import ConfigError
 Literal = bool | int | float | str
 
 _MAX_DEPTH = 50
-"""Parentheses and ``not`` inside each other; keeps the parser far from Python's own limit."""
+"""Largest nesting of parentheses and ``not``, far below Python's own limit."""
 
 _MOST_SHOWN = 200
-"""So much of a long condition is repeated in a message."""
+"""Characters of a condition that a message shows."""
 
 _OPERATORS: dict[str, Callable[..., np.ndarray]] = {
     "==": operator.eq,
@@ -71,36 +71,11 @@ class _Token:
     position: int
 
 
-@dataclass(frozen=True)
-class _Flag:
-    column: _Token
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    column: _Token
-    operator: str
-    """One of `_OPERATORS`, or ``in`` or ``not in``."""
-    literals: tuple[Literal, ...]
-
-
-@dataclass(frozen=True)
-class _Not:
-    part: "_Node"
-
-
-@dataclass(frozen=True)
-class _Joined:
-    word: str
-    """``and`` or ``or``."""
-    parts: tuple["_Node", ...]
-
-
-_Node = _Flag | _Comparison | _Not | _Joined
+_Node = Callable[[], np.ndarray]
 
 
 def evaluate(condition: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Say for every row whether the condition holds.
+    """Evaluate a condition for every row.
 
     Args:
         condition: E.g. ``"robot == 'A7' and not (speed > 2.5 or checked == 0)"``.
@@ -110,13 +85,13 @@ def evaluate(condition: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         (n,) bool.
 
     Raises:
-        ConfigError: Not a condition, an unknown column, or a comparison that cannot be meant.
+        ConfigError: Wrong syntax, an unknown column, or a comparison of different kinds.
 
     >>> evaluate("robot == 'A7' and speed < 2", {"robot": np.array(["A7", "B1", "A7"]),
     ...                                          "speed": np.array([1.0, 1.0, np.nan])}).tolist()
     [True, False, False]
     """
-    return _Evaluation(condition, columns).of(_Parser(condition).parse())
+    return _Parser(condition, columns).parse()()
 
 
 def _fail(condition: str, position: int, problem: str) -> NoReturn:
@@ -132,14 +107,9 @@ def _tokens(condition: str) -> list[_Token]:
         if match is None:
             start = position + len(condition[position:]) - len(condition[position:].lstrip())
             found = condition[start]
-            hint = _HINTS.get(
-                found, "put names with odd characters in `backticks` and text in quotes"
-            )
-            _fail(
-                condition,
-                start,
-                f"expected a column, a value or an operator, got {found!r}; {hint}",
-            )
+            hint = _HINTS.get(found, "put odd names in `backticks` and text in quotes")
+            problem = f"expected a column, a value or an operator, got {found!r}; {hint}"
+            _fail(condition, start, problem)
         kind = match.lastgroup
         assert kind is not None
         text, start = match[kind], match.start(kind)
@@ -154,10 +124,14 @@ def _tokens(condition: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens; one method a rule of the grammar."""
+    """Recursive descent over the tokens, one method for each rule of the grammar.
 
-    def __init__(self, condition: str) -> None:
+    Every rule returns a function that computes its mask, so that syntax is checked first.
+    """
+
+    def __init__(self, condition: str, columns: Mapping[str, np.ndarray]) -> None:
         self._condition = condition
+        self._columns = columns
         self._tokens = _tokens(condition)
         self._at = 0
         self._depth = 0
@@ -175,18 +149,17 @@ class _Parser:
         parts = [part()]
         while self._take(word):
             parts.append(part())
-        return parts[0] if len(parts) == 1 else _Joined(word, tuple(parts))
+        join = np.logical_and if word == "and" else np.logical_or
+        return lambda: join.reduce([each() for each in parts])
 
     def _one(self) -> _Node:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            _fail(
-                self._condition,
-                self._peek().position,
-                f"nested deeper than {_MAX_DEPTH}; simplify it",
-            )
+            problem = f"nested deeper than {_MAX_DEPTH}; simplify it"
+            _fail(self._condition, self._peek().position, problem)
         if self._take("not"):
-            node = _Not(self._one())
+            inner = self._one()
+            node: _Node = lambda: ~inner()  # noqa: E731
         elif self._take("("):
             node = self._any()
             if not self._take(")"):
@@ -204,13 +177,15 @@ class _Parser:
             self._expected("a column")
         token = self._peek()
         if self._take("operator"):
-            return _Comparison(column, token.text, (self._literal(),))
+            value = self._literal()
+            return lambda: self._compare(column, token.text, value)
         negated = self._take("not")
         if self._take("in"):
-            return _Comparison(column, "not in" if negated else "in", self._list())
+            values = self._list()
+            return lambda: self._member(column, values, negated)
         if negated:
             self._expected("in (as in: column not in [1, 2])")
-        return _Flag(column)
+        return lambda: self._flag(column, self._values(column), "compare it, e.g. with == 1")
 
     def _list(self) -> tuple[Literal, ...]:
         close = {"[": "]", "(": ")"}.get(self._peek().text)
@@ -262,30 +237,9 @@ class _Parser:
         got = "the end" if token.kind == "end" else repr(token.text)
         _fail(self._condition, token.position, f"expected {what}, got {got}")
 
-
-class _Evaluation:
-    """Applies a parsed condition to columns."""
-
-    def __init__(self, condition: str, columns: Mapping[str, np.ndarray]) -> None:
-        self._condition = condition
-        self._columns = columns
-
-    def of(self, node: _Node) -> np.ndarray:
-        if isinstance(node, _Joined):
-            join = np.logical_and if node.word == "and" else np.logical_or
-            return join.reduce([self.of(part) for part in node.parts])
-        if isinstance(node, _Not):
-            return ~self.of(node.part)
-        values = self._values(node.column)
-        if isinstance(node, _Flag):
-            return self._flag(node.column, values, "compare it, e.g. with == 1")
-        if node.operator in _OPERATORS:
-            return self._compared(node.column, values, node.operator, node.literals[0])
-        inside = [self._compared(node.column, values, "==", value) for value in node.literals]
-        result = np.logical_or.reduce(inside)
-        if node.operator == "in":
-            return result
-        return ~result & _known(values)
+    def _member(self, column: _Token, values: Sequence[Literal], negated: bool) -> np.ndarray:
+        found = np.logical_or.reduce([self._compare(column, "==", value) for value in values])
+        return ~found & _known(self._values(column)) if negated else found
 
     def _values(self, column: _Token) -> np.ndarray:
         if column.text in self._columns:
@@ -304,9 +258,8 @@ class _Evaluation:
             f"expected a column, got the unknown name {column.text!r}; known columns: {listed}",
         )
 
-    def _compared(
-        self, column: _Token, values: np.ndarray, name: str, literal: Literal
-    ) -> np.ndarray:
+    def _compare(self, column: _Token, name: str, literal: Literal) -> np.ndarray:
+        values = self._values(column)
         ordering = name not in ("==", "!=")
         compare = _OPERATORS[name]
         if isinstance(literal, str):
@@ -335,7 +288,7 @@ class _Evaluation:
                     column, f"holds true/false; compare it with true, false, 0 or 1, not {literal}"
                 )
             return compare(values, literal == 1)
-        return _compared_numbers(values, compare, literal)
+        return _compare_numbers(values, compare, literal)
 
     def _flag(self, column: _Token, values: np.ndarray, advice: str) -> np.ndarray:
         if values.dtype.kind == "b":
@@ -348,7 +301,7 @@ class _Evaluation:
         _fail(self._condition, column.position, f"column {column.text!r} {problem}")
 
 
-def _compared_numbers(
+def _compare_numbers(
     values: np.ndarray, compare: Callable[..., np.ndarray], literal: int | float
 ) -> np.ndarray:
     if values.dtype.kind in "iu":

@@ -1,7 +1,10 @@
-"""HDF5: D4RL and DARA files, anything else with named arrays, and our own.
+"""HDF5: D4RL and DARA files, other files of named arrays, and files that puorl writes.
 
-We write the layout that D4RL's users know (plural keys at the top). What it has no place for
-stands under ``puorl/``: episode ids, times, next actions, extra columns, and the origin.
+The layout written is D4RL's, with plural keys at the top level. Content that it does not have is
+under ``puorl/``: episode ids, times, next actions, extra columns and the provenance.
+
+HDF5's library can hang or crash on damaged files, or return zeros for values that were never
+written; the checks at the end of this module refuse such files before they are read.
 """
 
 import contextlib
@@ -19,10 +22,10 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
 from puorl.data import episodes
-from puorl.data.columns import listed, named_arrays, notes_on_ends, resolve
+from puorl.data.columns import named_arrays, raw_rows, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 _OWN = "puorl"
 _COLUMNS = f"{_OWN}/columns"
@@ -38,48 +41,34 @@ _LAYOUT = {
     "next_action": f"{_OWN}/next_action",
 }
 _OWN_TIMEOUT = f"{_OWN}/timeout"
-"""The timeouts as they are, where the layout's own mark more: see `puorl.data.episodes.cut`."""
+"""The timeouts, where the layout's own mark more rows: see `puorl.data.episodes.cut`."""
 _PROVENANCE = "provenance"
 _WIDTH = "characters"
-_EMPTY_NAME = "%"  # no quoted name looks like this, and HDF5 has no empty names
-_SIMULATOR_GROUPS = ("infos/", "metadata/")  # D4RL's internals: read only when named
+_EMPTY_NAME = "%"  # HDF5 has no empty names, and no quoted name is like this
+_SIMULATOR_GROUPS = ("infos/", "metadata/")  # internal data of D4RL, read only if named
 _PLAIN_KINDS = "biufSU"
 _FLAGS = ("terminal", "timeout")
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Find the arrays of an HDF5 file; nested ones are named by their path.
+    """Read an HDF5 file; nested arrays are named by their path.
 
     Raises:
-        DataError: Not a readable HDF5 file, or an array is not there.
+        DataError: Not a readable HDF5 file, or an array is missing.
     """
-    if path.is_dir():
-        raise DataError(f"{path}: expected an HDF5 file, got a folder; name a file inside it")
-    try:
-        with h5py.File(path, "r") as file:
-            return _rows(file, names, str(path))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file makes h5py raise almost anything
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(
-            f"{path}: expected a readable HDF5 file, got {type(error).__name__}: {reason}; "
-            "check that the file is whole and that it is HDF5"
-        ) from error
+    advice = "check that the file is whole and that it is HDF5"
+    with reading(path, "HDF5 file", advice), h5py.File(path, "r") as file:
+        return _rows(file, names, str(path))
 
 
 def write(dataset: Dataset, path: Path) -> None:
-    """Write a D4RL-layout file that `read` restores exactly.
-
-    Raises:
-        DataError: A text column holds what UTF-8 cannot.
-    """
+    """Write a file in D4RL's layout that `read` restores exactly."""
     # Plain contiguous arrays: on a random walk of 1M x 17 float32, gzip 1 with shuffle saved a
     # quarter of the bytes (68 to 49 MB) but read 20 times and wrote 60 times slower.
     # The 1.10 format is the oldest that has checksums on names, shapes and places.
     with h5py.File(path, "w", libver=("v110", "v110")) as file:
-        # Made by name: a group that a path makes in passing carries the time of writing, and the
-        # same rows would not give the same bytes.
+        # Created by name: a group that is created by a path stores the time, and equal rows would
+        # not give equal bytes.
         own = file.create_group(_OWN)
         arrays = dataset.rows.arrays()
         arrays["timeout"] = episodes.cut(dataset.rows)
@@ -87,7 +76,7 @@ def write(dataset: Dataset, path: Path) -> None:
             file[_LAYOUT[field]] = array
         if not np.array_equal(arrays["timeout"], dataset.timeout):
             file[_OWN_TIMEOUT] = dataset.timeout
-        # Of fixed size: such an attribute is checksummed, text of varying length is not.
+        # Of fixed size, because such attributes have a checksum and text of varying length has not.
         own.attrs[_PROVENANCE] = np.bytes_(dataset.provenance.to_json())
         columns = file.create_group(_COLUMNS, track_order=True)
         for name, array in dataset.columns.items():
@@ -112,9 +101,7 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         for field in FIELDS
         if field in found
     }
-    rows = RawRows(format="hdf5", arrays=arrays, provenance=provenance)
-    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
-    rows.notes += notes_on_ends(keys, found.values())
+    rows = raw_rows("hdf5", arrays, found, keys, provenance)
     skipped = []
     for key in keys:
         if key in found.values() or key.startswith(_SIMULATOR_GROUPS):
@@ -123,25 +110,21 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
             rows.columns[_column_name(key)] = _array(file, key, source)
         else:
             skipped.append(key)
-    if skipped:
-        rows.notes.append(f"not read (not one plain value a row): {listed(skipped, near='')}")
-    episode = arrays.get("episode")
-    if episode is not None and episode.dtype.kind in "SU":
-        rows.columns[found["episode"]] = episode
+    rows.note_skipped(skipped)
     return rows
 
 
 def _array_keys(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[str]:
-    """Paths of all arrays below a group; links into other files are not followed."""
+    """Yield the paths of all arrays below a group, without links into other files."""
     for name in group:
         link = group.get(name, getlink=True)
         if isinstance(link, h5py.ExternalLink):
             continue
-        # A soft link may lead nowhere; a hard one that cannot be opened is damage, and raises.
+        # A soft link may be broken; a hard link that cannot be opened is damage, and raises.
         item = group.get(name) if isinstance(link, h5py.SoftLink) else group[name]
         if isinstance(item, h5py.Dataset):
             yield f"{prefix}{name}"
-        elif isinstance(item, h5py.Group) and item not in (group, *above):  # a link may form a ring
+        elif isinstance(item, h5py.Group) and item not in (group, *above):  # links may form a ring
             yield from _array_keys(item, f"{prefix}{name}/", (group, *above))
 
 
@@ -168,12 +151,12 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
     if dataset.shape is None:
         raise DataError(f"{source}: {key}: expected an array, got an empty dataset; write its rows")
     if dataset.is_virtual:
-        # Where a source file is missing, HDF5 would silently hand out zeros.
+        # Where a source file is missing, HDF5 would silently return zeros.
         raise DataError(
             f"{source}: {key}: expected stored values, got a virtual dataset that points into "
             "other files; copy it into an ordinary dataset first"
         )
-    # Other kinds are refused for what they are, which says more than that they are empty.
+    # Other kinds are refused later with a better message.
     whole = whole and dataset.dtype.kind in _PLAIN_KINDS
     check_array(dataset.id, source, whole=whole)
     text = h5py.check_string_dtype(dataset.dtype)
@@ -196,7 +179,7 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
                 "the file is damaged"
             )
         return texts.astype(f"<U{width}")
-    # h5py marks enumerations and text in the dtype; the mark means nothing outside HDF5.
+    # h5py marks enumerations and text in the dtype, which has no meaning outside HDF5.
     return array.view(array.dtype.str) if array.dtype.metadata else array
 
 
@@ -217,28 +200,23 @@ def _column_name(key: str) -> str:
 
 
 def _write_column(group: h5py.Group, name: str, array: np.ndarray) -> None:
-    try:
-        key = _EMPTY_NAME if name == "" else _quoted(name)
-        if array.dtype.kind != "U":
-            group[key] = array
-            return
-        encoded = np.char.encode(array, "utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"column {name!r}: expected text that UTF-8 can hold, got {error.object!r}; replace it"
-        ) from error
+    key = _EMPTY_NAME if name == "" else _quoted(name)
+    if array.dtype.kind != "U":
+        group[key] = array
+        return
+    encoded = np.char.encode(array, "utf-8")
     fixed = h5py.string_dtype("utf-8", max(encoded.dtype.itemsize, 1))
     stored = group.create_dataset(key, data=encoded.astype(fixed), dtype=fixed)
     stored.attrs[_WIDTH] = array.dtype.itemsize // 4
 
 
 def _quoted(name: str) -> str:
-    # "/" would make a group and "." means the group itself.
+    # "/" would create a group and "." is the group itself.
     return "%2E" if name == "." else quote(name, safe=" ()[]<>#:,;=+*!?@$&'")
 
 
-_LOW: Any = h5py  # its low-level modules, of which type checkers do not know all
-_MOST_INFLATION = 1100  # deflate never gains more than 1032 times
+_LOW: Any = h5py  # low-level modules, not all of which type checkers know
+_MOST_INFLATION = 1100  # deflate compresses at most 1032 times
 _SUSPICIOUS_BYTES = 2**30
 _MOST_MISSING_CHUNKS = 100_000  # filling in more takes seconds
 _CHECKSUM_BYTES = 4
@@ -247,16 +225,16 @@ _SMALLEST_HEAP = 4096
 
 
 def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> None:
-    """Refuse an array whose description and storage do not fit together.
+    """Refuse an array whose description does not fit its storage.
 
     Args:
         dataset: The array, not read yet.
         source: The file; messages start with it.
-        whole: Whether all of it must have been written. HDF5 hands out zeros for the rest, which
-            are good flags, but no good states.
+        whole: Refuse an array that was not written completely. HDF5 returns zeros for the rest,
+            which are valid flags, but not valid states.
 
     Raises:
-        DataError: Reading it could hang or crash, or would invent values.
+        DataError: Reading it could hang or crash, or return values that were never written.
     """
     shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
     if shape is None or 0 in shape:
@@ -284,12 +262,12 @@ def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> Non
 
 
 def check_heaps(file: h5py.File, source: str) -> None:
-    """Refuse a file in which a heap for values of varying length does not add up.
+    """Refuse a file with an inconsistent heap of values of varying length.
 
-    Call it before such values (text, mostly) are read: the library walks these heaps unguarded.
+    Call it before such values (mostly text) are read: the library does not check these heaps.
 
     Raises:
-        DataError: A heap leads beyond its end, or nowhere.
+        DataError: The objects of a heap exceed it.
     """
     _, length_bytes = file.id.get_create_plist().get_sizes()
     with _content(file) as content:
@@ -302,7 +280,7 @@ def check_heaps(file: h5py.File, source: str) -> None:
 
 
 def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> None:
-    """Refuse values of varying length of which one claims to be longer than the file.
+    """Refuse values of varying length that claim to be longer than the file.
 
     Raises:
         DataError: There is such a value.
@@ -310,7 +288,7 @@ def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> 
     address_bytes, _ = file.id.get_create_plist().get_sizes()
     offset = dataset.get_offset()
     if address_bytes != 8 or offset is None or file.userblock_size:
-        return  # in chunks, or in a rare layout: at worst a length of 4 GiB is asked for
+        return  # in chunks, or in a rare layout: at worst 4 GiB are requested
     with _content(file) as content:
         stored = content[offset : offset + dataset.get_storage_size()]
         # Each value is a length, the heap's address (8 bytes) and a place in the heap.
@@ -324,7 +302,7 @@ def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> 
 
 
 def check_file(path: Path, source: str) -> None:
-    """Refuse a file of which any array could not be read safely; for readers that are not ours.
+    """Refuse a file with any array that cannot be read safely, before another library reads it.
 
     Raises:
         DataError: As `check_array` and `check_heaps`.
@@ -342,7 +320,7 @@ def _key(dataset: h5py.h5d.DatasetID) -> str:
 
 
 def _smallest_chunk(dataset: h5py.h5d.DatasetID) -> int:
-    """Bytes of the smallest chunk, as stored or as unpacked."""
+    """Return the bytes of the smallest chunk, stored or unpacked."""
     chunk = dataset.get_create_plist().get_chunk()
     sizes = [math.prod(chunk) * dataset.dtype.itemsize]
     dataset.chunk_iter(lambda stored: sizes.append(stored.size))
@@ -364,7 +342,7 @@ def _places(content: mmap.mmap, mark: bytes) -> Iterator[int]:
 
 
 def _adds_up(content: mmap.mmap, start: int, length_bytes: int) -> bool:
-    """Whether the objects of a heap follow one another up to its end."""
+    """Return whether the objects of a heap follow one another up to its end."""
 
     def number(place: int, size: int) -> int:
         return int.from_bytes(content[place : place + size], "little")
@@ -388,7 +366,7 @@ def _padded(size: int) -> int:
 
 
 def _arrays(group: h5py.h5g.GroupID, above: tuple[int, ...]) -> Iterator[h5py.h5d.DatasetID]:
-    """All arrays of a file; low-level, because a Minari file has several for every episode."""
+    """Yield all arrays of a file; low-level, because Minari files have several for each episode."""
     for name in group:
         if group.links.get_info(name).type != _LOW.h5l.TYPE_HARD:
             continue
@@ -397,5 +375,5 @@ def _arrays(group: h5py.h5g.GroupID, above: tuple[int, ...]) -> Iterator[h5py.h5
             yield item
         elif isinstance(item, h5py.h5g.GroupID):
             place = _LOW.h5o.get_info(item).addr
-            if place not in above:  # a link may form a ring
+            if place not in above:  # links may form a ring
                 yield from _arrays(item, (place, *above))

@@ -1,33 +1,49 @@
-"""The audit of a dataset: what is in it, and what a careful person would ask about it.
+"""Inspect a dataset: statistics of columns, ends, time steps, duplicates, and findings in words.
 
 Nothing is changed or repaired. Every check is one pass over a column or a chunk of rows.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.column_profile import ColumnProfile, profile_column
+from puorl.data.column_profile import STUCK_RUN, ColumnProfile, profile_column
 from puorl.data.dataset import Dataset
-from puorl.data.episodes import MAX_STEP, succession
-from puorl.data.findings import Finding, find
-from puorl.data.formats import LABELLED
-from puorl.data.transitions import Transitions
+from puorl.data.episodes import succession
+from puorl.data.transitions import MAX_STEP, Note, Transitions
+from puorl.data.validate import LABELLED
 
 _CHUNK = 65_536
 _CLOSE = 1e-5
-"""Two states that differ by less than this share of a column's size differ by rounding only."""
+"""Two states that differ by less than this fraction of a column's size differ by rounding only."""
 _FIRST = 5
+_MANY_DUPLICATES = 0.001
+_OFTEN_AT_BOUND = 0.01
+_ENOUGH_TERMINALS = 5
+_MOST_NAMED = 8
+_DRAWN = "the rows were drawn at random: checks that need their order were skipped"
+_NO_EPISODE_KEY = {"no_breaks", "no_timeouts"}
+
+Level = Literal["info", "warning", "problem"]
+"""``problem``: results will be wrong; ``warning``: needs a look; ``info``: good to know."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence about the data."""
+
+    level: Level
+    text: str
 
 
 @dataclass(frozen=True)
 class EpisodeLengths:
-    """How many episodes there are and how many rows they have."""
+    """Number of episodes and of their rows."""
 
     count: int
     shortest: int
@@ -52,7 +68,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the task ended and where the record was cut."""
+    """Numbers of rows where the task ended and where the record was cut."""
 
     num_terminal: int
     num_timeout: int
@@ -70,7 +86,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Continuity:
-    """Whether ``next_obs`` is the following row's ``obs`` inside an episode."""
+    """Comparison of ``next_obs`` with the following row's ``obs`` inside episodes."""
 
     num_pairs: int
     num_different: int
@@ -87,16 +103,16 @@ class Continuity:
 
 @dataclass(frozen=True)
 class Labels:
-    """Rows known to be the target's."""
+    """Labelled rows: known to be of the target domain."""
 
     num_rows: int
-    share: float
+    fraction: float
     num_episodes: int | None
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything that `inspect` saw; `to_dict` is JSON-ready."""
+    """All results of `inspect`."""
 
     source: tuple[str, ...]
     format: str
@@ -120,19 +136,19 @@ class Inspection:
     findings: tuple[Finding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and text; NaN and infinity become None."""
+        """Return JSON-ready content; NaN and infinity become None."""
         return _plain(dataclasses.asdict(self))
 
 
-@np.errstate(over="ignore", invalid="ignore")  # absurd values are shown as they are, not warned of
+@np.errstate(over="ignore", invalid="ignore")  # absurd values are shown, not warned of
 def inspect(dataset: Dataset) -> Inspection:
-    """Look at every column, every end and every step of ``dataset``.
+    """Compute statistics of every column, end and time step of ``dataset``.
 
     >>> import numpy as np
     >>> ds = Dataset.from_arrays(obs=np.arange(9.0).reshape(9, 1), action=np.ones((9, 1)))
-    >>> seen = inspect(ds)
-    >>> seen.num_rows, seen.continuity.num_different, [c.name for c in seen.columns if c.constant]
-    (8, 0, ['action[0]'])
+    >>> found = inspect(ds)
+    >>> found.num_rows, [column.name for column in found.columns if column.constant]
+    (8, ['action[0]'])
 
     Raises:
         DataError: The dataset has no rows.
@@ -167,12 +183,12 @@ def inspect(dataset: Dataset) -> Inspection:
         missing=dataset.provenance.missing,
         notes=dataset.provenance.notes,
     )
-    return dataclasses.replace(seen, findings=tuple(find(seen)))
+    return dataclasses.replace(seen, findings=tuple(_find(seen)))
 
 
 @dataclass(frozen=True)
 class _Path:
-    """Rows one after the other, episode by episode."""
+    """Order of rows, episode by episode."""
 
     order: np.ndarray | None
     same: np.ndarray
@@ -246,16 +262,12 @@ def _ends(rows: Transitions, path: _Path | None) -> Ends:
         num_terminal=int(terminal.sum()),
         num_timeout=int(timeout.sum()),
         num_both=int(np.count_nonzero(terminal & timeout)),
-        num_next_unknown=_num_unknown(rows.next_obs),
+        num_next_unknown=int(np.count_nonzero(~rows.next_known)),
         num_terminal_inside=inside_terminal,
         num_timeout_inside=inside_timeout,
         num_open=num_open,
         terminal_lengths=lengths,
     )
-
-
-def _num_unknown(next_obs: np.ndarray) -> int:
-    return sum(int(np.isnan(chunk).any(axis=1).sum()) for chunk in _chunks(next_obs))
 
 
 def _continuity(rows: Transitions, path: _Path) -> Continuity:
@@ -290,9 +302,9 @@ def _continuity(rows: Transitions, path: _Path) -> Continuity:
 
 
 def _num_duplicated(rows: Transitions) -> int:
-    """Rows that repeat an earlier one, told by a 64-bit hash of their values.
+    """Count rows that repeat an earlier one, by a 64-bit hash of their values.
 
-    Any two different rows among a million share a hash with a chance of about 3 in 10^8.
+    The chance that any two different rows of a million share a hash is about 3 in 10^8.
     """
     parts = [rows.obs, rows.action, rows.next_obs]
     parts += [a[:, None] for a in (rows.reward, rows.terminal) if a is not None]
@@ -322,10 +334,6 @@ def _labels(dataset: Dataset) -> Labels | None:
     return Labels(int(labelled.sum()), float(labelled.mean()), num_episodes)
 
 
-def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
-    return (array[start : start + _CHUNK] for start in range(0, len(array), _CHUNK))
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
@@ -334,3 +342,195 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _find(seen: Inspection) -> list[Finding]:
+    """List all findings, the most serious first."""
+    found = [
+        *_on_missing(seen),
+        *_on_ends(seen),
+        *_on_continuity(seen),
+        *_on_columns(seen),
+        *_on_clock(seen),
+        *_on_duplicates(seen),
+        *_on_labels(seen),
+    ]
+    rank = {"problem": 0, "warning": 1, "info": 2}
+    return sorted(found, key=lambda finding: rank[finding.level])
+
+
+def _on_missing(seen: Inspection) -> Iterator[Finding]:
+    sentences: dict[str, tuple[Level, str]] = {
+        "reward": ("warning", "no reward: the filter works without it, training needs one"),
+        "terminal": ("warning", "no terminal flags: every row is taken as if the task went on"),
+        "timeout": ("info", "no timeout flags: where the record was cut is not marked"),
+        "next_obs": ("info", "no next states: taken from the following row of the episode"),
+    }
+    kinds = {note.kind for note in seen.notes if isinstance(note, Note)}
+    if "next_obs" in seen.missing and _NO_EPISODE_KEY & kinds:
+        # Rows of different episodes may have been joined into transitions that never happened.
+        sentences["next_obs"] = (
+            "warning",
+            "no next states, episode key or cuts: every row is taken to follow the row before it",
+        )
+    if seen.ends.num_timeout:
+        cuts = f"{seen.ends.num_timeout:,} rows"
+        text = f"no timeout flags: a cut is marked only where the record breaks off ({cuts})"
+        sentences["timeout"] = ("info", text)
+    for name, (level, text) in sentences.items():
+        if name in seen.missing:
+            yield Finding(level, text)
+    if seen.episodes is None and seen.format == "split":
+        yield Finding("info", _DRAWN)
+    elif seen.episodes is None:
+        yield Finding("warning", "episodes are unknown: nothing that needs their order was checked")
+
+
+def _on_ends(seen: Inspection) -> Iterator[Finding]:
+    ends = seen.ends
+    if ends.num_both:
+        yield Finding(
+            "warning", f"{_rows(ends.num_both)} both terminal and timeout; terminal counts"
+        )
+    if ends.num_terminal_inside:
+        yield Finding(
+            "problem",
+            f"{_rows(ends.num_terminal_inside)} terminal but not the last of their episode: "
+            "check the terminal flag and the episode key",
+        )
+    if ends.num_timeout_inside:
+        yield Finding("info", f"{_rows(ends.num_timeout_inside)} cut (timeout) inside an episode")
+    if ends.num_next_unknown:
+        yield Finding(
+            "info", f"the next state is unknown in {ends.num_next_unknown:,} terminal rows"
+        )
+    flags_known = not {"terminal", "timeout"} <= set(seen.missing)
+    if ends.num_open and seen.episodes is not None and flags_known:
+        # The last episode of a file is often cut off; more than one is unusual.
+        level: Level = "info" if ends.num_open == 1 else "warning"
+        yield Finding(
+            level,
+            f"{ends.num_open:,} of {seen.episodes.count:,} episodes end with neither "
+            "terminal nor timeout",
+        )
+    if _terminals_look_like_limits(ends, seen):
+        yield Finding(
+            "warning",
+            f"all {ends.num_terminal:,} terminal rows come after exactly "
+            f"{seen.episodes.longest if seen.episodes else 0:,} rows: these look like time "
+            "limits, which belong in timeout",
+        )
+
+
+def _terminals_look_like_limits(ends: Ends, seen: Inspection) -> bool:
+    return (
+        seen.episodes is not None
+        and ends.num_terminal >= _ENOUGH_TERMINALS
+        and ends.num_terminal_inside == 0
+        and seen.episodes.longest > 1
+        and ends.terminal_lengths == (seen.episodes.longest, seen.episodes.longest)
+    )
+
+
+def _on_continuity(seen: Inspection) -> Iterator[Finding]:
+    joint = seen.continuity
+    if joint is None or joint.num_different == 0:
+        return
+    steps = f"{joint.num_far:,} of {joint.num_pairs:,} steps inside episodes"
+    if not joint.in_order and seen.format == "split":
+        yield Finding("info", _DRAWN)
+    elif not joint.in_order:
+        yield Finding(
+            "warning",
+            f"next_obs is not the following row's obs in {steps}: the rows stand in random order, "
+            "or next_obs is wrong; checks that need the order were skipped",
+        )
+    elif joint.num_far:
+        first = ", ".join(map(str, joint.first_far))
+        yield Finding(
+            "problem",
+            f"next_obs is not the following row's obs in {steps} (first rows: {first}; largest "
+            f"difference {joint.largest:.3g}): breaks that no flag marks, or a wrong next_obs",
+        )
+    else:
+        yield Finding(
+            "info",
+            "next_obs and the following row's obs differ by rounding in "
+            f"{joint.num_different:,} of {joint.num_pairs:,} steps (largest difference "
+            f"{joint.largest:.3g})",
+        )
+
+
+def _on_columns(seen: Inspection) -> Iterator[Finding]:
+    columns = seen.columns
+    unknown = [c for c in columns if c.num_unknown or c.num_infinite]
+    if unknown:
+        yield Finding("warning", f"NaN or infinite values in {_named(unknown)}")
+    constant = [c for c in columns if c.constant]
+    if constant:
+        yield Finding("warning", f"constant, so without information: {_named(constant)}")
+    for c in columns:
+        if c.stuck:
+            yield Finding(
+                "warning",
+                f"{c.name} seems stuck: the same value up to {c.longest_run or 0:,} rows in "
+                f"a row, and {c.stuck_fraction or 0:.2%} of rows in runs of {STUCK_RUN} or more",
+            )
+    rounded = [c for c in columns if c.step is not None and c.step != 1]
+    if rounded:
+        texts = [f"{c.name} ({c.step:g})" for c in rounded]
+        yield Finding("info", f"rounded, with their steps: {_listed(texts)}")
+    measured = [c for c in columns if c.decimals is None]
+    bound = [c for c in measured if (c.bound_fraction or 0) >= _OFTEN_AT_BOUND]
+    if bound:
+        texts = [f"{c.name} ({c.bound_fraction:.1%} of rows)" for c in bound]
+        yield Finding("info", f"often exactly at their minimum or maximum: {_listed(texts)}")
+
+
+def _on_clock(seen: Inspection) -> Iterator[Finding]:
+    clock = seen.clock
+    if clock is None:
+        return
+    if clock.num_gaps:
+        yield Finding(
+            "warning",
+            f"{clock.num_gaps:,} gaps in time inside episodes (median step "
+            f"{clock.step_median:g}, longest {clock.step_max:g})",
+        )
+    if clock.num_resets:
+        yield Finding("warning", f"the clock runs backwards {clock.num_resets:,} times")
+    if clock.num_duplicated:
+        yield Finding(
+            "warning", f"{_rows(clock.num_duplicated)} at the same time as the row before"
+        )
+
+
+def _on_duplicates(seen: Inspection) -> Iterator[Finding]:
+    if seen.num_duplicated_rows:
+        fraction = seen.num_duplicated_rows / seen.num_rows
+        level: Level = "warning" if fraction > _MANY_DUPLICATES else "info"
+        yield Finding(
+            level, f"{_rows(seen.num_duplicated_rows)} exact copies of others ({fraction:.2%})"
+        )
+
+
+def _on_labels(seen: Inspection) -> Iterator[Finding]:
+    labels = seen.labels
+    if labels is None:
+        return
+    if labels.num_rows in (0, seen.num_rows):
+        which = "no row is" if labels.num_rows == 0 else "all rows are"
+        yield Finding("problem", f"{which} labelled: a filter needs labelled and unlabelled rows")
+
+
+def _named(columns: Iterable[ColumnProfile]) -> str:
+    return _listed([c.name for c in columns])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row is" if number == 1 else f"{number:,} rows are"

@@ -1,8 +1,8 @@
-"""Keep-lists: a CSV of the rows or episodes to keep, for tools that hold the data themselves.
+"""Keep-lists: CSV files of the rows or episodes to keep, for tools that hold the data themselves.
 
-The header says what is listed: ``row`` (numbers counted from 0 in the dataset), ``source_row``
-(numbers counted from 0 in its file, header not counted, where loading dropped some), ``episode``
-(its ids), or the name of a text column that names each episode. A column ``score`` may follow.
+The header names what is listed: ``row`` (numbers in the dataset, from 0), ``source_row`` (numbers
+in the file, from 0 without the header, where loading dropped rows), ``episode`` (ids), or a text
+column that names each episode. A column ``score`` may follow.
 """
 
 import csv
@@ -14,7 +14,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, lines_of
-from puorl.data.dataset import Dataset, num_dropped
+from puorl.data.dataset import Dataset
 from puorl.data.validate import SOURCE_ROW
 
 _UNITS = ("row", "episode")
@@ -23,12 +23,12 @@ _SCORE = "score"
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """What a keep-list names."""
+    """Rows that a keep-list names."""
 
     row: np.ndarray
-    """(k,) int64. Row numbers in the dataset, in rising order, each once."""
+    """(k,) int64. Row numbers in the dataset, ascending, each once."""
     notes: tuple[str, ...] = ()
-    """What a reader should know of it, in a sentence each."""
+    """What the user should know about the list, one sentence each."""
 
 
 def write_keep_list(
@@ -40,21 +40,21 @@ def write_keep_list(
     score: np.ndarray | None = None,
     force: bool = False,
 ) -> None:
-    """Write which rows, or which whole episodes, to keep.
+    """Write a list of the rows, or of the whole episodes, to keep.
 
     Args:
         path: Target.
-        dataset: What ``keep`` refers to.
+        dataset: The rows that ``keep`` refers to.
         keep: (n,) bool over the dataset's rows, or row numbers.
-        unit: ``"row"``, or ``"episode"``: then every episode must be kept or left whole. Episodes
-            are listed by their text ids where a text column names each of them.
-        score: (n,) float. A value a row to list beside; for an episode its mean.
-        force: Replace what stands at ``path``.
+        unit: ``"row"``, or ``"episode"``: then every episode must be kept or dropped as a whole.
+            Episodes are listed by their text ids if a text column names each of them.
+        score: (n,) float. A value for each row to list too; for an episode its mean.
+        force: Replace an existing file.
 
     Raises:
         ConfigError: Unknown unit.
         DataError: ``keep`` or ``score`` does not fit the dataset, an episode is kept in part, or
-            something is at ``path``.
+            ``path`` exists.
     """
     if unit not in _UNITS:
         raise ConfigError(f"unit: expected one of {', '.join(_UNITS)}, got {unit!r}")
@@ -83,23 +83,23 @@ def write_keep_list(
 
 
 def read_keep_list(path: str | os.PathLike[str], dataset: Dataset) -> np.ndarray:
-    """Find the rows that a keep-list names, except those that loading dropped.
+    """Read the rows that a keep-list names, without those that loading dropped.
 
     Args:
-        path: A file that `write_keep_list` wrote, or one like it.
-        dataset: The rows it refers to.
+        path: A file as `write_keep_list` writes it.
+        dataset: The rows that it refers to.
 
     Returns:
-        (k,) int64. Row numbers in rising order, each once.
+        (k,) int64. Row numbers, ascending, each once.
 
     Raises:
-        DataError: Not a keep-list, or it names rows or episodes that the dataset does not have.
+        DataError: Not a keep-list, or it names rows or episodes that are not in the dataset.
     """
     return match_keep_list(path, dataset).row
 
 
 def match_keep_list(path: str | os.PathLike[str], dataset: Dataset) -> Listed:
-    """As `read_keep_list`, with notes on what was left out or may be misread."""
+    """Read a keep-list as `read_keep_list` does, with notes on rows that were left out."""
     header, listed = _read_first_column(path)
     if header == SOURCE_ROW:
         return _match_source_rows(path, _whole_numbers(listed, path), dataset)
@@ -112,9 +112,8 @@ def _match_source_rows(
     path: str | os.PathLike[str], wanted: np.ndarray, dataset: Dataset
 ) -> Listed:
     if SOURCE_ROW not in dataset.columns:
-        why = (
-            "loading dropped no row" if _num_noted(dataset) == 0 else "the rows are of no one file"
-        )
+        dropped = dataset.provenance.count("dropped_rows")
+        why = "the rows come from several files" if dropped else "loading dropped no row"
         raise DataError(
             f"{path}: expected a list of row numbers, from 0 to {len(dataset) - 1}, got one of "
             f"{SOURCE_ROW}; {why}: head the list with row and count over all the data"
@@ -154,9 +153,9 @@ def _match_rows(path: str | os.PathLike[str], wanted: np.ndarray, dataset: Datas
             f"{path}: expected row numbers from 0 to {len(dataset) - 1}, got {wanted[0]} to "
             f"{wanted[-1]}; is it the list of another dataset?"
         )
-    if _num_noted(dataset) == 0:
+    if dataset.provenance.count("dropped_rows") == 0:
         return Listed(wanted)
-    # Joined files have no row numbers of their own, so this list can mean one thing only.
+    # Joined files have no row numbers of their own, so that the list is unambiguous.
     return Listed(wanted, (f"{path}: rows are counted without those that loading dropped",))
 
 
@@ -206,26 +205,22 @@ def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
 
 
 def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
-    """What a row is called in a list: its number in the file it came from, if that differs."""
+    """Return the header and the row numbers of a list: those in the file, if they differ."""
     if SOURCE_ROW in dataset.columns:
         return SOURCE_ROW, dataset.columns[SOURCE_ROW]
     return "row", np.arange(len(dataset))
 
 
 def _num_dropped(dataset: Dataset) -> int:
-    """How many rows of the file loading dropped, for a dataset with `SOURCE_ROW`."""
+    """Return the number of rows that loading dropped, for a dataset with `SOURCE_ROW`."""
     beyond = int(dataset.columns[SOURCE_ROW].max()) + 1 - len(dataset)
-    return max(_num_noted(dataset), beyond)
-
-
-def _num_noted(dataset: Dataset) -> int:
-    return num_dropped(dataset.provenance.notes)
+    return max(dataset.provenance.count("dropped_rows"), beyond)
 
 
 def _kept_episodes(
     dataset: Dataset, mask: np.ndarray, score: np.ndarray | None
 ) -> tuple[str, list[str | int], np.ndarray | None]:
-    """Header, ids and mean scores of the kept episodes, in their order of appearance."""
+    """Return header, ids and mean scores of the kept episodes, in order of appearance."""
     if dataset.episode is None:
         raise DataError('keep: the dataset has no episodes; list rows with unit="row"')
     _, first, codes = np.unique(dataset.episode, return_index=True, return_inverse=True)
@@ -246,7 +241,7 @@ def _kept_episodes(
 
 
 def _text_ids(dataset: Dataset) -> list[tuple[str, np.ndarray]]:
-    """The text columns that have one value an episode, and another in every other episode."""
+    """Return the text columns with one value in each episode, different in all episodes."""
     if dataset.episode is None:
         return []
     _, first, codes = np.unique(dataset.episode, return_index=True, return_inverse=True)

@@ -1,36 +1,52 @@
-"""Minari: a folder, or an id that Minari knows on this machine. No environment is ever needed.
+"""Minari datasets: a folder, or an id that Minari knows on this machine.
 
-An episode of T steps holds T + 1 observations: a row's next state is the observation after it.
+Any dataset of Minari is read, without making its environment. An episode of T steps holds T + 1
+observations: a row's next state is the observation after it.
+
+`write` makes an ordinary Minari dataset for other tools that `read` restores exactly. Rows are cut
+into runs in which each next state is the following state; a run is one Minari episode. Fields that
+Minari does not have are stored in the infos, and the folder's metadata holds a record of them.
 """
 
+import json
 import os
+import re
 import warnings
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
+from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.files import read_json
 from puorl.data import hdf5
-from puorl.data.columns import listed
-from puorl.data.minari_own import METADATA_KEY, restore, write
-from puorl.data.validate import FIELDS, FieldNames, RawRows
+from puorl.data.dataset import Dataset
+from puorl.data.episodes import joined, succession
+from puorl.data.transitions import Provenance, Transitions
+from puorl.data.validate import FIELDS, FieldNames, RawRows, listed, reading
 
-__all__ = ["read", "write"]
-
+MAX_RUNS = 100_000
+"""Largest number of runs written: more would take gigabytes and minutes."""
 _METADATA = "metadata.json"
 _MAIN_FILE = "main_data.hdf5"
 _STEP_FIELDS = {"reward": "rewards", "terminal": "terminations", "timeout": "truncations"}
 _ACTIONS = "actions"
 _NUMBERS = "biuf"
+_OWN = "puorl"
+"""Key of the metadata under which puorl stores its record."""
+_VERSION = 1
+_SAFE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_INFO_FIELDS = ("episode", "time", "next_action", "timeout", "row")
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Find the arrays of a Minari dataset, HDF5 or Arrow.
+    """Read a Minari dataset, HDF5 or Arrow.
 
     Dictionary observations become one row of numbers, their parts sorted by name.
 
@@ -42,8 +58,8 @@ def read(path: Path, names: FieldNames) -> RawRows:
     metadata = read_json(folder / _METADATA)
     if not isinstance(metadata, dict):
         raise DataError(f"{path}: expected Minari metadata by name, got {type(metadata).__name__}")
-    own: Mapping[str, Any] = metadata.get(METADATA_KEY, {})
-    # Names that the user gives win: then even our own folder is read as anybody's.
+    own: Mapping[str, Any] = metadata.get(_OWN, {})
+    # Given names have priority: with them, a folder that puorl wrote is read like any other.
     restoring = bool(own) and all(getattr(names, name) is None for name in FIELDS)
     table = _Table(str(path), keep_all=restoring)
     for index, episode in enumerate(_episodes(folder, metadata, str(path))):
@@ -53,7 +69,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
             f"{path}: its metadata says {metadata.get('total_steps')} steps, found "
             f"{table.num_steps}; the dataset is damaged or incomplete"
         )
-    return restore(table.steps(), own, str(path)) if restoring else _rows(table, names, metadata)
+    return _restore(table.steps(), own, str(path)) if restoring else _rows(table, names, metadata)
 
 
 def _data_folder(path: Path) -> Path:
@@ -63,40 +79,41 @@ def _data_folder(path: Path) -> Path:
             return folder
     raise DataError(
         f"{path}: expected a Minari dataset folder (with data/{_METADATA}) or an id known here, "
-        f"found neither; fetch public datasets with: minari download {path}"
+        f"found neither; download public datasets with: minari download {path}"
     )
 
 
 def _episodes(folder: Path, metadata: Mapping[str, Any], source: str) -> Iterator[dict[str, Any]]:
-    """Episodes as Minari gives them; whatever it raises becomes a DataError."""
-    storages = require("minari.dataset._storages", extra="minari", purpose="reading Minari data")
-    spaces = require("minari.serialization", extra="minari", purpose="reading Minari datasets")
-    require("PIL.Image", extra="minari", purpose="reading Minari datasets")  # Minari wants it too
+    """Yield the episodes as Minari returns them."""
+    storage = _minari("minari.dataset.minari_storage", "reading").MinariStorage
+    _minari("PIL.Image", "reading")  # minari imports it without depending on it
     if metadata.get("data_format") in ("arrow", "parquet"):
-        require("pyarrow.dataset", extra="parquet", purpose="reading Minari's Arrow files")
+        _arrow("pyarrow.dataset")
     total = metadata.get("total_episodes")
     if not isinstance(total, int) or total < 1:
         raise DataError(f"{source}: expected at least one episode, its metadata says {total!r}")
-    try:
-        with warnings.catch_warnings():
-            # Gymnasium remarks on the precision of bounds, which are not used here.
-            warnings.filterwarnings("ignore", module="gymnasium")
-            # Without a stored space the arrays are read as they are; no environment is made.
-            observation, action = (
-                spaces.deserialize_space(metadata[key]) if key in metadata else None
-                for key in ("observation_space", "action_space")
-            )
+    with reading(source, "Minari dataset", "check that the folder is whole"):
         _check_files(folder, metadata["data_format"], total, source)
-        storage = storages.get_minari_storage(metadata["data_format"])(folder, observation, action)
-        yield from storage.get_episodes(range(total))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged folder makes Minari, h5py and Arrow raise anything
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(
-            f"{source}: expected a readable Minari dataset, got {type(error).__name__}: {reason}; "
-            "check that the folder is whole"
-        ) from error
+        if not {"observation_space", "action_space"} <= set(metadata):
+            # Minari would make the environment to learn the spaces.
+            yield from _plain_episodes(folder / _MAIN_FILE, total)
+            return
+        with warnings.catch_warnings():
+            # Gymnasium warns of the precision of bounds, which are not used here.
+            warnings.filterwarnings("ignore", module="gymnasium")
+            stored = storage.read(folder)
+        yield from stored.get_episodes(range(total))
+
+
+def _plain_episodes(path: Path, num_episodes: int) -> Iterator[dict[str, Any]]:
+    """Read the episodes of an old HDF5 dataset that does not store its spaces."""
+
+    def content(item: Any) -> Any:
+        return {k: content(v) for k, v in item.items()} if hasattr(item, "items") else item[()]
+
+    with h5py.File(path, "r") as file:
+        for i in range(num_episodes):
+            yield content(file[f"episode_{i}"])
 
 
 def _check_files(folder: Path, data_format: str, num_episodes: int, source: str) -> None:
@@ -104,7 +121,7 @@ def _check_files(folder: Path, data_format: str, num_episodes: int, source: str)
     if data_format == "hdf5":
         hdf5.check_file(folder / _MAIN_FILE, source)
     elif data_format == "arrow":
-        ipc = require("pyarrow.ipc", extra="parquet", purpose="reading Minari's Arrow files")
+        ipc = _arrow("pyarrow.ipc")
         for episode in range(num_episodes):
             paths = sorted((folder / str(episode)).glob("*.arrow"))
             if not paths:
@@ -115,9 +132,17 @@ def _check_files(folder: Path, data_format: str, num_episodes: int, source: str)
                         file.get_batch(i).validate(full=True)
 
 
+def _minari(module: str, doing: str) -> Any:
+    return require(module, extra="minari", purpose=f"{doing} Minari datasets")
+
+
+def _arrow(module: str) -> Any:
+    return require(module, extra="parquet", purpose="reading Minari's Arrow files")
+
+
 @dataclass
 class _Table:
-    """Episodes laid one after the other, part by part."""
+    """Episodes one after the other, as one list of arrays for each part."""
 
     source: str
     keep_all: bool
@@ -132,7 +157,7 @@ class _Table:
         return sum(self.lengths)
 
     def add(self, index: int, episode: Mapping[str, Any]) -> None:
-        """Append one episode.
+        """Append an episode.
 
         Raises:
             DataError: Its arrays do not fit together.
@@ -162,7 +187,7 @@ class _Table:
         self.lengths.append(length)
 
     def steps(self) -> dict[str, np.ndarray]:
-        """Every part as one array with a row a step; next states as ``next_observations``."""
+        """Return every part as one array, a row a step; next states as ``next_observations``."""
         steps = {}
         for key in list(self.parts):
             pieces = self.parts.pop(key)
@@ -201,7 +226,7 @@ class _Table:
 
 
 def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawRows:
-    """Rows of anybody's dataset."""
+    """Build the rows of a dataset that puorl did not write, or that is read under given names."""
     for key in [k for k, pieces in table.parts.items() if len(pieces) != len(table.lengths)]:
         table.skipped[key] = None
         del table.parts[key]
@@ -216,13 +241,10 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
         chosen = [key for key in chosen if _is_numbers(key, steps[key], rows, table.source)]
         if not chosen:
             raise DataError(f"{table.source}: {prefix}: expected numbers, found none")
-        rows.arrays[name] = _joined([steps[key] for key in chosen])
+        rows.arrays[name] = _side_by_side([steps[key] for key in chosen])
         if name == "obs":
-            rows.arrays["next_obs"] = _joined([steps[f"next_{key}"] for key in chosen])
-        labels = _labels(chosen, prefix, steps)
-        rows.obs_names, rows.action_names = (
-            (labels, rows.action_names) if name == "obs" else (rows.obs_names, labels)
-        )
+            rows.arrays["next_obs"] = _side_by_side([steps[f"next_{key}"] for key in chosen])
+        setattr(rows, f"{name}_names", _labels(chosen, prefix, steps))
         if chosen == [_ACTIONS]:
             rows.action_range = _bounds(metadata, rows.arrays["action"].shape[1])
     rows.arrays["episode"] = np.repeat(np.arange(len(lengths)), lengths)
@@ -230,9 +252,7 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
     for key in keys:
         if key.startswith("infos.") and key not in taken:
             rows.columns[key.removeprefix("infos.")] = steps[key]
-    if table.skipped:
-        skipped = listed(list(table.skipped), near="")
-        rows.notes.append(f"not read (not one plain value a step): {skipped}")
+    rows.note_skipped(list(table.skipped))
     if metadata.get("dataset_id"):
         rows.notes.append(f"Minari dataset {metadata['dataset_id']}")
     return rows
@@ -241,10 +261,10 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
 def _bounds(
     metadata: Mapping[str, Any], act_dim: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The range that the action space gives, if it is finite and of as many components."""
+    """Return the range of the action space, if it is finite and has ``act_dim`` components."""
     if "action_space" not in metadata:
         return None
-    spaces = require("minari.serialization", extra="minari", purpose="reading Minari datasets")
+    spaces = _minari("minari.serialization", "reading")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="gymnasium")
         space = spaces.deserialize_space(metadata["action_space"])
@@ -257,7 +277,7 @@ def _bounds(
 def _single_fields(
     rows: RawRows, steps: dict[str, np.ndarray], names: FieldNames, keys: list[str], source: str
 ) -> set[str]:
-    """Fill the fields with one value a row; returns the keys that were named for them."""
+    """Fill the fields with one value a row; return the keys that the user named for them."""
     if names.next_obs is not None:
         raise DataError(
             f"{source}: Minari keeps next states in its observations; leave next_obs= out"
@@ -283,7 +303,7 @@ def _single_fields(
 def _chosen(
     given: str | Sequence[str] | None, name: str, prefix: str, keys: list[str], source: str
 ) -> list[str]:
-    """Parts of the observation or the action: all, or those that the user's patterns match."""
+    """List parts of the observation or the action: all, or those that match the user's patterns."""
     parts = [key for key in keys if key == prefix or key.startswith(f"{prefix}.")]
     if given is None or given == prefix:
         return parts
@@ -317,7 +337,7 @@ def _is_numbers(key: str, values: np.ndarray, rows: RawRows, source: str) -> boo
 
 
 def _labels(chosen: Sequence[str], prefix: str, steps: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Names for the numbers of a dictionary's parts; none for a plain vector."""
+    """Name the numbers of a dictionary's parts; a plain vector has no names."""
     if list(chosen) == [prefix]:
         return ()
     labels = []
@@ -327,7 +347,7 @@ def _labels(chosen: Sequence[str], prefix: str, steps: Mapping[str, np.ndarray])
     return tuple(labels)
 
 
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+def _side_by_side(parts: Sequence[np.ndarray]) -> np.ndarray:
     blocks = [_column_block(part) for part in parts]
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
@@ -337,7 +357,7 @@ def _column_block(values: np.ndarray) -> np.ndarray:
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Arrays inside nested dictionaries and tuples, under dotted names."""
+    """Yield the arrays inside nested dictionaries and tuples, under dotted names."""
     if isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield from _leaves(value[key], f"{name}.{key}")
@@ -354,3 +374,237 @@ def _array(value: Any) -> np.ndarray:
         texts = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in array.flat]
         return np.array(texts).reshape(array.shape)
     return array
+
+
+@dataclass(frozen=True)
+class _Runs:
+    order: np.ndarray | None
+    """Rows in the order of writing; None if that is their own order."""
+    start: np.ndarray
+    stop: np.ndarray
+
+
+def write(dataset: Dataset, path: Path) -> None:
+    """Write a Minari dataset folder, with the data in its folder ``data`` as Minari has it.
+
+    Raises:
+        DataError: Too many runs, or a text that cannot be stored.
+        MissingExtraError: Minari is not installed.
+    """
+    minari, spaces = _minari("minari", "writing"), _minari("gymnasium.spaces", "writing")
+    storages = _minari("minari.dataset.minari_storage", "writing")
+    _minari("PIL.Image", "writing")  # minari imports it without depending on it
+    rows = dataset.rows
+    runs = _cut(rows)
+    if len(runs.start) > MAX_RUNS:
+        raise DataError(
+            f"{len(rows):,} rows fall into {len(runs.start):,} runs of following rows, and Minari "
+            f"stores each as an episode of about 30 kB (limit {MAX_RUNS:,}); save rows that were "
+            "drawn at random as .npz, .hdf5 or .parquet"
+        )
+    truncation = _truncation(rows, runs)
+    infos, keys = _infos(dataset, runs, truncation)
+    record = {
+        "version": _VERSION,
+        "fingerprint": dataset.fingerprint,
+        "provenance": json.loads(dataset.provenance.to_json()),
+        "fields": list(rows.arrays()),
+        "columns": keys,
+    }
+    data = path.absolute() / "data"  # Minari's storage repeats a relative path
+    data.mkdir(parents=True)
+    storage = storages.MinariStorage.new(
+        data,
+        observation_space=_box(spaces, rows.obs),
+        action_space=_box(spaces, rows.action, dataset.provenance.action_range),
+        data_format="hdf5",
+    )
+    storage.update_metadata(
+        {
+            "dataset_id": _dataset_id(path),
+            "minari_version": minari.__version__,
+            "algorithm_name": dataset.provenance.behaviour or "unknown",
+            "description": "Transitions saved by puorl; each episode is a run of following rows.",
+            _OWN: {**record, "checksum": _checksum(record)},
+        }
+    )
+    storage.update_episodes(
+        minari.data_collector.EpisodeBuffer(**one)
+        for one in _buffers(rows, runs, truncation, infos)
+    )
+
+
+def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], source: str) -> RawRows:
+    """Restore rows that `write` wrote, in their old order.
+
+    Args:
+        steps: Arrays by their Minari names; infos as ``infos.NAME``.
+        metadata: The content of `_OWN`.
+        source: The folder; messages start with it.
+
+    Raises:
+        DataError: A part is missing or was changed.
+    """
+    try:
+        if metadata["version"] != _VERSION:
+            raise DataError(
+                f"{source}: written by another version of puorl (layout {metadata['version']}, "
+                f"expected {_VERSION}); read it with that version"
+            )
+        record = {key: value for key, value in metadata.items() if key != "checksum"}
+        if _checksum(record) != metadata["checksum"]:
+            raise DataError(
+                f"{source}: puorl's record in data/metadata.json does not fit its checksum; the "
+                f"folder is damaged (to read it as any other, remove {_OWN!r} from there)"
+            )
+        arrays = _own_fields(steps, metadata["fields"])
+        columns = {
+            name: _own_column(steps[f"infos.{key}"], np.dtype(kind))
+            for name, (key, kind) in metadata["columns"].items()
+        }
+        if "infos.row" in steps:
+            back = np.argsort(steps["infos.row"], kind="stable")
+            arrays = {name: array[back] for name, array in arrays.items()}
+            columns = {name: array[back] for name, array in columns.items()}
+        provenance = Provenance.from_json(json.dumps(metadata["provenance"]), source=source)
+        held = arrays | {f"column/{name}": array for name, array in columns.items()}
+        whole = hashing.of_arrays(held) == metadata["fingerprint"]
+    except DataError:
+        raise
+    except Exception as error:  # a damaged record makes NumPy raise almost anything
+        raise DataError(
+            f"{source}: expected what puorl wrote, got {type(error).__name__}: {error}; the folder "
+            "is damaged"
+        ) from error
+    if not whole:
+        raise DataError(
+            f"{source}: the values are not those that puorl wrote; the folder is damaged or was "
+            f"changed (to read it as it is, remove {_OWN!r} from data/metadata.json)"
+        )
+    return RawRows(format="minari", arrays=arrays, columns=columns, provenance=provenance)
+
+
+def _checksum(record: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
+
+
+def _own_fields(steps: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
+    places = {
+        "obs": "observations",
+        "next_obs": "next_observations",
+        "action": "actions",
+        "reward": "rewards",
+        "terminal": "terminations",
+        "timeout": "infos.timeout" if "infos.timeout" in steps else "truncations",
+    }
+    return {name: steps[places.get(name, f"infos.{name}")] for name in names}
+
+
+def _own_column(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "U":
+        values = np.char.decode(values, "utf-8")
+    return values.astype(dtype, copy=False)
+
+
+def _cut(rows: Transitions) -> _Runs:
+    """Cut rows into runs in which every next state is bit for bit the following state."""
+    order = succession(rows.arrays()).order
+    obs, next_obs, ended = rows.obs, rows.next_obs, rows.terminal | rows.timeout
+    episode = rows.episode
+    if order is not None:
+        obs, next_obs, ended = obs[order], next_obs[order], ended[order]
+        episode = None if episode is None else episode[order]
+    edges = np.flatnonzero(~joined(obs, next_obs, ended, episode)) + 1
+    return _Runs(
+        order,
+        start=np.concatenate([[0], edges]),
+        stop=np.concatenate([edges, [len(rows)]]),
+    )
+
+
+def _truncation(rows: Transitions, runs: _Runs) -> np.ndarray:
+    """Mark the end of every run that does not end the task as truncated, for other tools."""
+    truncation = rows.timeout.copy()
+    last = runs.stop - 1 if runs.order is None else runs.order[runs.stop - 1]
+    truncation[last] |= ~rows.terminal[last]
+    return truncation
+
+
+def _infos(
+    dataset: Dataset, runs: _Runs, truncation: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, str]]]:
+    """Return the infos, and for each column its key there and its dtype."""
+    rows = dataset.rows
+    infos: dict[str, np.ndarray] = {
+        name: getattr(rows, name)
+        for name in ("episode", "time", "next_action")
+        if getattr(rows, name) is not None
+    }
+    if not np.array_equal(truncation, rows.timeout):
+        infos["timeout"] = rows.timeout
+    if runs.order is not None:
+        infos["row"] = np.arange(len(rows))
+    keys = {}
+    for i, (name, array) in enumerate(dataset.columns.items()):
+        plain = _SAFE_KEY.fullmatch(name) is not None and name not in _INFO_FIELDS
+        key = name if plain and not name.startswith("column_") else f"column_{i}"
+        infos[key] = _encoded(array) if array.dtype.kind == "U" else array
+        keys[name] = (key, array.dtype.str)
+    return infos, keys
+
+
+def _encoded(texts: np.ndarray) -> np.ndarray:
+    encoded = np.char.encode(texts, "utf-8")
+    return encoded.astype(f"S{max(1, encoded.dtype.itemsize)}")  # HDF5 has no empty strings
+
+
+def _buffers(
+    rows: Transitions, runs: _Runs, truncation: np.ndarray, infos: Mapping[str, np.ndarray]
+) -> Iterator[dict[str, Any]]:
+    reward = rows.reward
+    for i, (start, stop) in enumerate(zip(runs.start, runs.stop, strict=True)):
+        of_run = slice(start, stop) if runs.order is None else runs.order[start:stop]
+        length = int(stop - start)
+        yield {
+            "id": i,
+            "observations": np.concatenate([rows.obs[of_run], rows.next_obs[of_run][-1:]]),
+            "actions": rows.action[of_run],
+            # No reward is not a reward of zero.
+            "rewards": np.full(length, np.nan) if reward is None else reward[of_run],
+            "terminations": rows.terminal[of_run],
+            "truncations": truncation[of_run],
+            # The first info belongs to the reset, which is not recorded here.
+            "infos": {k: _with_reset(array[of_run]) for k, array in infos.items()} or None,
+        }
+
+
+def _with_reset(values: np.ndarray) -> np.ndarray:
+    return np.concatenate([values[:1], values])
+
+
+def _box(
+    spaces: Any,
+    matrix: np.ndarray,
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+) -> Any:
+    """Return a space of such rows; unbounded if no bounds are known or rows exceed them."""
+    kind = matrix.dtype.type
+    if bounds is not None and len(bounds[0]) == matrix.shape[1]:
+        low, high = (np.array(end, kind) for end in bounds)
+        if ((low <= matrix) & (matrix <= high)).all():
+            return spaces.Box(low, high, dtype=kind)
+    return spaces.Box(-np.inf, np.inf, shape=(matrix.shape[1],), dtype=kind)
+
+
+def _dataset_id(path: Path) -> str:
+    """Return the id under which Minari finds the folder, or would after a move to its home."""
+    home = Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+    name = re.sub(r"[^-\w]+", "-", path.name).strip("-") or "rows"
+    if not re.search(r"-v\d+$", name):
+        name += "-v0"
+    try:
+        space = path.absolute().parent.relative_to(home.absolute()).parts
+        space = tuple(part for part in space if not part.startswith("."))  # a file being written
+    except ValueError:
+        space = ("puorl",)
+    return "/".join((*space, name))

@@ -1,7 +1,7 @@
-"""NPZ: named NumPy arrays in one file, anybody's and our own. Nothing is ever unpickled.
+"""NPZ: named NumPy arrays in one file, of any origin. Nothing is ever unpickled.
 
-Our own files hold fields under our names, extra columns as ``column/NAME`` and the origin as
-JSON text under ``puorl``.
+Files that puorl writes hold fields under their names, extra columns as ``column/NAME`` and the
+provenance as JSON text under ``puorl``.
 """
 
 import math
@@ -14,18 +14,21 @@ import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
-from puorl.data.columns import listed, named_arrays, notes_on_ends, resolve
+from puorl.data.columns import named_arrays, raw_rows, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 _COLUMN = "column/"
 _PROVENANCE = "puorl"
 _ARRAY = ".npy"
 _PLAIN_KINDS = "biufSU"
-_MOST_INFLATION = 100  # recorded numbers do not shrink a hundredfold
+_MOST_INFLATION = 100  # recorded numbers do not compress a hundredfold
 _SUSPICIOUS_BYTES = 2**30
-_END_MARK, _END_COUNT = b"PK\5\6", 10  # zip's last record, and where it counts the members
+_END_MARK, _END_COUNT = (
+    b"PK\5\6",
+    10,
+)  # last record of a zip file; place of its member count
 _LONGEST_END = 22 + 2**16
 _COUNT_ELSEWHERE = 2**16 - 1  # more members than two bytes can count
 _READ_HEADER = {
@@ -36,45 +39,40 @@ _READ_HEADER = {
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Find the arrays of an NPZ file.
+    """Read an NPZ file.
 
     Raises:
-        DataError: Not a readable NPZ file, an array is not there or holds Python objects.
+        DataError: Not a readable NPZ file, or an array is missing or holds Python objects.
     """
-    if path.is_dir():
-        raise DataError(f"{path}: expected an NPZ file, got a folder; name a file inside it")
-    try:
-        with zipfile.ZipFile(path) as archive, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # damaged headers make NumPy and Python warn, then fail
-            _check_directory(archive, path)
-            return _rows(archive, names, str(path))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(
-            f"{path}: expected a readable NPZ file, got {type(error).__name__}: {reason}; "
-            "check that the file is whole and that numpy.savez wrote it"
-        ) from error
+    advice = "check that the file is whole and that numpy.savez wrote it"
+    with (
+        reading(path, "NPZ file", advice),
+        zipfile.ZipFile(path) as archive,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # damaged headers make NumPy and Python warn, then fail
+        _check_directory(archive, path)
+        return _rows(archive, names, str(path))
 
 
 def write(dataset: Dataset, path: Path) -> None:
     """Write an uncompressed NPZ file that `read` restores exactly.
 
     Raises:
-        DataError: The name of a column cannot be the name of an array in the file.
+        DataError: A column name contains NUL.
     """
     arrays: dict[str, np.ndarray] = dict(dataset.rows.arrays())
     for name, array in dataset.columns.items():
-        _check_name(name)
+        if "\0" in name:
+            raise DataError(f"column {name!r}: expected a name without a NUL character; rename it")
         arrays[_COLUMN + name] = array
     arrays[_PROVENANCE] = np.array(dataset.provenance.to_json())
-    with open(path, "wb") as file:  # given a name, savez would append .npz to it
+    with open(path, "wb") as file:  # given a name, savez would append .npz
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _check_directory(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse an archive whose list of members does not agree with itself: fields could be lost."""
+    """Refuse an archive with an inconsistent list of members: fields could be lost."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - _LONGEST_END))
         end = file.read()
@@ -86,7 +84,7 @@ def _check_directory(archive: zipfile.ZipFile, path: Path) -> None:
             f"{path}: declares {declared} arrays but lists {listed}; the file is damaged"
         )
     for info in archive.infolist():
-        archive.open(info).close()  # compares the name with the one that stands before the data
+        archive.open(info).close()  # compares the name with the one before the data
 
 
 def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
@@ -100,15 +98,13 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
         found = named_arrays(keys, names, source)
         if skipped:
             raise DataError(
-                f"{source}: {skipped[0]} is not ours; the file is damaged or was changed"
+                f"{source}: {skipped[0]} is not of puorl; the file is damaged or was changed"
             )
         own = [f for f in FIELDS if f in keys and f not in found and f not in found.values()]
         found |= {field: field for field in own}
         keys.remove(_PROVENANCE)
     arrays = {field: _array(archive, found[field], source) for field in FIELDS if field in found}
-    rows = RawRows(format="npz", arrays=arrays, provenance=provenance)
-    rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
-    rows.notes += notes_on_ends(keys, found.values())
+    rows = raw_rows("npz", arrays, found, keys, provenance)
     for key in keys:
         if key in found.values():
             continue
@@ -117,11 +113,7 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
             rows.columns[name] = _array(archive, key, source)
         else:
             skipped.append(key)
-    if skipped:
-        rows.notes.append(f"not read (not one plain value a row): {listed(skipped, near='')}")
-    episode = arrays.get("episode")
-    if episode is not None and episode.dtype.kind in "SU":
-        rows.columns[found["episode"]] = episode
+    rows.note_skipped(skipped)
     return rows
 
 
@@ -142,12 +134,12 @@ def _array(archive: zipfile.ZipFile, key: str, source: str) -> np.ndarray:
     require_readable(math.prod(shape) * dtype.itemsize, f"{source}: {key}")
     with archive.open(key + _ARRAY) as file:
         array = np.lib.format.read_array(file, allow_pickle=False)
-        file.read(1)  # zipfile checks the checksum when it meets the end
+        file.read(1)  # zipfile compares the checksum at the end
     return array
 
 
 def _declared(archive: zipfile.ZipFile, key: str, source: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype from the header, refused where the archive cannot hold what it declares."""
+    """Read shape and dtype from the header; refuse those that do not fit the stored bytes."""
     info = archive.getinfo(key + _ARRAY)
     if info.file_size > max(_SUSPICIOUS_BYTES, _MOST_INFLATION * info.compress_size):
         raise DataError(
@@ -181,14 +173,3 @@ def _is_column(
     shape, dtype = _declared(archive, key, source)
     n = len(arrays["obs"])
     return shape in ((n,), (n, 1)) and dtype.kind in _PLAIN_KINDS
-
-
-def _check_name(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"column {name!r}: expected a name that UTF-8 can hold; rename it"
-        ) from error
-    if "\0" in name:
-        raise DataError(f"column {name!r}: expected a name without a NUL character; rename it")

@@ -1,6 +1,8 @@
-"""Arrow columns become NumPy arrays: numbers, flags, text, seconds; nulls follow the CSV rules.
+"""Parquet: tables of any origin and files that puorl writes.
 
-A null is NaN among numbers and flags and "" among text. Dates, times and stamps become seconds.
+Arrow columns become NumPy arrays as CSV columns do: a null is NaN among numbers and flags and ""
+among text; dates, times and stamps become seconds. Files that puorl writes have a column for each
+number and a record in the schema, from which they are restored exactly.
 """
 
 import json
@@ -14,178 +16,10 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.resources import require_readable
-from puorl.data.columns import BadCell, Claims, claim, named, seconds
+from puorl.data.columns import Claims, claim, named, seconds
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows
-
-_EXACT_IN_FLOAT = 2**53
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-def is_plain(kind: Any) -> bool:
-    """Whether a column of this Arrow type has one number, flag, text or moment a row."""
-    types = _types()
-    if types.is_dictionary(kind):
-        return is_plain(kind.value_type)
-    return _is_numeric(kind) or _is_text(kind) or types.is_temporal(kind) or types.is_null(kind)
-
-
-def plain_values(column: Any) -> np.ndarray:
-    """(n,) bool, int, float or text. The values of a plain column.
-
-    Args:
-        column: Arrow chunked array of a type for which `is_plain` holds.
-    """
-    types, kind = _types(), column.type
-    if types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
-    if _is_text(kind):
-        return _text(column)
-    if types.is_temporal(kind):
-        return _seconds(column)
-    if types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if types.is_decimal(kind):
-        column = column.cast("string").cast("float64")  # Arrow's direct cast misses the last digit
-    elif column.null_count and types.is_integer(kind):
-        known = column.drop_null().to_numpy()
-        if len(known) and max(-int(known.min()), int(known.max())) > _EXACT_IN_FLOAT:
-            return _text(column.cast("string"))  # ids: neither NaN nor rounding can stand for them
-        column = column.cast("float64", safe=False)
-    elif column.null_count and types.is_boolean(kind):
-        column = column.cast("int8").cast("float64")
-    return column.to_numpy()
-
-
-def numbers(column: Any, where: str, *, unknown: bool) -> np.ndarray:
-    """(n,) numbers, or (n, k) for a list column.
-
-    Args:
-        column: Arrow chunked array.
-        where: File, column and field; messages start with it.
-        unknown: Whether a null may stand for a value that was not recorded.
-
-    Raises:
-        DataError: Not numbers, an empty cell, or lists of different length.
-    """
-    types, kind = _types(), column.type
-    if types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _matrix(column, where, unknown=unknown)
-    if not _is_numeric(kind):
-        row, value = next(((i, v.as_py()) for i, v in enumerate(column) if v.is_valid), (0, None))
-        raise DataError(
-            f"{where}: expected numbers, got {kind}, in row {row} {str(value)[:40]!r}; "
-            "name other columns, or convert it"
-        )
-    if not unknown:
-        require_filled(column, where)
-    values = plain_values(column)
-    if values.dtype.kind == "U":
-        raise DataError(f"{where}: whole numbers above 2^53 beside empty cells cannot be held")
-    return values
-
-
-def require_filled(column: Any, where: str) -> None:
-    """Refuse nulls, naming the first row that has one.
-
-    Raises:
-        DataError: A value is null.
-    """
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise DataError(f"{where}: row {row} is empty; fill it or remove the row before loading")
-
-
-def beside(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """(n, k) numbers. Columns side by side, in a dtype that holds them all."""
-    matrix = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
-    for i, column in enumerate(columns):
-        matrix[:, i] = column
-    return matrix
-
-
-def seconds_of_text(stamps: np.ndarray, where: str) -> np.ndarray:
-    """(n,) float64. Seconds since 1970 of ISO 8601 text.
-
-    Raises:
-        DataError: A stamp is not one.
-    """
-    try:
-        return seconds(stamps.tolist())
-    except BadCell as bad:
-        raise DataError(
-            f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
-            f"got {bad.value!r} in row {bad.row}"
-        ) from bad
-
-
-def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
-    compute = require("pyarrow.compute", extra="parquet", purpose="reading Parquet files")
-    if not unknown:
-        require_filled(column, where)
-    filled = np.flatnonzero(column.is_valid().to_numpy())
-    lengths = compute.list_value_length(column.drop_null()).to_numpy()
-    odd = np.flatnonzero(lengths != lengths[0]) if len(lengths) else lengths
-    if len(odd):
-        raise DataError(
-            f"{where}: expected lists of equal length, got {lengths[0]} values in row {filled[0]} "
-            f"and {lengths[odd[0]]} in row {filled[odd[0]]}"
-        )
-    inner = numbers(compute.list_flatten(column), f"{where}, list values", unknown=unknown)
-    if inner.ndim != 1:
-        raise DataError(f"{where}: expected lists of numbers, got {column.type}; flatten it first")
-    width = int(lengths[0]) if len(lengths) else 1
-    if len(filled) == len(column):
-        return inner.reshape(len(column), width)
-    matrix = np.full((len(column), width), np.nan, np.result_type(inner, np.float32))
-    matrix[filled] = inner.reshape(len(filled), width)
-    return matrix
-
-
-def _text(column: Any) -> np.ndarray:
-    codes = column.dictionary_encode().combine_chunks()
-    # One entry more stands for null.
-    values = np.array([*codes.dictionary.to_pylist(), ""], dtype=str)
-    return values[codes.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)]
-
-
-def _seconds(column: Any) -> np.ndarray:
-    types, kind = _types(), column.type
-    if types.is_date(kind):
-        column = column.cast("timestamp[ms]")
-        kind = column.type
-    scale = _PER_SECOND[kind.unit]
-    ticks = column.cast("int32" if types.is_time32(kind) else "int64")
-    whole = ticks.fill_null(0).to_numpy()
-    # Whole seconds apart from the rest: the ticks of a nanosecond clock exceed float64's 2^53.
-    result = whole // scale + (whole % scale) / scale
-    result[ticks.is_null().to_numpy()] = np.nan
-    return result
-
-
-def _is_numeric(kind: Any) -> bool:
-    types = _types()
-    return (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-        or types.is_decimal(kind)
-    )
-
-
-def _is_text(kind: Any) -> bool:
-    types = _types()
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-
-
-def _types() -> Any:
-    return require("pyarrow.types", extra="parquet", purpose="reading Parquet files")
-
+from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, reading
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -197,36 +31,30 @@ _BASES = {"obs": "obs", "action": "act", "next_obs": "next_obs", "next_action": 
 _CLASH = "column/"
 _PLAIN_DTYPES = "biufU"
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
+_EXACT_IN_FLOAT = 2**53
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Find the columns of one Parquet file.
+    """Read a Parquet file.
 
     Raises:
-        DataError: Not a readable Parquet file, or a column is not there or not plain values.
+        DataError: Not a readable Parquet file, or a column is missing or has no plain values.
         MissingExtraError: pyarrow is not installed.
     """
     parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
-    if path.is_dir():
-        raise DataError(f"{path}: expected a Parquet file, got a folder; name a file inside it")
-    try:
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            return _rows(file, names, str(path))
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file makes pyarrow raise almost anything
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(
-            f"{path}: expected a readable Parquet file, got {type(error).__name__}: {reason}; "
-            "check that the file is whole"
-        ) from error
+    with (
+        reading(path, "Parquet file", "check that the file is whole"),
+        parquet.ParquetFile(path, page_checksum_verification=True) as file,
+    ):
+        return _rows(file, names, str(path))
 
 
 def write(dataset: Dataset, path: Path) -> None:
     """Write a Parquet file that `read` restores exactly.
 
     Raises:
-        DataError: A column holds what Parquet cannot hold exactly.
+        DataError: Parquet cannot hold a column exactly.
         MissingExtraError: pyarrow is not installed.
     """
     pa = require("pyarrow", extra="parquet", purpose="writing Parquet files")
@@ -260,7 +88,7 @@ def write(dataset: Dataset, path: Path) -> None:
         metadata={_KEY: text, _CHECKSUM: str(zlib.crc32(text)).encode()},
     )
     table = pa.Table.from_arrays(list(held.values()), schema=schema)
-    # A dictionary of floats would merge NaNs of different bits; only text profits from one.
+    # Only for text: a dictionary of floats would merge NaNs of different bits.
     texts = [c["stored"] for c in columns.values() if np.dtype(c["dtype"]).kind == "U"]
     parquet.write_table(
         table, path, compression="zstd", use_dictionary=texts, write_page_checksum=True
@@ -273,13 +101,8 @@ def _stored_column(pa: Any, name: str, array: np.ndarray) -> Any:
         raise DataError(
             f"column {name}: dtype {array.dtype} cannot be held in Parquet; convert it first"
         )
-    try:
-        name.encode()
-        return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"column {name!r}: expected text that UTF-8 can hold, got: {error.reason}; replace it"
-        ) from error
+    name.encode()  # fails here, not inside pyarrow
+    return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
 
 
 def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
@@ -304,20 +127,19 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
     skipped = []
     for name in claims.rest(header):
         own_name, dtype = restored.get(name, (name, None))
-        if not is_plain(schema.field(name).type):
+        if not _is_plain(schema.field(name).type):
             skipped.append(f"{name} ({schema.field(name).type})")
             continue
-        array = plain_values(_column(file, name))
+        array = _plain_values(_column(file, name))
         rows.columns[own_name] = array if dtype is None else _restored(array, dtype, name, source)
-    if skipped:
-        rows.notes.append(f"not read (not one plain value a row): {', '.join(skipped)}")
+    rows.note_skipped(skipped)
     if stored is not None and names == FieldNames(label=names.label):
         _check_content(rows, stored["fingerprint"], source)
     return rows
 
 
 def _check_content(rows: RawRows, expected: str, source: str) -> None:
-    """Page checksums leave the pages' own headers open to damage; the fingerprint does not."""
+    """Compare the fingerprint: page checksums do not cover the headers of pages."""
     columns = {f"column/{name}": array for name, array in rows.columns.items()}
     if hashing.of_arrays(rows.arrays | columns) != expected:
         raise DataError(
@@ -327,7 +149,7 @@ def _check_content(rows: RawRows, expected: str, source: str) -> None:
 
 
 def _column(file: "ParquetFile", name: str) -> Any:
-    # Asking for "a" also brings "a.b", which pyarrow takes for a part of it.
+    # Reading "a" also returns "a.b", which pyarrow regards as a part of it.
     return file.read(columns=[name]).column(name)
 
 
@@ -340,14 +162,14 @@ def _add_field(
     where = f"{source}: column {columns[0]} ({field})"
     values = _column(file, columns[0])
     if field == "reward":
-        rows.arrays[field] = numbers(values, where, unknown=False)
+        rows.arrays[field] = _numbers(values, where, unknown=False)
         return
-    require_filled(values, where)
-    if not is_plain(values.type):
+    _require_filled(values, where)
+    if not _is_plain(values.type):
         raise DataError(f"{where}: expected one plain value a row, got {values.type}")
-    array = plain_values(values)
+    array = _plain_values(values)
     if field == "time" and array.dtype.kind == "U":
-        array = seconds_of_text(array, where)
+        array = seconds(array.tolist(), where)
     if field == "episode" and array.dtype.kind == "U":
         rows.columns[columns[0]] = array
     rows.arrays[field] = array
@@ -359,7 +181,7 @@ def _add_matrix(
     blocks, labels = [], []
     for name in columns:
         where = f"{source}: column {name} ({field})"
-        block = numbers(_column(file, name), where, unknown=field in _MAY_BE_UNKNOWN)
+        block = _numbers(_column(file, name), where, unknown=field in _MAY_BE_UNKNOWN)
         if block.ndim == 2 and len(columns) > 1:
             raise DataError(
                 f"{where}: expected one number a row beside other columns, got a list; "
@@ -367,7 +189,7 @@ def _add_matrix(
             )
         labels += [name] if block.ndim == 1 else [f"{name}[{i}]" for i in range(block.shape[1])]
         blocks.append(block)
-    rows.arrays[field] = blocks[0] if blocks[0].ndim == 2 else beside(blocks)
+    rows.arrays[field] = blocks[0] if blocks[0].ndim == 2 else _beside(blocks)
     if field == "obs":
         rows.obs_names = tuple(labels)
     elif field == "action":
@@ -375,7 +197,7 @@ def _add_matrix(
 
 
 def _stored(metadata: Mapping[bytes, bytes], source: str) -> dict[str, Any] | None:
-    """What `write` left in the schema, or None for a file of other origin."""
+    """Return the record of `write` in the schema, or None for a file of other origin."""
     if _KEY not in metadata and _CHECKSUM not in metadata:
         return None
     text = metadata.get(_KEY, b"")
@@ -395,7 +217,7 @@ def _stored(metadata: Mapping[bytes, bytes], source: str) -> dict[str, Any] | No
 def _own(
     stored: Mapping[str, Any], header: Sequence[str], names: FieldNames, num_rows: int, source: str
 ) -> tuple[Claims, Provenance, dict[str, tuple[str, np.dtype]]]:
-    """Fields, origin and extra columns of a file that `write` made."""
+    """Return fields, provenance and extra columns of a file that `write` made."""
     restored = {
         entry["stored"]: (name, np.dtype(entry["dtype"]))
         for name, entry in stored["columns"].items()
@@ -417,10 +239,159 @@ def _own(
 
 
 def _restored(array: np.ndarray, dtype: np.dtype, name: str, source: str) -> np.ndarray:
-    # Text is read as wide as its longest value; everything else must be as it was written.
+    # Text is read as wide as its longest value; other columns must be as written.
     same = dtype.kind == "U" == array.dtype.kind and array.dtype.itemsize <= dtype.itemsize
     if not same and array.dtype != dtype:
         raise DataError(
             f"{source}: column {name}: expected {dtype}, got {array.dtype}; the file is damaged"
         )
     return array.astype(dtype, copy=False)
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether a column of this Arrow type has one number, flag, text or time a row."""
+    types = _types()
+    if types.is_dictionary(kind):
+        return _is_plain(kind.value_type)
+    return _is_numeric(kind) or _is_text(kind) or types.is_temporal(kind) or types.is_null(kind)
+
+
+def _plain_values(column: Any) -> np.ndarray:
+    """(n,) bool, int, float or text. Return the values of a plain column.
+
+    Args:
+        column: Arrow chunked array of a type for which `_is_plain` holds.
+    """
+    types, kind = _types(), column.type
+    if types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if _is_text(kind):
+        return _text(column)
+    if types.is_temporal(kind):
+        return _seconds(column)
+    if types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if types.is_decimal(kind):
+        column = column.cast("string").cast("float64")  # Arrow's direct cast misses the last digit
+    elif column.null_count and types.is_integer(kind):
+        known = column.drop_null().to_numpy()
+        if len(known) and max(-int(known.min()), int(known.max())) > _EXACT_IN_FLOAT:
+            return _text(column.cast("string"))  # ids, which neither NaN nor rounding can represent
+        column = column.cast("float64", safe=False)
+    elif column.null_count and types.is_boolean(kind):
+        column = column.cast("int8").cast("float64")
+    return column.to_numpy()
+
+
+def _numbers(column: Any, where: str, *, unknown: bool) -> np.ndarray:
+    """Return a column as (n,) numbers, or (n, k) for a list column.
+
+    Args:
+        column: Arrow chunked array.
+        where: File, column and field; messages start with it.
+        unknown: Accept nulls as values that were not recorded.
+
+    Raises:
+        DataError: Not numbers, an empty cell, or lists of different length.
+    """
+    types, kind = _types(), column.type
+    if types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _matrix(column, where, unknown=unknown)
+    if not _is_numeric(kind):
+        row, value = next(((i, v.as_py()) for i, v in enumerate(column) if v.is_valid), (0, None))
+        raise DataError(
+            f"{where}: expected numbers, got {kind}, in row {row} {str(value)[:40]!r}; "
+            "name other columns, or convert it"
+        )
+    if not unknown:
+        _require_filled(column, where)
+    values = _plain_values(column)
+    if values.dtype.kind == "U":
+        raise DataError(f"{where}: whole numbers above 2^53 beside empty cells cannot be held")
+    return values
+
+
+def _require_filled(column: Any, where: str) -> None:
+    """Refuse nulls.
+
+    Raises:
+        DataError: A value is null.
+    """
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise DataError(f"{where}: row {row} is empty; fill it or remove the row before loading")
+
+
+def _beside(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """(n, k) numbers. Join columns side by side, in a dtype that holds them all."""
+    matrix = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
+    for i, column in enumerate(columns):
+        matrix[:, i] = column
+    return matrix
+
+
+def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
+    compute = require("pyarrow.compute", extra="parquet", purpose="reading Parquet files")
+    if not unknown:
+        _require_filled(column, where)
+    filled = np.flatnonzero(column.is_valid().to_numpy())
+    lengths = compute.list_value_length(column.drop_null()).to_numpy()
+    odd = np.flatnonzero(lengths != lengths[0]) if len(lengths) else lengths
+    if len(odd):
+        raise DataError(
+            f"{where}: expected lists of equal length, got {lengths[0]} values in row {filled[0]} "
+            f"and {lengths[odd[0]]} in row {filled[odd[0]]}"
+        )
+    inner = _numbers(compute.list_flatten(column), f"{where}, list values", unknown=unknown)
+    if inner.ndim != 1:
+        raise DataError(f"{where}: expected lists of numbers, got {column.type}; flatten it first")
+    width = int(lengths[0]) if len(lengths) else 1
+    if len(filled) == len(column):
+        return inner.reshape(len(column), width)
+    matrix = np.full((len(column), width), np.nan, np.result_type(inner, np.float32))
+    matrix[filled] = inner.reshape(len(filled), width)
+    return matrix
+
+
+def _text(column: Any) -> np.ndarray:
+    codes = column.dictionary_encode().combine_chunks()
+    # The last entry is for null.
+    values = np.array([*codes.dictionary.to_pylist(), ""], dtype=str)
+    return values[codes.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)]
+
+
+def _seconds(column: Any) -> np.ndarray:
+    types, kind = _types(), column.type
+    if types.is_date(kind):
+        column = column.cast("timestamp[ms]")
+        kind = column.type
+    scale = _PER_SECOND[kind.unit]
+    ticks = column.cast("int32" if types.is_time32(kind) else "int64")
+    whole = ticks.fill_null(0).to_numpy()
+    # Whole seconds separately: the ticks of a nanosecond clock exceed float64's 2^53.
+    result = whole // scale + (whole % scale) / scale
+    result[ticks.is_null().to_numpy()] = np.nan
+    return result
+
+
+def _is_numeric(kind: Any) -> bool:
+    types = _types()
+    return (
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+    )
+
+
+def _is_text(kind: Any) -> bool:
+    types = _types()
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _types() -> Any:
+    return require("pyarrow.types", extra="parquet", purpose="reading Parquet files")

@@ -1,4 +1,4 @@
-"""A split on disk: a folder with index files, the hashes of the data they point into, settings."""
+"""Split folders: index files, hashes of the data, and settings."""
 
 import os
 import warnings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from puorl.data.split import PUSplit
 
 SETTINGS_FILE = "split.json"
-"""By this file a folder is known as a split."""
+"""File by which a folder is recognised as a split."""
 INDEX_FIELDS = ("labelled", "unlabelled", "labelled_part", "unlabelled_part")
 _ORIGIN_FIELDS = ("source", "row", "part")
 _SETTINGS = ("unit", "sampling", "returns", "config")
@@ -28,7 +28,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class SavedSplit:
-    """What the folder holds."""
+    """Content of a split folder."""
 
     index: dict[str, np.ndarray]
     settings: dict[str, Any]
@@ -37,7 +37,7 @@ class SavedSplit:
 
 
 def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> Path:
-    """Write the folder whole or not at all."""
+    """Write the folder atomically."""
     index = {name: getattr(split, name) for name in INDEX_FIELDS}
     origin = None
     if split.truth is not None:
@@ -64,7 +64,7 @@ def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> P
 
 
 def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSplit:
-    """Read the folder; whether it fits ``sources`` shows when the fingerprint is compared.
+    """Read the folder; the caller compares the fingerprint.
 
     Raises:
         DataError: Not a split folder, damaged, or made from other data.
@@ -113,11 +113,11 @@ def _check_fits(folder: Path, origin: Draw, sources: Sequence[Dataset]) -> None:
 def _arrays(path: Path, names: Sequence[str], expected: str) -> dict[str, np.ndarray]:
     try:
         with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # damaged headers make NumPy warn, then fail
-            with np.load(file, allow_pickle=False) as held:  # given a path, it may leave it open
+            warnings.simplefilter("ignore")  # damaged headers make NumPy warn before it fails
+            with np.load(file, allow_pickle=False) as held:  # given a path, NumPy may leave it open
                 arrays = {name: held[name] for name in names}
         whole = hashing.of_arrays(arrays) == expected
-    except Exception as error:  # a damaged archive makes zipfile and NumPy raise almost anything
+    except Exception as error:  # zipfile and NumPy raise almost any exception on damaged files
         raise DataError(f"{path}: expected the index arrays {', '.join(names)}: {error}") from error
     if not whole:
         raise DataError(f"{path}: the index arrays do not match their hash; split again")

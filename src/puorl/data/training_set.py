@@ -1,4 +1,4 @@
-"""TrainingSet: what a method hands to a learner, as positions in the pool."""
+"""TrainingSet: the rows and weights that a method passes to a learner, as positions in a pool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,20 +15,17 @@ _COLUMNS = ("weight", "reward", "critic_weight", "score")
 
 @dataclass(frozen=True)
 class Groups:
-    """Every batch has rows of two groups, and of the second only the best.
-
-    Without groups both are the whole set.
-    """
+    """Batches drawn from two groups of rows, of the second only the rows with the best scores."""
 
     num_first: int
-    """The first group is this many rows from the front of the set, the second the rest."""
+    """Rows of the first group, at the front of the set; the second group is the rest."""
     first_share: float = 0.5
-    """Share of a batch that is drawn from the first group."""
+    """Fraction of a batch that is drawn from the first group."""
     top: float = 1.0
-    """Share of the rows drawn from the second group that is kept: those with the highest score."""
+    """Fraction of the rows drawn from the second group that is kept, by highest score."""
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Check the fractions."""
         if not 0.0 < self.first_share < 1.0:
             raise ConfigError(f"first_share: expected between 0 and 1, got {self.first_share}")
         if not 0.0 < self.top <= 1.0:
@@ -43,21 +40,21 @@ class TrainingSet:
     rows: np.ndarray
     """(k,) int64. Positions in the pool, each at most once."""
     weight: np.ndarray | None = None
-    """(k,) float32 in [0, 1]. How much a row counts in every loss; None counts all alike."""
+    """(k,) float32 in [0, 1]. Weight of a row in every loss; None gives all rows weight 1."""
     returns: tuple[float, float] | None = None
     """Smallest and largest return of complete episodes before rows were drawn."""
     reward: np.ndarray | None = None
-    """(k,) float. Rewards in place of the pool's, for a method that edits them."""
+    """(k,) float. Rewards that replace the pool's, for a method that changes them."""
     critic_weight: np.ndarray | None = None
-    """(k,) float32. How much a row counts in the critic's loss, on top of ``weight``."""
+    """(k,) float32. Weight of a row in the critic's loss, multiplied with ``weight``."""
     score: np.ndarray | None = None
-    """(k,) float32. By which the best rows of the second group are chosen."""
+    """(k,) float32. Selects the best rows of the second group."""
     groups: Groups | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What the method that made it found out, JSON-ready, e.g. its estimate of alpha."""
+    """Results of the method that made the set, JSON-ready, e.g. its estimate of alpha."""
 
     def __post_init__(self) -> None:
-        """Refuse positions that are none, and columns that do not fit."""
+        """Check positions, columns and groups."""
         if len(self.rows) == 0:
             raise DataError("training set: expected at least one row, got none")
         if self.rows.min() < 0 or self.rows.max() >= len(self.pool):
@@ -89,7 +86,7 @@ class TrainingSet:
 
     @classmethod
     def whole(cls, dataset: Dataset, returns: tuple[float, float] | None = None) -> "TrainingSet":
-        """All rows of a dataset."""
+        """Return the set of all rows of a dataset."""
         return cls(dataset, np.arange(len(dataset)), returns=returns)
 
     def __len__(self) -> int:
@@ -97,12 +94,12 @@ class TrainingSet:
 
     @property
     def dataset(self) -> Dataset:
-        """The rows themselves in the pool's order, as a dataset that can be saved."""
+        """The rows in the pool's order, as a dataset that can be saved."""
         return self.pool[np.sort(self.rows)]
 
     @cached_property
     def obs_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of this set's own states, each (d,) float64, weighted."""
+        """Weighted mean and standard deviation of the states, each (d,) float64."""
         obs = self.pool.obs[self.rows]
         if self.weight is None:
             return obs.mean(axis=0, dtype=np.float64), obs.std(axis=0, dtype=np.float64)

@@ -1,9 +1,11 @@
-"""Transitions: what a row is, and its provenance: where it came from and what was done to it."""
+"""Transitions, and their provenance: where rows came from and how they were read."""
 
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,23 +13,38 @@ import numpy as np
 
 from puorl.core.errors import DataError
 
+MAX_STEP = 1.5
+"""A time step longer than this many median steps is a gap."""
 _MATRICES = ("obs", "action", "next_obs", "next_action")
-
-
 _FLAGS = ("terminal", "timeout")
+_NOTES = {
+    "time_gaps": f"time: {{}} gaps (over {MAX_STEP} x the median step); no transition was built "
+    "across them",
+    "clock_resets": "time: {} clock resets; no transition was built across them",
+    "repeated_times": "time: {} stamps repeat the one before; taken as steps of a coarse clock "
+    "(`puorl inspect` counts duplicated rows)",
+    "unknown_next_obs": "next_obs: unknown (NaN) in {} terminal rows: the end state was not logged",
+    "dropped_rows": "next_obs: {} last rows before a break have none and were dropped",
+    "no_breaks": "episode: no episode key, flags or time; all rows are taken as one episode in "
+    "order (name the key with episode=)",
+    "no_timeouts": "episode: no episode key or timeout flags; cut only at terminals and breaks of "
+    "the clock (name the key with episode=)",
+}
+"""Kinds of notes that the program reads again, and their texts; ``{}`` is the count."""
+_OLD_GAPS = re.compile(r"time: ([0-9]{1,15}) gaps .* and ([0-9]{1,15}) clock resets; .*")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transitions:
-    """Rows (s, a, r, s') with what is known about their ends.
+    """Rows (s, a, r, s') and where tasks and records ended.
 
-    All arrays are read-only. Floating point stays as wide as it came: float32 or float64.
+    All arrays are read-only. Floats keep the width of their source: float32 or float64.
     """
 
     obs: np.ndarray
     """(n, d) float. State before the action."""
     action: np.ndarray
-    """(n, m) float. Action as intended by the controller."""
+    """(n, m) float. Action that the controller intended."""
     next_obs: np.ndarray
     """(n, d) float. State after the action; NaN in a terminal row whose end was not recorded."""
     reward: np.ndarray | None = None
@@ -44,7 +61,7 @@ class Transitions:
     """(n, m) float. Action that followed; NaN where there was none."""
 
     def __post_init__(self) -> None:
-        """Freeze every array; refuse shapes that do not fit together."""
+        """Freeze every array; refuse shapes and kinds that do not fit together."""
         for name, array in self.arrays().items():
             ndim = 2 if name in _MATRICES else 1
             if array.ndim != ndim or len(array) != len(self.obs):
@@ -67,19 +84,19 @@ class Transitions:
         return len(self.obs)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Transitions":
-        """Rows by slice (a view), by mask or by index array (a copy)."""
+        """Select rows by slice (a view), by mask or by index array (a copy)."""
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
         return Transitions(**{name: array[rows] for name, array in self.arrays().items()})
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The fields that are present, by name, in their declared order."""
+        """Return the fields that are present, by name, in their declared order."""
         every = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: array for name, array in every.items() if array is not None}
 
     @property
     def next_known(self) -> np.ndarray:
-        """(n,) bool. Whether the row's next state was recorded."""
+        """(n,) bool. The row's next state was recorded."""
         return np.logical_not(np.isnan(self.next_obs).any(axis=1))
 
     @property
@@ -88,7 +105,7 @@ class Transitions:
         return sum(array.nbytes for array in self.arrays().values())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Through the constructor: what another process receives is frozen as well."""
+        """Unpickle through the constructor, so that the copy is frozen as well."""
         return _rebuilt, (self.arrays(),)
 
     def __repr__(self) -> str:
@@ -100,47 +117,118 @@ def _rebuilt(arrays: dict[str, np.ndarray]) -> Transitions:
     return Transitions(**arrays)
 
 
+class Note(str):
+    """A sentence about how rows were read, with a kind and a number that programs can use.
+
+    >>> note = Note("dropped_rows", 14)
+    >>> str(note), note.kind, note.number
+    ('next_obs: 14 last rows before a break have none and were dropped', 'dropped_rows', 14)
+    """
+
+    kind: str
+    number: int
+
+    def __new__(cls, kind: str, number: int = 0) -> "Note":
+        """Build the sentence of a kind in the table of notes."""
+        note = super().__new__(cls, _NOTES[kind].format(number))
+        note.kind, note.number = kind, number
+        return note
+
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]
+        """Rebuild copies from the kind and the number."""
+        return self.kind, self.number
+
+
+def join_notes(notes: Iterable[str]) -> tuple[str, ...]:
+    """Merge the notes of several datasets: each once, counts of one kind added up.
+
+    >>> join_notes(["a", Note("dropped_rows", 14), "a", Note("dropped_rows", 14)])
+    ('a', 'next_obs: 28 last rows before a break have none and were dropped')
+    """
+    notes = list(notes)
+    counts: Counter[str] = Counter()
+    for note in notes:
+        if isinstance(note, Note):
+            counts[note.kind] += note.number
+    joined = (Note(n.kind, counts[n.kind]) if isinstance(n, Note) else n for n in notes)
+    return tuple(dict.fromkeys(joined))
+
+
+def _stored_notes(notes: Iterable[Any]) -> tuple[Any, ...]:
+    """Read notes from JSON; older files hold the sentences of all kinds as plain text."""
+    found = []
+    for note in notes:
+        if isinstance(note, Mapping) and note.get("kind") in _NOTES:
+            count = note.get("count")
+            found.append(Note(note["kind"], count) if isinstance(count, int) else note)
+        elif isinstance(note, str):
+            found += _from_sentence(note)
+        else:
+            found.append(note)
+    return tuple(found)
+
+
+def _from_sentence(text: str) -> list[str]:
+    if match := _OLD_GAPS.fullmatch(text):
+        counts = zip(("time_gaps", "clock_resets"), map(int, match.groups()), strict=True)
+        return [Note(kind, count) for kind, count in counts if count]
+    for kind, form in _NOTES.items():
+        pattern = re.escape(form).replace(r"\{\}", "([0-9]{1,15})")
+        if match := re.fullmatch(pattern, text):
+            return [Note(kind, *map(int, match.groups()))]
+    return [text]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where rows came from and what was done to them; never part of the fingerprint."""
+    """Where rows came from and how they were read; never part of the fingerprint."""
 
     source: tuple[str, ...] = ()
     """Files or generators, in order."""
     format: str = "arrays"
     domain: str | None = None
-    """Name of the domain, where one is known."""
+    """Name of the domain, where it is known."""
     behaviour: str | None = None
-    """Name of the policy that acted, where one is known."""
+    """Name of the policy that acted, where it is known."""
     recipe: Mapping[str, Any] | None = None
-    """All that is needed to make the rows again, for data we generate."""
+    """All that is needed to generate the rows again, for data that puorl generates."""
     obs_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Least and largest value of each action component, where the source says so."""
+    """Smallest and largest value of each action component, where the source states them."""
     missing: tuple[str, ...] = ()
     """Fields that the source did not have."""
     notes: tuple[str, ...] = ()
-    """What a person should know about how the rows were read."""
+    """What a person should know about how the rows were read; some are of class `Note`."""
+
+    def count(self, kind: str) -> int:
+        """Add up the counts of the notes of one kind."""
+        return sum(n.number for n in self.notes if isinstance(n, Note) and n.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; `from_dict` is its inverse."""
+        """Return JSON-ready content; `from_dict` is its inverse."""
         content = dataclasses.asdict(self)
+        content["notes"] = [
+            {"kind": n.kind, "count": n.number} if isinstance(n, Note) else n for n in self.notes
+        ]
         if self.action_range is None:
-            del content["action_range"]  # as in files from before there was one
+            del content["action_range"]  # as in files written before the field existed
         return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Provenance":
-        """Build from `to_dict`'s output; unknown keys and wrong values are an error.
+        """Build from the output of `to_dict`; unknown keys and wrong values are an error.
 
         Raises:
-            DataError: This is not what `to_dict` gives.
+            DataError: The content is not what `to_dict` returns.
         """
         if not isinstance(content, Mapping):
             raise DataError(f"provenance: expected named values, got {type(content).__name__}")
         lists: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content.items()
         }
+        if isinstance(lists.get("notes"), tuple):
+            lists["notes"] = _stored_notes(lists["notes"])
         if isinstance(lists.get("action_range"), tuple):
             ends = lists["action_range"]
             lists["action_range"] = tuple(tuple(e) if isinstance(e, list) else e for e in ends)
@@ -156,10 +244,10 @@ class Provenance:
         return made
 
     def to_json(self) -> str:
-        """One line of JSON, as stored inside the files we write.
+        """Return one line of JSON, as stored inside the files that puorl writes.
 
         Raises:
-            DataError: The recipe holds what JSON cannot.
+            DataError: The recipe holds values that JSON cannot.
         """
         try:
             return json.dumps(self.to_dict())
@@ -170,14 +258,14 @@ class Provenance:
 
     @classmethod
     def from_json(cls, text: Any, *, source: str) -> "Provenance":
-        """Build from `to_json`'s output as found in a file.
+        """Build from the output of `to_json` as found in a file.
 
         Args:
-            text: What stands where the JSON should.
+            text: The content where JSON text is expected.
             source: The file; messages start with it.
 
         Raises:
-            DataError: It is not what `to_json` writes.
+            DataError: The content is not what `to_json` writes.
         """
         if not isinstance(text, str):
             raise DataError(f"{source}: provenance: expected JSON text, got {type(text).__name__}")

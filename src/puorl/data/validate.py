@@ -1,7 +1,11 @@
-"""What a reader finds in a file, before any judgement: arrays under our names, nothing repaired."""
+"""Raw rows, as readers return them, and the checks that make them canonical arrays."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -19,20 +23,20 @@ FIELDS = (
     "time",
     "next_action",
 )
-"""Names that a row may carry, in the order in which we list them."""
+"""Fields of a row, in the order in which they are listed."""
 MATRICES = ("obs", "action", "next_obs", "next_action")
 """Fields with several values a row; the others have one."""
-
-
 SOURCE_ROW = "source_row"
-"""Column that holds each row's number in its file, where rows of the file were dropped."""
+"""Column with each row's number in its file, where loading dropped rows of the file."""
+LABELLED = "labelled"
+"""Column that `puorl.data.formats.load` adds for ``label=``: rows known to be the target's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldNames:
-    """Where to find each field: a key in an array file, or column names and patterns in a table.
+    """Key of each field in an array file, or its column names and patterns in a table.
 
-    A field left at None is looked for under its usual names.
+    A field that is None is searched under its usual names.
     """
 
     obs: str | Sequence[str] | None = None
@@ -54,57 +58,89 @@ class FieldNames:
     next_action: str | Sequence[str] | None = None
     """Next-action columns."""
     label: str | None = None
-    """Which rows are known to be the target's: an expression such as ``"checked == 1"``."""
+    """Expression that holds for labelled rows, such as ``"checked == 1"``."""
 
 
 @dataclass(kw_only=True)
 class RawRows:
-    """Arrays as they stand in one file, under our field names."""
+    """Content of one file: arrays under the names of our fields, not checked yet."""
 
     format: str
     """Short name of the format, e.g. ``"csv"``."""
     arrays: dict[str, np.ndarray]
-    """Field name to array; shapes and dtypes still as in the file."""
+    """Field to array, with shape and dtype as in the file."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Field with one value a row to its name in the file: label conditions may use either."""
+    """Field with one value a row to its name in the file; conditions may use either."""
     columns: dict[str, np.ndarray] = field(default_factory=dict)
-    """Every other column of the file that has one value a row: ids, labels, text."""
+    """Other columns with one value a row: ids, labels, text."""
     obs_names: tuple[str, ...] = ()
-    """Names of the state columns, where the file has them."""
+    """Names of the state columns, if the file has them."""
     action_names: tuple[str, ...] = ()
-    """Names of the action columns, where the file has them."""
+    """Names of the action columns, if the file has them."""
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Least and largest value of each action component, where the file says so."""
+    """Smallest and largest value of each action component, if the file states them."""
     notes: list[str] = field(default_factory=list)
-    """What a person should know about how the file was read."""
+    """What the user should know about how the file was read."""
     provenance: Provenance | None = None
-    """The origin stored inside a file that puorl wrote; such a file is restored as it was."""
+    """Stored in a file that puorl wrote; such a file is restored as it was."""
+
+    def note_skipped(self, keys: Sequence[str]) -> None:
+        """Note the keys of the file that do not hold one plain value a row."""
+        if keys:
+            self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
 
 
-_MATRICES = ("obs", "next_obs", "action", "next_action")
 _FLAGS = ("terminal", "timeout")
+_MOST_LISTED = 20
 _MOST_EXACT = 2**53
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
-"""Fields in which NaN means 'not recorded': a next state in terminal rows, a next action in any."""
+"""Fields where NaN means 'not recorded': a next state in terminal rows, a next action anywhere."""
+
+
+@contextlib.contextmanager
+def reading(source: Path | str, kind: str, advice: str) -> Iterator[None]:
+    """Turn all errors of a reading library into a `DataError` that names the file.
+
+    Libraries raise almost any exception on damaged files.
+
+    Args:
+        source: The file.
+        kind: What is expected there, e.g. ``"NPZ file"``.
+        advice: What to check.
+
+    Raises:
+        DataError: ``source`` is a folder where a file is expected, or the block failed.
+    """
+    if kind.endswith("file") and os.path.isdir(source):
+        raise DataError(f"{source}: expected one {kind}, got a folder; name a file inside it")
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise DataError(
+            f"{source}: expected a readable {kind}, got {type(error).__name__}: {reason}; {advice}"
+        ) from error
 
 
 def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.ndarray]:
-    """Check every array and bring it to its field's shape and kind.
+    """Check every array and convert it to the shape and kind of its field.
 
     Args:
-        arrays: Field name to array as it came. ``obs`` and ``action`` are required.
-        source: Where the rows came from; every message starts with it.
+        arrays: Field to array. ``obs`` and ``action`` are required.
+        source: Origin of the rows; messages start with it.
 
     Returns:
         (n, d) float32/float64 matrices; (n,) floats, bools, int64 episode ids, float64 time.
 
     Raises:
-        DataError: Anything that is not a row of numbers.
+        DataError: An array does not hold rows of numbers.
     """
     for name in ("obs", "action"):
         if name not in arrays:
             raise DataError(
-                f"{source}: expected {name}, found only {_listed(arrays)}; name it with {name}="
+                f"{source}: expected {name}, found only {listed(arrays)}; name it with {name}="
             )
     fields = {name: _field(name, np.asarray(array), source) for name, array in arrays.items()}
     n = len(fields["obs"])
@@ -143,7 +179,7 @@ def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
 
 
 def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
-    """Refuse NaN and Inf, naming the first row that has one.
+    """Refuse NaN and infinity.
 
     Raises:
         DataError: A value is not finite.
@@ -161,13 +197,13 @@ def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
 
 
 def sums_to_finite(array: np.ndarray) -> bool:
-    """One pass without a temporary: True proves all values finite, False proves nothing."""
+    """Return True only if all values are finite; one pass without temporary arrays."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.add.reduce(array, axis=None)))
 
 
 def _field(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    if name in _MATRICES:
+    if name in MATRICES:
         return _matrix(name, array, source)
     if array.ndim == 2 and array.shape[1] == 1:  # DARA files hold (n, 1)
         array = array[:, 0]
@@ -223,7 +259,7 @@ def _time(array: np.ndarray, source: str) -> np.ndarray:
         seconds = array.astype("datetime64[ns]").astype(np.int64) / 1e9
         array = np.where(np.isnat(array), np.nan, seconds)
     if array.dtype.kind in "iu":
-        # Nanoseconds since 1970 are rounded by a quarter of a microsecond: no step is that short.
+        # Rounds nanoseconds since 1970 by a quarter of a microsecond, shorter than any step.
         return array.astype(np.float64)
     return _float("time", array, source).astype(np.float64, copy=False)
 
@@ -244,7 +280,7 @@ def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:
 
 
 def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
-    # A damaged file can hold other bytes than 0 and 1, which NumPy takes for true, but not always.
+    # A damaged file can hold bytes other than 0 and 1, which NumPy handles inconsistently.
     values = array.view(np.uint8)
     if values.size and values.max() > 1:
         raise DataError(
@@ -272,7 +308,7 @@ def _episode(array: np.ndarray, source: str) -> np.ndarray:
     if kind == "S":
         array = _decoded(array, "episode", source)
     if array.dtype.kind == "U":
-        # Text ids are numbered in order of appearance; the text itself stays as a column.
+        # Text ids are numbered in order of appearance; readers keep the text as a column.
         _, first, codes = np.unique(array, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[codes].astype(np.int64)
     raise DataError(f"{source}: episode: expected numbers or text, got dtype {array.dtype}")
@@ -318,5 +354,10 @@ def _check_unknown(fields: dict[str, np.ndarray], name: str, source: str) -> Non
         )
 
 
-def _listed(names: Mapping[str, object]) -> str:
-    return ", ".join(names) or "nothing"
+def listed(keys: Iterable[str], *, near: str = "") -> str:
+    """List keys as text, those spelt most like ``near`` first; cut when there are many."""
+    keys = list(keys)
+    close = difflib.get_close_matches(near, keys, n=_MOST_LISTED, cutoff=0.4)
+    every = list(dict.fromkeys([*close, *keys]))
+    more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
+    return (", ".join(every[:_MOST_LISTED]) or "nothing") + more

@@ -127,7 +127,7 @@ def _kept(data: Data, filtered: Filtered) -> Markup:
         "Scores of the unlabelled rows by their true origin",
         f"The filter is right about {as_percent(truth.accuracy)} of the unlabelled rows.",
         edge=truth.score_edge,
-        share={"truly ours": truth.score_target, "the other machine's": truth.score_other},
+        fraction={"truly ours": truth.score_target, "the other machine's": truth.score_other},
         x_label="score",
         y_label="share of rows, square-root axis",
         scale="sqrt",

@@ -1,1 +1,1 @@
-"""html."""
+"""Static HTML pages and SVG charts, without scripts."""

@@ -1,7 +1,7 @@
-"""Small charts as SVG for our pages: histograms, lines over time, dots with intervals.
+"""Small SVG charts for pages: histograms, lines over time, dots with intervals.
 
-Drawn 360 units wide, so that their text can still be read on a phone. Colours are variables of the
-page's stylesheet; fill, dashes and words say the same as colour does.
+They are 360 units wide, so that text is readable on a phone. Colours are variables of the page's
+stylesheet; fill, dashes and labels carry the same information as colour.
 """
 
 import math
@@ -18,7 +18,7 @@ Scale = Literal["linear", "sqrt", "log"]
 
 @dataclass(frozen=True)
 class Axis:
-    """Values from ``low`` to ``high`` laid out from ``start`` to ``end``."""
+    """Map from values in [``low``, ``high``] to places from ``start`` to ``end``."""
 
     low: float
     high: float
@@ -27,25 +27,25 @@ class Axis:
     scale: Scale = "linear"
 
     def at(self, value: float) -> float:
-        """Where a value lies; what is beyond an end is drawn at that end."""
-        low, high = self._bent(self.low), self._bent(self.high)
-        share = (self._bent(min(max(value, self.low), self.high)) - low) / (high - low)
-        return self.start + share * (self.end - self.start)
+        """Return the place of a value; values beyond an end are placed at that end."""
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        fraction = (self._scaled(min(max(value, self.low), self.high)) - low) / (high - low)
+        return self.start + fraction * (self.end - self.start)
 
     def ticks(self, most: int) -> tuple[float, ...]:
-        """Round numbers, at most ``most``."""
+        """Return at most ``most`` round numbers."""
         if self.scale == "linear":
             return nice_ticks(self.low, self.high, most)
-        return self._bent_ticks(most)
+        return self._scaled_ticks(most)
 
-    def _bent(self, value: float) -> float:
+    def _scaled(self, value: float) -> float:
         if self.scale == "sqrt":
             return math.sqrt(value)
         return math.log10(value) if self.scale == "log" else value
 
-    def _bent_ticks(self, most: int) -> tuple[float, ...]:
-        # From the top down, whatever keeps its distance from the one above; decades alone on a
-        # log axis, where 1, 2, 5 would come out at uneven steps.
+    def _scaled_ticks(self, most: int) -> tuple[float, ...]:
+        # From the top down, each tick at a distance from the one above; only decades on a log
+        # axis, where 1, 2, 5 would be unevenly spaced.
         top = math.floor(math.log10(self.high)) if self.high > 0 else 0
         factors = (1,) if self.scale == "log" else (5, 2, 1)
         rungs = [m * 10.0**k for k in range(top, top - 13, -1) for m in factors]
@@ -60,13 +60,13 @@ class Axis:
 
 
 def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most ``most``.
+    """Return at most ``most`` multiples of 1, 2 or 5 times a power of ten in [low, high].
 
     >>> nice_ticks(0.5, 1.0, 6)
     (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     """
     span = high - low
-    # Beyond what float64 can step through, the ends are all that can be said.
+    # Where float64 cannot resolve steps, only the ends are marked.
     if not math.isfinite(span) or span <= 1e-9 * max(abs(low), abs(high), 1e-290):
         return (low,) if low == high else (low, high)
     power = math.floor(math.log10(span / most))
@@ -79,7 +79,7 @@ def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
 
 
 def _inside(low: float, high: float, step: float) -> tuple[int, int]:
-    """The first and the last multiple of the step, a rounding error at the ends forgiven."""
+    """Return the first and the last multiple of the step, with tolerance for rounding."""
     return math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
 
 
@@ -89,7 +89,7 @@ def _num_inside(low: float, high: float, step: float) -> int:
 
 
 def tick_texts(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
-    """Ticks as text, with the digits that tell them apart.
+    """Format ticks with the digits that distinguish them.
 
     >>> tick_texts((0.0, 0.5, 1.0)), tick_texts((0.25, 0.3), percent=True)
     (['0.0', '0.5', '1.0'], ['25 %', '30 %'])
@@ -106,7 +106,7 @@ def _form(values: Sequence[float]) -> Callable[[float], str]:
     if largest >= 1e7 or (0 < smallest < 1e-4):
         return lambda value: f"{value:.3g}"
     even = not gaps or max(gaps) - smallest <= 1e-6 * smallest
-    if not even:  # a bent axis: each tick with its own digits
+    if not even:  # a scaled axis: each tick with its own digits
         return lambda value: f"{value:,.4f}".rstrip("0").rstrip(".")
     digits = max((_digits(value) for value in values), default=0)
     return lambda value: f"{value:,.{digits}f}"
@@ -127,26 +127,26 @@ _NUM_STYLES = 4
 
 @dataclass(frozen=True)
 class Line:
-    """One course of a number, with a band around it where ``low`` and ``high`` are given."""
+    """A line, with a band around it where ``low`` and ``high`` are given."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    """What is not finite leaves a gap."""
+    """Values that are not finite leave a gap."""
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     end: str = ""
-    """Written where the line ends."""
+    """Text at the end of the line."""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One number with its interval, and the words beside it."""
+    """An estimate with its interval, name and text."""
 
     name: str
     estimate: Estimate
     text: str
-    """The number as it is to be read."""
+    """The number as text."""
 
 
 def histogram(
@@ -154,30 +154,30 @@ def histogram(
     description: str,
     *,
     edge: Sequence[float],
-    share: dict[str, Sequence[float]],
+    fraction: dict[str, Sequence[float]],
     x_label: str,
     y_label: str,
     scale: Scale = "linear",
 ) -> Markup:
-    """Two series in the same bins: the first as an area, the second as a dashed outline.
+    """Draw two series in the same bins: the first as an area, the second as a dashed outline.
 
     Args:
-        title: Short name of the picture.
-        description: What it shows, for those who do not see it.
+        title: Short name of the chart.
+        description: Text for screen readers.
         edge: Edges of the bins, one more than there are bins.
-        share: Name to share of each bin.
-        x_label: What the bins are of.
-        y_label: What the heights are.
-        scale: ``sqrt`` or ``log`` let small bins be seen beside a spike.
+        fraction: Name to fraction of each bin.
+        x_label: Quantity that is binned.
+        y_label: Quantity of the heights.
+        scale: ``sqrt`` or ``log`` show small bins next to a spike.
     """
-    heights = [height for each in share.values() for height in each if height > 0]
+    heights = [height for each in fraction.values() for height in each if height > 0]
     low, high = _decades(heights) if scale == "log" else (0.0, 1.05 * max(heights, default=1.0))
-    key, above = _key(list(share), filled=1)
+    key, above = _key(list(fraction), filled=1)
     y = Axis(low, high, above + _PLOT, above, scale)
     frame, x = _frame(y, (edge[0], edge[-1]), x_label, y_label, y_percent=True)
     traces = [
         _steps(x, y, edge, each, "area s1 f1" if index == 0 else f"trace {_style(index)}")
-        for index, each in enumerate(share.values())
+        for index, each in enumerate(fraction.values())
     ]
     return _svg(title, description, above + _PLOT + 44, key, frame, *traces)
 
@@ -191,15 +191,15 @@ def lines(
     y_label: str,
     percent: bool = False,
 ) -> Markup:
-    """Courses over a common axis, each with what it ended at.
+    """Draw lines over a common axis, each with a text at its end.
 
     Args:
-        title: Short name of the picture.
-        description: What it shows, for those who do not see it.
-        line: The courses; more than four share styles.
-        x_label: What runs along.
-        y_label: What is drawn.
-        percent: Whether y is a share, to be written in percent.
+        title: Short name of the chart.
+        description: Text for screen readers.
+        line: The lines; from the fifth on styles repeat.
+        x_label: Quantity along x.
+        y_label: Quantity along y.
+        percent: Format y as a fraction in percent.
     """
     values = [v for each in line for v in (*each.y, *each.low, *each.high) if math.isfinite(v)]
     places = [v for each in line for v in each.x if math.isfinite(v)]
@@ -225,17 +225,17 @@ def dots(
     percent: bool = False,
     mark: tuple[float, str] | None = None,
 ) -> Markup:
-    """Numbers with whiskers on a common axis, each under its own name.
+    """Draw estimates with intervals on a common axis, each under its name.
 
     Args:
-        title: Short name of the picture.
-        description: What it shows, for those who do not see it.
-        dot: The numbers, from top to bottom.
+        title: Short name of the chart.
+        description: Text for screen readers.
+        dot: The estimates, from top to bottom.
         low: Left end of the axis.
         high: Right end of the axis.
-        x_label: What the axis measures.
-        percent: Whether it is a share, to be written in percent.
-        mark: A value worth a dashed line, and its name.
+        x_label: Quantity along the axis.
+        percent: Format it as a fraction in percent.
+        mark: Value of a dashed line, and its name.
     """
     above = 20.0 if mark else 2.0
     bottom = above + 44 * len(dot) + 6
@@ -253,12 +253,12 @@ def dots(
 
 
 def interval_strip(value: float, low: float, high: float) -> Markup:
-    """A share and its interval between 0 and 1, as a thin strip beside words that say the same."""
+    """Draw a fraction and its interval as a thin strip; the text next to it says the same."""
     parts = ['<rect class="track" x="0" y="4" width="100" height="2"/>']
     if math.isfinite(low) and math.isfinite(high):
-        # Rounded before they are subtracted: start and width must not round past the box together.
+        # Rounded before the subtraction, so that start and width together stay in the box.
         start, end = (round(100 * min(max(v, 0.0), 1.0), 1) for v in (low, high))
-        start = min(start, 98.5)  # a very narrow interval must still be seen
+        start = min(start, 98.5)  # a very narrow interval must be visible
         parts.append(
             f'<rect class="f1" fill-opacity=".55" x="{_n(start)}" y="2.5" '
             f'width="{_n(max(end - start, 1.5))}" height="5"/>'
@@ -288,7 +288,7 @@ def _frame(
     y_percent: bool,
     right: float = _RIGHT,
 ) -> tuple[Markup, Axis]:
-    """Both axes with grid, ticks and names; the x axis begins where the longest y tick ends."""
+    """Draw both axes with grid, ticks and names; the x axis begins after the longest y tick."""
     ticks = y.ticks(6)
     texts = tick_texts(ticks, percent=y_percent)
     left = 10 + max((_width(text) for text in texts), default=0.0)
@@ -317,7 +317,7 @@ def _bottom_axis(
 
 
 def _key(names: Sequence[str], *, filled: int = 0) -> tuple[Markup, float]:
-    """Names with a sample of their line, and the height that is taken by them."""
+    """Draw the legend; return it with its height."""
     parts: list[Markup] = []
     left, row = 0.0, 0
     for index, name in enumerate(names):
@@ -335,10 +335,10 @@ def _key(names: Sequence[str], *, filled: int = 0) -> tuple[Markup, float]:
     return join(parts), 18.0 * (row + 1) + 32
 
 
-def _steps(x: Axis, y: Axis, edge: Sequence[float], share: Sequence[float], kind: str) -> Markup:
+def _steps(x: Axis, y: Axis, edge: Sequence[float], height: Sequence[float], kind: str) -> Markup:
     path = [f"M{_n(x.at(edge[0]))} {_n(y.start)}"]
-    for height, right in zip(share, edge[1:], strict=True):
-        path.append(f"V{_n(y.at(height if math.isfinite(height) else y.low))}H{_n(x.at(right))}")
+    for top, right in zip(height, edge[1:], strict=True):
+        path.append(f"V{_n(y.at(top if math.isfinite(top) else y.low))}H{_n(x.at(right))}")
     return Markup(f'<path class="{kind}" d="{"".join(path)}V{_n(y.start)}"/>')
 
 
@@ -386,7 +386,7 @@ def _end_labels(x: Axis, y: Axis, line: Sequence[Line]) -> Markup:
 
 
 def _spread(places: Sequence[float], *, gap: float) -> list[float]:
-    """Sorted places moved apart, so that neighbours keep the gap and the middle stays."""
+    """Move sorted places apart to at least the gap, keeping their mean."""
     moved: list[float] = []
     for place in places:
         moved.append(max(place, moved[-1] + gap) if moved else place)
@@ -427,7 +427,7 @@ def _text(
 
 
 def _room(values: Sequence[float], *, percent: bool) -> tuple[float, float]:
-    """The range of the values with a little air, and never empty; no air beyond 0 and 1."""
+    """Return the range of the values with a margin; percentages stay within 0 and 1."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     air = 0.06 * (high - low) or 0.05 * max(abs(low), 1e-3)
     floor = 0.0 if percent and low >= 0 else -math.inf
@@ -436,7 +436,7 @@ def _room(values: Sequence[float], *, percent: bool) -> tuple[float, float]:
 
 
 def _decades(heights: Sequence[float]) -> tuple[float, float]:
-    """Powers of ten around the heights; what is below one in a billion counts as nothing."""
+    """Return powers of ten around the heights; heights below 1e-9 are ignored."""
     seen = [height for height in heights if height > 1e-9] or [1.0]
     low, high = math.floor(math.log10(min(seen))), math.ceil(math.log10(max(seen)))
     return 10.0**low, 10.0 ** max(high, low + 1)
@@ -462,5 +462,5 @@ def _shade(index: int) -> int:
 
 
 def _n(value: float) -> str:
-    """A coordinate, as short as it can be."""
+    """Format a coordinate as short as possible."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,7 +1,8 @@
-"""Pieces of a page: one static HTML file that needs no network, no script and no other file.
+"""Page builder for all reports: one static HTML file, without network, scripts or other files.
 
-Every function takes plain text and returns `Markup`. Text is escaped on its way in, so that no
-name from a file can become part of the page's code; only `Markup` is ever put together unescaped.
+A page is `document` of sections; every function takes plain text and returns `Markup`. Text is
+escaped where it enters, so that no name from a file can become code of the page; only `Markup` is
+joined without escaping.
 """
 
 import html
@@ -12,23 +13,23 @@ from dataclasses import dataclass
 from typing import Literal, NewType
 
 Markup = NewType("Markup", str)
-"""Text that is HTML already: made by this room, never by a user."""
+"""Text that is already HTML, made by the functions of this room."""
 Tone = Literal["good", "caution", "bad", "neutral"]
 
 _MARKS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "×", "neutral": "?"}
-# Not allowed in XML, or able to turn the text around them back to front.
+# Not allowed in XML, or able to reverse the text around them.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
 _LONGEST_CELL = 300
 _LONGEST_PARAGRAPH = 1000
 _PERCENT = "\u00a0%"  # never at the start of a line
-# No script can run and nothing can be fetched, even if a browser were talked into trying.
+# Browsers run no script and fetch nothing, even if a name from a file tried to.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 
 
 def escape(text: object) -> Markup:
-    """Plain text as HTML and XML alike.
+    """Escape plain text for HTML and XML.
 
     >>> escape('<b title="x">')
     '&lt;b title=&quot;x&quot;&gt;'
@@ -37,7 +38,7 @@ def escape(text: object) -> Markup:
 
 
 def shorten(text: str, limit: int) -> str:
-    """At most ``limit`` characters; what was cut shows as an ellipsis.
+    """Cut text to at most ``limit`` characters; an ellipsis marks the cut.
 
     >>> shorten("a long name", 6)
     'a lon…'
@@ -46,17 +47,17 @@ def shorten(text: str, limit: int) -> str:
 
 
 def join(parts: Iterable[Markup]) -> Markup:
-    """Parts one after the other."""
+    """Join parts, leaving out empty ones."""
     return Markup("\n".join(part for part in parts if part))
 
 
 def document(title: str, *parts: Markup, lead: str = "") -> str:
-    """A whole page.
+    """Build a whole page.
 
     Args:
-        title: Name of the page, also its first heading.
-        parts: What follows, mostly sections.
-        lead: One line under the title.
+        title: Name of the page and its first heading.
+        parts: Content, mostly sections.
+        lead: Line under the title.
     """
     intro = Markup(f'<p class="lead">{escape(lead)}</p>' if lead else "")
     return (
@@ -70,33 +71,33 @@ def document(title: str, *parts: Markup, lead: str = "") -> str:
 
 
 def section(heading: str, *parts: Markup, anchor: str = "") -> Markup:
-    """A part of the page with its heading; ``anchor`` is what `link` leads to."""
+    """Build a section with a heading; ``anchor`` is the target of `link`."""
     name = f' id="{escape(anchor)}"' if anchor else ""
     return Markup(f"<section{name}>\n<h2>{escape(heading)}</h2>\n{join(parts)}\n</section>")
 
 
 def paragraph(text: str) -> Markup:
-    """One paragraph; one that would fill the screen is cut, an empty one is left out."""
+    """Build a paragraph; a very long text is cut, an empty one gives nothing."""
     return Markup(f"<p>{escape(shorten(text, _LONGEST_PARAGRAPH))}</p>" if text else "")
 
 
 def link(text: str, anchor: str) -> Markup:
-    """A paragraph that leads to a section of the same page."""
+    """Build a paragraph that links to a section of the same page."""
     return Markup(f'<p><a href="#{escape(anchor)}">{escape(text)}</a></p>')
 
 
 def group(*parts: Markup) -> Markup:
-    """Parts that belong together; one cell where parts stand side by side."""
+    """Group parts into one cell of `side_by_side`."""
     return Markup(f"<div>\n{join(parts)}\n</div>")
 
 
 def side_by_side(*parts: Markup) -> Markup:
-    """Two columns where there is room, else one below the other."""
+    """Arrange parts in two columns on wide screens, else below each other."""
     return Markup(f'<div class="side">\n{join(parts)}\n</div>')
 
 
 def banner(tone: Tone, eyebrow: str, headline: str, sentence: str, *parts: Markup) -> Markup:
-    """The one thing to read: a mark, a headline and what to do."""
+    """Build the summary of a page: a mark, a headline and advice."""
     return Markup(
         f'<div class="banner {tone}">\n<div class="mark" aria-hidden="true">{_MARKS[tone]}</div>\n'
         f'<div>\n<p class="eyebrow">{escape(eyebrow)}</p>\n'
@@ -107,19 +108,19 @@ def banner(tone: Tone, eyebrow: str, headline: str, sentence: str, *parts: Marku
 
 @dataclass(frozen=True)
 class Tile:
-    """One number, what it is called and what it means."""
+    """One number with its name and meaning."""
 
     name: str
     value: str
     meaning: str
     interval: str = ""
     qualifier: str = ""
-    """Said before the value: ``at most``."""
+    """Text before the value, e.g. ``at most``."""
     picture: Markup = Markup("")
 
 
 def tiles(items: Iterable[Tile]) -> Markup:
-    """Numbers as a row of cards, read aloud as a list of definitions."""
+    """Build a row of cards, a definition list for screen readers."""
     return Markup(f'<dl class="tiles">\n{join(_tile(item) for item in items)}\n</dl>')
 
 
@@ -140,13 +141,13 @@ def table(
     *,
     numeric: Sequence[int] = (),
 ) -> Markup:
-    """A table whose first column names the row.
+    """Build a table whose first column names the row.
 
     Args:
-        caption: What the table holds.
-        header: A name for each column.
+        caption: Content of the table.
+        header: Name of each column.
         rows: Cells as text; very long ones are cut.
-        numeric: Columns that hold numbers, set flush right.
+        numeric: Columns that hold numbers, aligned right.
     """
 
     def cell(column: int, text: str, tag: str, scope: str = "") -> str:
@@ -168,12 +169,12 @@ def table(
 
 
 def figure(drawing: Markup, caption: str) -> Markup:
-    """A drawing and what it shows."""
+    """Build a figure of a drawing and its caption."""
     return Markup(f"<figure>\n{drawing}\n<figcaption>{escape(caption)}</figcaption>\n</figure>")
 
 
 def warning_list(warnings: Sequence[str]) -> Markup:
-    """Warnings one below the other, or a sentence that there are none."""
+    """Build a list of warnings, or a sentence that there are none."""
     if not warnings:
         return paragraph("No warnings.")
     short = (escape(shorten(each, _LONGEST_PARAGRAPH)) for each in warnings)
@@ -182,38 +183,38 @@ def warning_list(warnings: Sequence[str]) -> Markup:
 
 
 def terms(meanings: dict[str, str]) -> Markup:
-    """Words and what they mean."""
+    """Build a list of terms and their meanings."""
     pairs = (f"<dt>{escape(k)}</dt>\n<dd>{escape(v)}</dd>" for k, v in meanings.items())
     return Markup('<dl class="terms">\n' + "\n".join(pairs) + "\n</dl>")
 
 
 def folded(summary: str, text: str) -> Markup:
-    """Text as it is, folded away until it is asked for."""
-    # A first line break right after <pre> is dropped by browsers: this one is ours.
+    """Build preformatted text that is hidden until a click on the summary."""
+    # Browsers drop the first line break after <pre>: this one, not one of the text.
     return Markup(
         f"<details>\n<summary>{escape(summary)}</summary>\n<pre>\n{escape(text)}</pre>\n</details>"
     )
 
 
-def as_percent(share: float, *, digits: int = 1) -> str:
-    r"""A share in percent; never rounded to nothing or to everything unless it is.
+def as_percent(fraction: float, *, digits: int = 1) -> str:
+    r"""Format a fraction in percent; only 0 and 1 are shown as 0 % and 100 %.
 
     >>> [as_percent(x) for x in (0.2934, 0.99996, 1, 0.0001, 0, float("nan"))]
     ['29.3\xa0%', '>99.9\xa0%', '100\xa0%', '<0.1\xa0%', '0\xa0%', 'not known']
     """
-    if not math.isfinite(share):
+    if not math.isfinite(fraction):
         return "not known"
-    if share in (0, 1):
-        return f"{100 * share:.0f}{_PERCENT}"
+    if fraction in (0, 1):
+        return f"{100 * fraction:.0f}{_PERCENT}"
     step = 10.0**-digits
-    text = f"{100 * share:.{digits}f}"
-    if 0 < share < 1 and float(text) in (0, 100):
-        text = f"<{step:.{digits}f}" if share < 0.5 else f">{100 - step:.{digits}f}"
+    text = f"{100 * fraction:.{digits}f}"
+    if 0 < fraction < 1 and float(text) in (0, 100):
+        text = f"<{step:.{digits}f}" if fraction < 0.5 else f">{100 - step:.{digits}f}"
     return f"{text}{_PERCENT}"
 
 
 def as_percent_range(low: float, high: float) -> str:
-    r"""Both ends of an interval in percent; empty where there is none.
+    r"""Format an interval in percent; return an empty text where there is none.
 
     >>> as_percent_range(0.2874, 0.2989)
     '28.7–29.9\xa0%'
@@ -224,7 +225,7 @@ def as_percent_range(low: float, high: float) -> str:
 
 
 def as_count(count: int) -> str:
-    """A whole number with separators.
+    """Format a whole number with separators.
 
     >>> as_count(990000)
     '990,000'
@@ -232,7 +233,7 @@ def as_count(count: int) -> str:
     return f"{count:,d}"
 
 
-# Text colours keep a contrast of 4.5 or more against what they stand on; a test computes it.
+# Text has a contrast of 4.5 or more against its background; a test computes it.
 LIGHT = {
     "paper": "#f6f7f8",
     "card": "#ffffff",
@@ -386,12 +387,12 @@ pre { background: var(--card); border: 1px solid var(--rule); border-radius: .4r
 
 
 def stylesheet() -> str:
-    """All rules; colours are variables, so pictures follow the reader's light or dark mode."""
+    """Return the stylesheet; colours are variables, so that charts follow light and dark mode."""
     light, dark = (
         " ".join(f"--{name}: {colour};" for name, colour in theme.items())
         for theme in (LIGHT, DARK)
     )
-    # Paper is light whatever the screen is: dark colours are for screens only.
+    # Dark colours are for screens only, not for print.
     return (
         f":root {{ color-scheme: light dark; {light} }}\n"
         f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n{_RULES}"

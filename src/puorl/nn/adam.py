@@ -1,6 +1,6 @@
 """Adam on any tree of parameters. Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization".
 
-Written out, because it is ten lines, runs under strict dtype rules, and fuses into few kernels.
+Written here because it is ten lines, runs under strict dtype rules and fuses into few kernels.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ class Moments(NamedTuple):
 
 
 def init(params: Any) -> Moments:
-    """Moments before the first update."""
+    """Return the moments before the first update."""
     zeros = jax.tree.map(jnp.zeros_like, params)
     return Moments(zeros, zeros, jnp.zeros((), jnp.int32))
 
@@ -34,14 +34,14 @@ def update(
     learning_rate: float | jax.Array,
     weight_decay: float = 0.0,
 ) -> tuple[Any, Moments]:
-    """One step.
+    """Return the parameters and moments after one step.
 
     Args:
-        params: Any tree of float32 arrays.
-        grad: Of the same shape.
-        moments: From `init` or the last step.
+        params: Tree of float32 arrays.
+        grad: Gradient, shaped like ``params``.
+        moments: Result of `init` or of the last step.
         learning_rate: Step size.
-        weight_decay: L2 that is part of the gradient, as ``weight_decay`` of PyTorch's Adam.
+        weight_decay: L2 penalty added to the gradient, as in PyTorch's Adam.
     """
     beta1, beta2 = BETAS
     if weight_decay:

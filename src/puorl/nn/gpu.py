@@ -1,14 +1,14 @@
-"""A layer with normalisation and ReLU in few GPU kernels.
+"""MLPs on a GPU: layers with normalisation and ReLU in few kernels, and `apply_mlp` over them.
 
-For the way back XLA needs up to seven kernels, four of them sums over the batch that read all of it
-again. Here one kernel reads everything once and leaves a partial sum for each block of rows; adding
-these is left to whoever uses them (XLA fuses it into the optimiser). No atomics, so that the same
-inputs give the same bits. The product of a narrow input is part of the kernel, and done again on
-the way back: that is cheaper than keeping it. Wide products are left to the vendor's library.
+For the backward pass of such a layer XLA needs up to seven kernels, four of which sum over the
+whole batch. Here one kernel reads everything once and writes a partial sum for each block of rows;
+XLA adds these up, fused into the optimiser. There are no atomics, so that the same inputs give the
+same bits. The product of a narrow input is part of the kernel, and is computed again in the
+backward pass, which is cheaper than storing it. Wide products use the vendor's library.
 
-Hidden units and their gradients may be bfloat16 between two kernels: a kernel writes what it was
-given, and adds in float32. Written in Pallas for Triton; ``interpret`` runs the same code as plain
-JAX, on any device.
+Hidden units and their gradients may be bfloat16 between two kernels: a kernel keeps the dtype of
+its input and adds in float32. Written in Pallas for Triton; ``interpret`` runs the same code as
+plain JAX on any device.
 """
 
 import functools
@@ -24,14 +24,14 @@ from jax.experimental.pallas import triton as plgpu
 from puorl.nn.mlp import NORM_EPSILON
 
 WIDEST_INPUT = 64
-"""Inputs up to this many values are multiplied inside the kernel."""
-_NARROWEST = 16  # Triton multiplies nothing narrower
+"""Inputs with at most this many columns are multiplied inside the kernel."""
+_NARROWEST = 16  # the narrowest product that Triton supports
 _BLOCK_ROWS = 16
 _NUM_WARPS = 4
 
 
 class Offsets(NamedTuple):
-    """What is learnt behind a product besides its weights, each (width,) float32."""
+    """Bias of a layer, scale and offset of its normalisation, each (width,) float32."""
 
     bias: jax.Array
     scale: jax.Array
@@ -39,14 +39,14 @@ class Offsets(NamedTuple):
 
 
 def fits(num_rows: int, width: int) -> bool:
-    """Whether the kernels take layers of this shape."""
+    """Return whether the kernels support layers of this shape."""
     return num_rows % _BLOCK_ROWS == 0 and 16 <= width <= 1024 and width & (width - 1) == 0
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def product(h: jax.Array, w: jax.Array, dtype: Any) -> jax.Array:
-    """Multiply units h (n, f) by w (f, width) float32; the result is kept as ``dtype``."""
-    return _dot(h, w.astype(h.dtype), dtype)
+    """Multiply units h (n, f) by w (f, width) float32; the result has ``dtype``."""
+    return _matmul(h, w.astype(h.dtype), dtype)
 
 
 def _product_saved(h: jax.Array, w: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
@@ -57,13 +57,13 @@ def _product_back(dtype: Any, saved: Any, dz: jax.Array) -> tuple[jax.Array, jax
     del dtype
     h, w = saved
     dz = dz.astype(h.dtype)
-    return _dot(dz, w.T.astype(h.dtype), h.dtype), _dot(h.T, dz, jnp.float32)
+    return _matmul(dz, w.T.astype(h.dtype), h.dtype), _matmul(h.T, dz, jnp.float32)
 
 
 product.defvjp(_product_saved, _product_back)
 
 
-def _dot(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
+def _matmul(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
     return jnp.dot(a, b, preferred_element_type=dtype)
 
 
@@ -94,9 +94,9 @@ def _product_backward(
     kernel = functools.partial(_backward_product, fan_in=x.shape[1])
     out = (_like(dh), *[_partial(dh)] * 3)
     dz, *sums = _call(kernel, [x, dh], [w, *offsets], out, interpret)
-    # Two products for XLA: it leaves out the one that nobody asks for.
-    dx = _dot(dz, w.T.astype(dz.dtype), jnp.float32)
-    dw = _dot(x.T.astype(dz.dtype), dz, jnp.float32)
+    # Two products in XLA, which removes the one that is not used.
+    dx = _matmul(dz, w.T.astype(dz.dtype), jnp.float32)
+    dw = _matmul(x.T.astype(dz.dtype), dz, jnp.float32)
     return dx, dw, Offsets(*(each.sum(axis=0) for each in sums))
 
 
@@ -133,7 +133,7 @@ norm_relu.defvjp(_norm_relu_forward, _norm_relu_backward)
 def norm_relu_dot(
     z: jax.Array, offsets: Offsets, w: jax.Array, interpret: bool = False
 ) -> jax.Array:
-    """`norm_relu` times w (width,): (n,) float32; the hidden units never leave the chip."""
+    """`norm_relu` times w (width,): (n,) float32; the hidden units are never written to memory."""
     out = jax.ShapeDtypeStruct((z.shape[0],), jnp.float32)
     return _call(_forward_dot, [z], [*offsets, w], out, interpret)
 
@@ -158,29 +158,29 @@ norm_relu_dot.defvjp(_norm_relu_dot_forward, _norm_relu_dot_backward)
 
 
 # ------------------------------------------------------------------------------- the kernels
-# Arguments are references to memory: a block of rows of each row-wise array, all of the others.
+# Arguments are references: a block of rows of each row-wise array, the whole of the others.
 
 
 def _forward_product(
     x: Any, w: Any, bias: Any, scale: Any, offset: Any, h: Any, *, fan_in: int
 ) -> None:
-    units, _ = _normalised(_product(x, w, fan_in), bias)
-    _write(h, jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0))
+    units, _ = _normalised(_masked_product(x, w, fan_in), bias)
+    _write(h, jnp.maximum(_affine(units, scale, offset), 0.0))
 
 
 def _backward_product(
     x: Any, dh: Any, w: Any, bias: Any, scale: Any, offset: Any,
     dz: Any, dbias: Any, dscale: Any, doffset: Any, *, fan_in: int,
 ) -> None:  # fmt: skip
-    units, deviation = _normalised(_product(x, w, fan_in), bias)
-    before = units * scale[...][None, :] + offset[...][None, :]
+    units, deviation = _normalised(_masked_product(x, w, fan_in), bias)
+    before = _affine(units, scale, offset)
     da = jnp.where(before > 0.0, _floats(dh), 0.0)
     _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
 
 
 def _forward(z: Any, bias: Any, scale: Any, offset: Any, h: Any) -> None:
     units, _ = _normalised(_floats(z), bias)
-    _write(h, jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0))
+    _write(h, jnp.maximum(_affine(units, scale, offset), 0.0))
 
 
 def _backward(
@@ -188,14 +188,14 @@ def _backward(
     dz: Any, dbias: Any, dscale: Any, doffset: Any,
 ) -> None:  # fmt: skip
     units, deviation = _normalised(_floats(z), bias)
-    before = units * scale[...][None, :] + offset[...][None, :]
+    before = _affine(units, scale, offset)
     da = jnp.where(before > 0.0, _floats(dh), 0.0)
     _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
 
 
 def _forward_dot(z: Any, bias: Any, scale: Any, offset: Any, w: Any, y: Any) -> None:
     units, _ = _normalised(_floats(z), bias)
-    h = jnp.maximum(units * scale[...][None, :] + offset[...][None, :], 0.0)
+    h = jnp.maximum(_affine(units, scale, offset), 0.0)
     y[...] = (h * w[...][None, :]).sum(axis=1)
 
 
@@ -204,20 +204,24 @@ def _backward_dot(
     dz: Any, dbias: Any, dscale: Any, doffset: Any, dw: Any,
 ) -> None:  # fmt: skip
     units, deviation = _normalised(_floats(z), bias)
-    before = units * scale[...][None, :] + offset[...][None, :]
+    before = _affine(units, scale, offset)
     column = dy[...][:, None]
     dw[...] = (column * jnp.maximum(before, 0.0)).sum(axis=0)
     da = jnp.where(before > 0.0, column * w[...][None, :], 0.0)
     _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
 
 
-def _product(x: Any, w: Any, fan_in: int) -> jax.Array:
+def _masked_product(x: Any, w: Any, fan_in: int) -> jax.Array:
     return jax.lax.dot_general(
         _read(x, (None, fan_in)),
         _read(w, (fan_in, None)),
         (((1,), (0,)), ((), ())),
         preferred_element_type=jnp.float32,
     )
+
+
+def _affine(units: jax.Array, scale: Any, offset: Any) -> jax.Array:
+    return units * scale[...][None, :] + offset[...][None, :]
 
 
 def _floats(ref: Any) -> jax.Array:
@@ -267,7 +271,7 @@ def _write_gradients(
 def _call(
     kernel: Any, rows: Sequence[jax.Array], whole: Sequence[jax.Array], out: Any, interpret: bool
 ) -> Any:
-    """Run a kernel over blocks of rows: row-wise inputs first, then those that all blocks see."""
+    """Run a kernel over blocks of rows; ``rows`` are cut into blocks, ``whole`` are not."""
     num_rows = rows[0].shape[0]
     call = pl.pallas_call(
         kernel,
@@ -299,7 +303,7 @@ def _out_spec(x: Any, num_rows: int) -> pl.BlockSpec:
 
 
 def _padded(size: int) -> int:
-    # Blocks are powers of two; what lies beyond the real size is read as zero.
+    # Blocks are powers of two; values beyond the real size are read as zero.
     return max(_NARROWEST, 1 << math.ceil(math.log2(size)))
 
 
@@ -312,7 +316,7 @@ def _partial(z: jax.Array) -> jax.ShapeDtypeStruct:
 
 
 def fits_mlp(params: Any, x: jax.Array) -> bool:
-    """Whether these layers and this input have shapes that the kernels take."""
+    """Return whether the kernels support these layers and this input."""
     return x.ndim == 2 and all(
         layer.norm is None or fits(x.shape[0], layer.w.shape[1]) for layer in params
     )
@@ -324,9 +328,9 @@ def apply_mlp(
     """Map x (n, fan_in) to (n, fan_out); the last layer is affine.
 
     Args:
-        params: Layers of float32, as from `nn.init_mlp`.
+        params: Layers of float32, as from `puorl.nn.mlp.init_mlp`.
         x: (n, fan_in) float32.
-        units: How hidden units and their gradients are kept between two kernels.
+        units: Dtype of hidden units and their gradients between two kernels.
         interpret: Run the kernels as plain JAX.
     """
     *hidden, last = params

@@ -1,6 +1,8 @@
-"""Plain multilayer perceptrons in JAX: parameters are tuples of layers, functions are pure.
+"""Multilayer perceptrons in JAX: parameters are tuples of layers, functions are pure.
 
-An ensemble is the same tree with one more leading axis on every leaf.
+An ensemble is the same tree with one more leading axis on every leaf. A GPU uses the kernels of
+`puorl.nn.gpu`. On a CPU, `cpu_product` and `cpu_normalise` have backward passes of their own,
+because those that JAX derives are several times slower there.
 """
 
 import functools
@@ -20,14 +22,16 @@ Activation = Callable[[jax.Array], jax.Array]
 
 NORM_EPSILON = 1e-5
 """Added to the variance of a layer's units."""
+_MANY_ROWS = 4096
+"""From this many rows on, sums along rows are faster than products (2.4 times with 16,384)."""
 _gpu_units: ContextVar[Any] = ContextVar("gpu_units", default=jnp.float32)
 
 
 @contextmanager
 def half_units() -> Iterator[None]:
-    """While tracing inside, GPUs keep hidden units and their gradients as bfloat16.
+    """Keep hidden units and their gradients as bfloat16 on GPUs, for functions traced inside.
 
-    Half the bytes between two kernels. Sums, weights, inputs and outputs stay float32.
+    This halves the bytes between two kernels. Sums, weights, inputs and outputs stay float32.
     """
     token = _gpu_units.set(jnp.bfloat16)
     try:
@@ -37,14 +41,14 @@ def half_units() -> Iterator[None]:
 
 
 class LayerNorm(NamedTuple):
-    """FilterModel scale and offset of a layer normalisation, each (width,) float32."""
+    """Learnt scale and offset of a layer normalisation, each (width,) float32."""
 
     scale: jax.Array
     offset: jax.Array
 
 
 class Layer(NamedTuple):
-    """One affine map, w (fan_in, fan_out) and b (fan_out,) float32, and what follows it."""
+    """An affine map, w (fan_in, fan_out) and b (fan_out,) float32, and its normalisation."""
 
     w: jax.Array
     b: jax.Array
@@ -55,30 +59,30 @@ Params = tuple[Layer, ...]
 
 
 def torch_uniform(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
-    """PyTorch's default for a linear layer: weights and bias uniform in +-1/sqrt(fan_in)."""
+    """Draw weights and bias uniform in +-1/sqrt(fan_in), PyTorch's default for linear layers."""
     bound = 1.0 / math.sqrt(fan_in)
     drawn = jax.random.uniform(key, (fan_in + 1, fan_out), jnp.float32, -bound, bound)
     return drawn[:-1], drawn[-1]
 
 
 def lecun_uniform(key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
-    """Weights uniform with variance 1/fan_in, bias zero."""
+    """Draw weights uniform with variance 1/fan_in; the bias is zero."""
     bound = math.sqrt(3.0 / fan_in)
     w = jax.random.uniform(key, (fan_in, fan_out), jnp.float32, -bound, bound)
     return w, jnp.zeros(fan_out, jnp.float32)
 
 
 class Orthogonal(NamedTuple):
-    """Orthogonal weights times ``gain``, bias zero; the default gain is the one for ReLU."""
+    """Orthogonal weights times ``gain``, bias zero; the default gain suits ReLU."""
 
     gain: float = math.sqrt(2.0)
 
     def __call__(self, key: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
-        """Draw one layer."""
+        """Draw a layer."""
         return self.of(jax.random.normal(key, (fan_in * fan_out,), jnp.float32), fan_in, fan_out)
 
     def of(self, noise: jax.Array, fan_in: int, fan_out: int) -> tuple[jax.Array, jax.Array]:
-        """A layer from standard normal numbers, (fan_in * fan_out,) float32."""
+        """Make a layer of standard normal numbers, (fan_in * fan_out,) float32."""
         tall = noise.reshape(max(fan_in, fan_out), min(fan_in, fan_out))
         q = orthonormal(tall)
         w = self.gain * (q if fan_in >= fan_out else q.T)
@@ -106,8 +110,8 @@ def init_mlp(
         key: A JAX key.
         sizes: Widths from input to output, e.g. ``(17, 256, 256, 6)``.
         init: Name in ``INITIALISERS`` or a function (key, fan_in, fan_out) -> (w, b).
-        last_init: The same for the output layer, where it differs.
-        layer_norm: Whether every hidden layer is normalised.
+        last_init: The same for the output layer; ``init`` if None.
+        layer_norm: Normalise every hidden layer.
 
     >>> [layer.w.shape for layer in init_mlp(jax.random.key(0), (3, 8, 2))]
     [(3, 8), (8, 2)]
@@ -131,10 +135,10 @@ def apply_mlp(
 ) -> jax.Array:
     """Map x (..., fan_in) to (..., fan_out); the last layer is affine.
 
-    With ``norm_after`` a layer is normalised after its activation, not before.
+    With ``norm_after`` the normalisation follows the activation instead of preceding it.
     """
     if activation is jax.nn.relu and not norm_after and jax.default_backend() == "gpu":
-        from puorl.nn import gpu  # loads Pallas, which others need not pay for
+        from puorl.nn import gpu  # loads Pallas, which takes time
 
         if gpu.fits_mlp(params, x):
             return gpu.apply_mlp(params, x, units=_gpu_units.get())
@@ -161,7 +165,7 @@ def init_ensemble(
     """Draw several MLPs of one shape; every leaf gets a leading axis (num_members, ...)."""
     inits = _initialisers(init, last_init, len(sizes) - 1)
     if all(isinstance(each, Orthogonal) for each in inits):
-        # All numbers in one draw: each draw costs the compiler most of a second.
+        # One draw for all numbers: each draw takes most of a second to compile.
         noise = jax.random.normal(key, (num_members, _num_weights(sizes)), jnp.float32)
         return jax.vmap(lambda one: _orthogonal_mlp(one, sizes, inits, layer_norm))(noise)
 
@@ -178,29 +182,29 @@ def apply_ensemble(
     *,
     norm_after: bool = False,
 ) -> jax.Array:
-    """Show the same x (batch, fan_in) to every member: (num_members, batch, fan_out)."""
+    """Apply every member to the same x (batch, fan_in): (num_members, batch, fan_out)."""
 
     def one(member: Params, rows: jax.Array) -> jax.Array:
         return apply_mlp(member, rows, activation, norm_after=norm_after)
 
-    # Repeating x first keeps the member axis a batch axis of every product: no transposes later.
+    # With x repeated, the member axis is a batch axis of every product, without transposes.
     repeated = jnp.broadcast_to(x, (params[0].w.shape[0], *x.shape))
     return jax.vmap(one)(params, repeated)
 
 
 def soft_update(target: Params, params: Params, tau: float) -> Params:
-    """The target a step of ``tau`` nearer to the parameters: their moving average."""
+    """Move the target a fraction ``tau`` towards the parameters: their moving average."""
     return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
 
 
 def _affine(layer: Layer, x: jax.Array) -> jax.Array:
-    y = product(x, layer.w) if _on_cpu() else x @ layer.w
+    y = cpu_product(x, layer.w) if _on_cpu() else x @ layer.w
     return y + jnp.broadcast_to(layer.b, y.shape)
 
 
 def _normalise(norm: LayerNorm, x: jax.Array) -> jax.Array:
     if _on_cpu():
-        return normalise(x, norm.scale, norm.offset, NORM_EPSILON)
+        return cpu_normalise(x, norm.scale, norm.offset, NORM_EPSILON)
     mean = x.mean(axis=-1, keepdims=True)
     variance = jnp.square(x - mean).mean(axis=-1, keepdims=True)
     unit = (x - mean) * jax.lax.rsqrt(variance + NORM_EPSILON)
@@ -249,9 +253,9 @@ def _initialiser(init: str | Initialiser) -> Initialiser:
 
 
 def orthonormal(noise: jax.Array) -> jax.Array:
-    """Turn standard normal numbers (n, p), p <= n, into orthonormal columns (n, p), all alike.
+    """Turn standard normal numbers (n, p), p <= n, into uniform orthonormal columns (n, p).
 
-    The first column is the first column of ``noise``, made one long.
+    The first column is the first column of ``noise``, scaled to length 1.
 
     >>> q = orthonormal(jax.random.normal(jax.random.key(0), (5, 3)))
     >>> bool(jnp.abs(q.T @ q - jnp.eye(3)).max() < 1e-5)
@@ -259,7 +263,7 @@ def orthonormal(noise: jax.Array) -> jax.Array:
     """
     num_rows, num_columns = noise.shape
     row = jnp.arange(num_rows)
-    # Away from the axis, so that nothing cancels where the reflector is made.
+    # Signs that avoid cancellation in the reflectors.
     turn = jnp.where(jnp.diagonal(noise) >= 0.0, 1.0, -1.0)
 
     def reflect(i: jax.Array, q: jax.Array) -> jax.Array:
@@ -273,78 +277,76 @@ def orthonormal(noise: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, num_columns, reflect, start)
 
 
-_MANY_ROWS = 4096
-"""From here on sums along rows are faster than products (2.4 times with 16,384 rows)."""
-
-
 @jax.custom_vjp
-def product(x: jax.Array, w: jax.Array) -> jax.Array:
+def cpu_product(x: jax.Array, w: jax.Array) -> jax.Array:
     """Multiply x (..., fan_in) by w (fan_in, fan_out), both float32."""
     return x @ w
 
 
-def _product_saved(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return product(x, w), (x, w)
+def _product_forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return cpu_product(x, w), (x, w)
 
 
-def _product_back(saved: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _product_backward(
+    saved: tuple[jax.Array, jax.Array], dy: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x, w = saved
     rows = math.prod(x.shape[:-1])
     flat_x, flat_dy = x.reshape(rows, x.shape[-1]), dy.reshape(rows, dy.shape[-1])
-    # The narrower factor first: the other order takes five times as long for a few columns.
+    # The narrower factor first: the other order takes five times as long for few columns.
     narrow = w.shape[1] < w.shape[0]
-    dw = _dot(flat_dy, flat_x, 0, 0).T if narrow else _dot(flat_x, flat_dy, 0, 0)
-    return _dot(dy, w, dy.ndim - 1, 1), dw
+    dw = _contract(flat_dy, flat_x, 0, 0).T if narrow else _contract(flat_x, flat_dy, 0, 0)
+    return _contract(dy, w, dy.ndim - 1, 1), dw
 
 
-product.defvjp(_product_saved, _product_back)
+cpu_product.defvjp(_product_forward, _product_backward)
 
 
-def _dot(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
+def _contract(a: jax.Array, b: jax.Array, axis_a: int, axis_b: int) -> jax.Array:
     return jax.lax.dot_general(a, b, (((axis_a,), (axis_b,)), ((), ())))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def normalise(y: jax.Array, scale: jax.Array, offset: jax.Array, epsilon: float) -> jax.Array:
-    """Bring every row of y (..., width) to mean 0 and variance 1, then scale and offset (width,).
+def cpu_normalise(y: jax.Array, scale: jax.Array, offset: jax.Array, epsilon: float) -> jax.Array:
+    """Normalise every row of y (..., width) to mean 0 and variance 1; apply scale and offset.
 
     ``epsilon`` is added to the variance.
     """
     if math.prod(y.shape[:-1]) < _MANY_ROWS:
-        return _normalise_saved(y, scale, offset, epsilon)[0]
+        return _normalise_forward(y, scale, offset, epsilon)[0]
     centred = y - y.mean(axis=-1, keepdims=True)
     factor = jax.lax.rsqrt(jnp.square(centred).mean(axis=-1, keepdims=True) + epsilon)
     return centred * factor * _repeated(scale, y) + _repeated(offset, y)
 
 
-def _normalise_saved(
+def _normalise_forward(
     y: jax.Array, scale: jax.Array, offset: jax.Array, epsilon: float
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
-    # Means of rows as products: XLA adds along a row one number after the other.
-    share = jnp.full((y.shape[-1], 1), 1.0 / y.shape[-1], y.dtype)
-    centred = y - _repeated(y @ share, y)
-    factor = jax.lax.rsqrt(jnp.square(centred) @ share + epsilon)
+    # Means of rows as products: XLA sums along a row one number at a time.
+    weight = jnp.full((y.shape[-1], 1), 1.0 / y.shape[-1], y.dtype)
+    centred = y - _repeated(y @ weight, y)
+    factor = jax.lax.rsqrt(jnp.square(centred) @ weight + epsilon)
     units = centred * _repeated(factor, y)
     out = units * _repeated(scale, y) + _repeated(offset, y)
     return out, (centred, factor, scale)
 
 
-def _normalise_back(
+def _normalise_backward(
     epsilon: float, saved: tuple[jax.Array, jax.Array, jax.Array], d: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     del epsilon
     centred, factor, scale = saved
     units = centred * _repeated(factor, d)
-    # Kept in memory: a sum over a product would become a product of its own.
+    # Without the barrier XLA turns the sum over a product into a slower product.
     d, d_units = jax.lax.optimization_barrier((d, d * units))
-    share = (scale / scale.shape[0])[:, None]
-    mean, slope = _repeated(d @ share, d), _repeated(d_units @ share, d)
+    weight = (scale / scale.shape[0])[:, None]
+    mean, slope = _repeated(d @ weight, d), _repeated(d_units @ weight, d)
     dy = _repeated(factor, d) * (d * _repeated(scale, d) - mean - units * slope)
     rows = tuple(range(d.ndim - 1))
     return jax.lax.optimization_barrier(dy), d_units.sum(axis=rows), d.sum(axis=rows)
 
 
-normalise.defvjp(_normalise_saved, _normalise_back)
+cpu_normalise.defvjp(_normalise_forward, _normalise_backward)
 
 
 def _repeated(part: jax.Array, like: jax.Array) -> jax.Array:

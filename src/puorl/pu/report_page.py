@@ -77,7 +77,7 @@ def score_picture(bins: Histogram) -> Markup:
         f"In bins from 0.5 upwards lie {_upper_share(bins, bins.labelled)} of the labelled and "
         f"{_upper_share(bins, bins.unlabelled)} of the unlabelled rows.",
         edge=bins.edge,
-        share={"labelled (held out)": bins.labelled, "unlabelled": bins.unlabelled},
+        fraction={"labelled (held out)": bins.labelled, "unlabelled": bins.unlabelled},
         x_label="score",
         y_label="share of rows" + (", square-root axis" if spiky else ""),
         scale="sqrt" if spiky else "linear",

@@ -1,7 +1,12 @@
+import os
+
+import jax
+import numpy as np
 import pytest
 
 from puorl.core import resources
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.resources import aligned_empty, num_threads
 
 
 def test_this_machine_has_some_memory_and_some_disk(tmp_path):
@@ -31,3 +36,23 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch):
         resources.require_readable(3 * 10**9, "a.npz: obs")
     with pytest.raises(ConfigError, match=r"need 100\.0 kB of free disk at x, have 1\.0 kB"):
         resources.require_disk(10**5, "x", "rows", repair="take fewer")
+
+
+def test_what_is_asked_for_or_all_there_is():
+    assert num_threads(3) == 3
+    assert num_threads(None) == len(os.sched_getaffinity(0))
+    with pytest.raises(ConfigError, match="expected 1 or more"):
+        num_threads(0)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (7, 13), (1000, 63)])
+def test_a_cpu_takes_it_over_without_a_copy(shape):
+    array = aligned_empty(shape)
+    assert (array.shape, array.dtype) == (shape, np.float32)
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    array[...] = 2.0
+    shown = jax.device_put(array)
+    np.testing.assert_array_equal(shown, np.full(shape, 2.0))
+    if array.size:
+        assert shown.unsafe_buffer_pointer() == array.ctypes.data

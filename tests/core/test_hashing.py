@@ -1,9 +1,12 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from puorl.core import hashing
+from puorl.core.errors import ConfigError
+from puorl.core.hashing import generator
 
 ARRAYS = npst.arrays(np.float32, npst.array_shapes(max_dims=2, max_side=4))
 
@@ -47,3 +50,19 @@ def test_width_of_text_does_not_count():
     short, wide = np.array(["a", "b"], "U1"), np.array(["a", "b"], "U9")
     assert hashing.of_arrays({"a": short}) == hashing.of_arrays({"a": wide})
     assert hashing.of_arrays({"a": short}) != hashing.of_arrays({"a": np.array(["a", "c"])})
+
+
+def draw(*path):
+    return tuple(generator(*path).integers(2**62, size=4))
+
+
+def test_streams_repeat_and_differ():
+    paths = [(0,), (1,), (0, "a"), (0, "b"), (0, "a", "b"), (0, "a", 0), (0, "a", 1), (1, "a")]
+    assert len({draw(*p) for p in paths}) == len(paths)
+    assert [draw(*p) for p in paths] == [draw(*p) for p in paths]
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", None])
+def test_what_is_no_seed(seed):
+    with pytest.raises(ConfigError, match="seed: expected a whole number"):
+        generator(seed, "a")

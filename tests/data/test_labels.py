@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 
 import puorl
-from puorl.cli.labels import read_known_rows
-from puorl.cli.options import DataOptions
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.keep_list import write_keep_list
+from puorl.data.labels import read_labels
 
 
 def rows(n=40, seed=0, **more):
@@ -29,8 +28,8 @@ def file(tmp_path):
     )
 
 
-def known(file, labelled, **options):
-    return read_known_rows([file], DataOptions(**options), str(labelled))
+def known(file, labelled, **names):
+    return read_labels([file], str(labelled), **names)
 
 
 def test_a_condition(file):
@@ -126,7 +125,7 @@ def test_a_file_that_is_data_too_is_refused(file):
 
 @pytest.mark.parametrize("name", ["none.csv", "none.txt", "none.hdf5"])
 def test_a_file_that_is_not_there(file, name):
-    with pytest.raises(DataError, match="no such file; --labelled takes a condition or a file"):
+    with pytest.raises(DataError, match="no such file; labelled= takes a condition or a file"):
         known(file, name)
 
 
@@ -135,4 +134,4 @@ def test_the_files_own_column_gives_way_and_a_note_says_so(tmp_path):
     (tmp_path / "list.txt").write_text("row\n5\n")
     got = known(str(path), tmp_path / "list.txt")
     assert np.flatnonzero(got.mask).tolist() == [5]
-    assert any("gave way to --labelled" in note for note in got.pool.provenance.notes)
+    assert any("gave way to the labels" in note for note in got.pool.provenance.notes)
