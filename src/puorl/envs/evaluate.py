@@ -13,6 +13,7 @@ from puorl.core.resources import require_memory
 from puorl.envs.bodies import body
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.simulator import Simulator
+from puorl.nn.numpy_mlp import stack_policies
 
 
 class Reference(NamedTuple):
@@ -282,9 +283,8 @@ def _batched(
 def _together(
     policies: list[Policy], act_dim: int, episodes: int, threads: int | None
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """From observations and the numbers of policies to actions; as one, if the policies can."""
-    join = getattr(type(policies[0]), "__puorl_together__", None)
-    stack = join and join(policies[0], policies, rows=episodes, threads=threads)
+    """Return the function from observations and numbers of policies to actions."""
+    stack = stack_policies(policies, rows=episodes, threads=threads)
     if stack is not None:
         return lambda obs, policy: _checked(stack.act(obs, policy), (len(obs), act_dim))
 
@@ -292,8 +292,8 @@ def _together(
         action = np.empty((len(obs), act_dim))
         for number in np.unique(policy):
             rows = policy == number
-            said = _call(policies[number], obs[rows])
-            action[rows] = _checked(said, (int(rows.sum()), act_dim))
+            chosen = _call(policies[number], obs[rows])
+            action[rows] = _checked(chosen, (int(rows.sum()), act_dim))
         return action
 
     return one_by_one
