@@ -3,53 +3,33 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.hashing import generator
 from puorl.core.resources import require_memory
-from puorl.envs.bodies import body
+from puorl.envs import bodies
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.simulator import Simulator
 from puorl.nn.numpy_mlp import stack_policies
 
-
-class Reference(NamedTuple):
-    """Undiscounted returns that mark 0 and 100."""
-
-    random: float
-    expert: float
-
-
-# The same for all versions and qualities of D4RL's gym tasks.
-REFERENCES = {
-    "halfcheetah": Reference(random=-280.178953, expert=12135.0),
-    "hopper": Reference(random=-20.272305, expert=3234.3),
-    "walker2d": Reference(random=1.629008, expert=4592.3),
-}
+_EPISODE_BYTES = 1000
+"""Least memory of a running episode: its state and its random stream."""
 
 
 def normalised_score(body: str, returns: float | np.ndarray) -> np.ndarray:
-    """Scores of undiscounted ``returns``, in the same shape, float64.
+    """Return D4RL's scores of undiscounted ``returns``, in the same shape, float64.
 
     >>> float(normalised_score("hopper", 3234.3))
     100.0
 
     Raises:
-        ConfigError: No reference values for ``body``; the message lists those there are.
+        ConfigError: Unknown body.
     """
-    if body not in REFERENCES:
-        raise ConfigError(
-            f"normalised score: expected one of {', '.join(REFERENCES)}, got {body!r}"
-        )
-    low, high = REFERENCES[body]
+    low, high = bodies.body(body).random_return, bodies.body(body).expert_return
     return 100.0 * (np.asarray(returns, np.float64) - low) / (high - low)
-
-
-_EPISODE_BYTES = 1000
-"""What an episode takes at the very least while it runs: its state, and its random stream."""
 
 
 @runtime_checkable
@@ -57,7 +37,7 @@ class Actor(Protocol):
     """Anything that turns observations (b, d) float32 into actions (b, m)."""
 
     def act(self, obs: np.ndarray, /) -> np.ndarray:
-        """Actions (b, m), one per row of ``obs``."""
+        """Return actions (b, m), one per row of ``obs``."""
         ...
 
 
@@ -74,7 +54,7 @@ class Evaluation:
     lengths: np.ndarray
     """(p, e) int64. Steps of each episode."""
     scores: np.ndarray | None
-    """(p, e) float64. D4RL's normalised scores; None where the reward is another than D4RL's."""
+    """(p, e) float64. D4RL's normalised scores; None if the reward is not D4RL's."""
 
     @property
     def mean(self) -> np.ndarray:
@@ -119,7 +99,7 @@ def evaluate(
             environments, which run in one batch of the simulator; or any other gymnasium
             environment (ours in wrappers included), which is stepped in a plain loop.
         episodes: Episodes of each policy.
-        seed: Names the start states and the domain's noise; all policies meet the same.
+        seed: Seed of the start states and the domain's noise, which are the same for all policies.
         threads: Threads of the physics and of the policies; all cores if None.
 
     Raises:
@@ -245,11 +225,11 @@ def _simulated(env: Any) -> DomainSpec | None:
 
 
 def _is_plain(env: Any, own: Any, spec: DomainSpec) -> bool:
-    """Whether all wrappers around ours are as ``gymnasium.make`` puts them: they change nothing."""
+    """Return whether all wrappers are those of ``gymnasium.make``, which change nothing."""
     wrappers = require("gymnasium", extra="sim", purpose="a gymnasium environment").wrappers
     while env is not own:
         if type(env) is wrappers.TimeLimit:
-            if env.spec is None or env.spec.max_episode_steps != body(spec.body).max_steps:
+            if env.spec is None or env.spec.max_episode_steps != bodies.body(spec.body).max_steps:
                 return False
         elif type(env) not in (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker):
             return False
