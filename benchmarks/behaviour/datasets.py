@@ -23,8 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from puorl.core.formatting import parse_count
-from puorl.envs.collect import QUALITIES, collect
-from puorl.envs.summary import summarise
+from puorl.envs.collect import QUALITIES, collect, return_statistics
 
 # The slowest to simulate first, so that no long one is left for the end.
 BODIES = ("walker2d", "hopper", "halfcheetah")
@@ -51,7 +50,7 @@ def measure(cell: Cell) -> dict:
         dataset = collect(
             cell.body, cell.domain, cell.quality, cell.rows, cell.seed, threads=1, cache=False
         )
-        made = summarise(dataset)
+        made = return_statistics(dataset)
         recipe = dataset.provenance.recipe
         assert recipe is not None
         row |= {

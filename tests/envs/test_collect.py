@@ -11,10 +11,9 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.data.formats import load, save
 from puorl.envs import behaviour, bodies
-from puorl.envs.collect import collect
+from puorl.envs.collect import collect, return_statistics
 from puorl.envs.domains import domain
 from puorl.envs.simulator import Simulator
-from puorl.envs.summary import summarise
 from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 
@@ -286,7 +285,7 @@ def test_a_file_that_is_no_policy_is_refused(tmp_path):
 
 
 def test_summary_leaves_cut_episodes_out(hopper):
-    made = summarise(hopper)
+    made = return_statistics(hopper)
     ids = range(made.num_episodes - 1)
     returns = [hopper.reward[hopper.episode == i].sum(dtype=np.float64) for i in ids]
     assert "was cut" in hopper.provenance.notes[0]
@@ -298,14 +297,14 @@ def test_summary_leaves_cut_episodes_out(hopper):
 
 def test_summary_knows_when_there_is_nothing_to_say(hopper):
     backward = collect("hopper", "reward", "random", rows=500, cache=False)
-    assert summarise(backward).score is None
+    assert return_statistics(backward).score is None
     cut = collect("halfcheetah", quality="random", rows=10, cache=False)
-    assert str(summarise(cut)) == "10 rows, 1 episodes, none of them whole"
+    assert str(return_statistics(cut)) == "10 rows, 1 episodes, none of them whole"
     stranger = dataclasses.replace(
         hopper, provenance=dataclasses.replace(hopper.provenance, recipe=None)
     )
     with pytest.raises(DataError, match="made by collect"):
-        summarise(stranger)
+        return_statistics(stranger)
 
 
 @pytest.fixture

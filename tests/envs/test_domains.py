@@ -4,8 +4,7 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.envs import bodies, domains
-from puorl.envs.domains import DomainSpec, domain, negatives, parse_domain
-from puorl.envs.shifts import Shift
+from puorl.envs.domains import DomainSpec, Shift, domain, negatives, parse_domain
 from puorl.envs.simulator import Simulator
 
 LINES = ("gravity=0.5", "mass:torso=2", "friction=0.4", "strength=0.5", "body_mass+joint_noise:all")

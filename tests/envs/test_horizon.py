@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import ConfigError
-from puorl.envs.collect import collect
-from puorl.envs.summary import summarise
+from puorl.envs.collect import collect, return_statistics
 
 
 def test_a_horizon_cuts_runs_as_timeouts(tmp_path):
@@ -16,7 +15,7 @@ def test_a_horizon_cuts_runs_as_timeouts(tmp_path):
     # It begins as the long run does: another horizon is no other seed.
     np.testing.assert_array_equal(short.obs[:200], whole.obs[:200])
     assert short.provenance.recipe["horizon"] == 200
-    told = summarise(short)
+    told = return_statistics(short)
     assert told.lengths.tolist() == [200, 200]
     np.testing.assert_allclose(told.mean_return, short.reward[:400].sum(dtype=np.float64) / 2)
     assert told.score is None  # D4RL's is of 1,000 steps

@@ -3,12 +3,12 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.envs import bodies
-from puorl.envs.evaluate import REFERENCES, normalised_score
+from puorl.envs.evaluate import normalised_score
 
 
 @pytest.mark.parametrize("body", bodies.names())
 def test_reference_returns_are_0_and_100(body):
-    low, high = REFERENCES[body]
+    low, high = bodies.body(body).random_return, bodies.body(body).expert_return
     np.testing.assert_allclose(
         normalised_score(body, np.array([[low, high], [2 * high - low, low]])),
         [[0.0, 100.0], [200.0, 0.0]],

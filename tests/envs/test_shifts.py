@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError
 from puorl.envs.bodies import body, load_model, names
-from puorl.envs.shifts import (
-    KINDS,
+from puorl.envs.domains import (
     REWARD_TERMS,
+    SHIFT_KINDS,
     Shift,
     apply_physics,
     noise_width,
-    parse,
+    parse_shift,
     reward_factors,
 )
 
@@ -21,14 +21,14 @@ HOPPER = body("hopper")
 
 def shifted(text: str, robot=HOPPER):
     model = load_model(robot)
-    apply_physics(model, robot, [parse(text, robot)])
+    apply_physics(model, robot, [parse_shift(text, robot)])
     return model
 
 
 @st.composite
 def any_shift(draw):
     robot = body(draw(st.sampled_from(names())))
-    kind = draw(st.sampled_from(KINDS))
+    kind = draw(st.sampled_from(SHIFT_KINDS))
     targets = {
         "mass": ["all", *robot.links],
         "strength": ["all", *robot.joints],
@@ -44,7 +44,7 @@ def any_shift(draw):
 @given(any_shift())
 def test_text_reads_back(case):
     robot, shift = case
-    assert parse(shift.text, robot) == shift
+    assert parse_shift(shift.text, robot) == shift
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_text_reads_back(case):
     ],
 )
 def test_short_forms(text, expected):
-    assert parse(text, HOPPER) == expected
+    assert parse_shift(text, HOPPER) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_short_forms(text, expected):
 )
 def test_impossible_shifts_say_what_is_possible(text, message):
     with pytest.raises(ConfigError, match=message):
-        parse(text, HOPPER)
+        parse_shift(text, HOPPER)
 
 
 def test_mass_scales_inertia_and_what_follows_from_it():
@@ -113,11 +113,15 @@ def test_other_physics_touch_their_own_quantity():
 
 
 def test_noise_width_and_reward_factors():
-    assert noise_width(HOPPER, [parse("joint_noise", HOPPER)]).tolist() == [0, 0, 0.05]
-    assert noise_width(HOPPER, [parse("joint_noise:all=0.1", HOPPER)]).tolist() == [0.1] * 3
-    assert noise_width(HOPPER, [parse("joint_noise:thigh=0.1", HOPPER)]).tolist() == [0.1, 0, 0]
-    assert noise_width(HOPPER, [parse("gravity=2", HOPPER)]).tolist() == [0, 0, 0]
-    shifts = [parse(t, HOPPER) for t in ("reward:backward", "reward:control=0.5")]
+    assert noise_width(HOPPER, [parse_shift("joint_noise", HOPPER)]).tolist() == [0, 0, 0.05]
+    assert noise_width(HOPPER, [parse_shift("joint_noise:all=0.1", HOPPER)]).tolist() == [0.1] * 3
+    assert noise_width(HOPPER, [parse_shift("joint_noise:thigh=0.1", HOPPER)]).tolist() == [
+        0.1,
+        0,
+        0,
+    ]
+    assert noise_width(HOPPER, [parse_shift("gravity=2", HOPPER)]).tolist() == [0, 0, 0]
+    shifts = [parse_shift(t, HOPPER) for t in ("reward:backward", "reward:control=0.5")]
     assert reward_factors(shifts) == (-1.0, 0.5, 1.0)
 
 

@@ -42,7 +42,7 @@ def critic_loss(critic, actor, target, batch, noise, config):
     return nets.kept_mean(both.sum(axis=0), batch.weight * batch.critic_weight, batch.keep)
 
 
-def wanted(state, batch, noise, config):
+def td_target(state, batch, noise, config):
     action, _ = draw(state.policy.actor, batch.next_obs, noise.normal[1][0], config)
     q1, q2 = q_values(state.target_critic, batch.next_obs, action)
     return batch.reward + np.where(batch.terminal > 0, 0.0, config.gamma * np.minimum(q1, q2))
@@ -62,7 +62,7 @@ def update(state, batch, noise, config):
         return nets.kept_mean(x, batch.weight, batch.keep)
 
     actor, entropy_weight = state.policy.actor, np.exp(state.policy.log_entropy_weight)
-    target = wanted(state, batch, noise, config)
+    target = td_target(state, batch, noise, config)
 
     def of_critic(critic):
         return critic_loss(critic, actor, target, batch, noise, config)

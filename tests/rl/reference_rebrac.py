@@ -25,7 +25,7 @@ def distance(a, b):
     return ((a - b) ** 2).sum(axis=1)
 
 
-def wanted(state, batch, noise, config):
+def td_target(state, batch, noise, config):
     shake = np.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
     next_action = np.clip(act(state.target_actor, batch.next_obs) + shake, -1, 1)
     q1, q2 = critics(state.target_critic, batch.next_obs, next_action)
@@ -57,7 +57,7 @@ def update(state, batch, noise, phase, config):
     def mean(x):
         return nets.kept_mean(x, batch.weight, batch.keep)
 
-    target = wanted(state, batch, noise, config)
+    target = td_target(state, batch, noise, config)
 
     def of_critic(critic):
         return critic_loss(critic, target, batch)

@@ -13,7 +13,7 @@ def act(actor, obs):
     return np.tanh(nets.mlp(actor, obs))
 
 
-def wanted(state, batch, noise, config):
+def td_target(state, batch, noise, config):
     shake = np.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
     next_action = np.clip(act(state.target_actor, batch.next_obs) + shake, -1, 1)
     q1, q2 = critics(state.target_critic, batch.next_obs, next_action)
@@ -47,7 +47,7 @@ def update(state, batch, noise, phase, config):
     def mean(x):
         return nets.kept_mean(x, batch.weight, batch.keep)
 
-    target = wanted(state, batch, noise, config)
+    target = td_target(state, batch, noise, config)
 
     def of_critic(critic):
         return critic_loss(critic, target, batch)

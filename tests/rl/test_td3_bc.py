@@ -67,7 +67,7 @@ def test_on_one_step_the_policy_stands_between_the_data_and_the_best_action():
     def train(key):
         def cycle(state, _):
             for phase in range(config.policy_delay):
-                state, _ = td3_bc.update(state, batch, noise, phase, config)
+                state, _ = td3_bc.update(state, batch, noise, phase, config=config)
             return state, None
 
         sizes = learner.Sizes(obs_dim=1, act_dim=1, num_rows=32)

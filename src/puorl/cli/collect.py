@@ -14,9 +14,8 @@ from puorl.cli.options import Count, Flag
 from puorl.core.resources import require_disk
 from puorl.data.dataset import Dataset
 from puorl.data.formats import check_target, save
-from puorl.envs.collect import Quality, collect, row_bytes
+from puorl.envs.collect import Quality, collect, return_statistics, row_bytes
 from puorl.envs.domains import domain
-from puorl.envs.summary import summarise
 
 
 @dataclass(frozen=True)
@@ -84,10 +83,12 @@ class Collect:
         if self.json:
             sys.stdout.write(json.dumps(self._told(dataset), indent=2, allow_nan=False) + "\n")
             return
-        Console().print(f"{self.out}: {summarise(dataset)}", highlight=False, soft_wrap=True)
+        Console().print(
+            f"{self.out}: {return_statistics(dataset)}", highlight=False, soft_wrap=True
+        )
 
     def _told(self, dataset: Dataset) -> dict[str, Any]:
-        seen = summarise(dataset)
+        seen = return_statistics(dataset)
         return {
             "file": str(self.out),
             "num_rows": seen.num_rows,

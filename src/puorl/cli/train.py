@@ -18,7 +18,7 @@ from puorl.cli import evaluate as evaluation
 from puorl.cli.learner_settings import parse_settings
 from puorl.cli.main import INTERRUPTED
 from puorl.cli.options import Count, DataOptions, Flag, Paths
-from puorl.cli.train_course import Course, Trial, point_every
+from puorl.cli.train_course import Course
 from puorl.cli.train_loggers import TRACKED, LateSink, Logger
 from puorl.cli.training_data import read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError, require
@@ -26,11 +26,11 @@ from puorl.core.hashing import checked_seed
 from puorl.core.run_folder import locked
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
-from puorl.envs.evaluate import Evaluation, require_room
+from puorl.envs.evaluate import Evaluation, Evaluator, require_room
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.rl.learner import Learner
-    from puorl.rl.run import Outcome
+    from puorl.rl.run import TrainResult
 
 Name = Literal["td3_bc", "iql", "bc", "cql", "rebrac", "td7"]
 _MOST_SEEDS = 10_000
@@ -144,10 +144,10 @@ class Train:
         return made
 
     def _in_folder(self, learner: "Learner", spec: DomainSpec | None) -> "_Result":
-        from puorl.rl.run import PLAN, check_folder
+        from puorl.rl.run import SPEC, check_folder
 
-        check_folder(self.out, resume=self.resume)
-        begins = not (self.out / PLAN).exists()
+        check_folder(self.out)
+        begins = not (self.out / SPEC).exists()
         existed = self.out.exists()
         try:
             return self._train(learner, spec)
@@ -168,7 +168,7 @@ class Train:
             return True  # a damaged record is still somebody's run
 
     def _say_how_to_go_on(self, error: BaseException) -> None:
-        how = "the same command" + ("" if self.resume else " with --resume")
+        how = "the same command"
         if isinstance(error, KeyboardInterrupt):
             sys.stderr.write(f"puorl: interrupted; {how} goes on from there\n")
             raise SystemExit(INTERRUPTED) from None
@@ -178,7 +178,7 @@ class Train:
             raise DataError(f"{error}; once repaired, {how} goes on") from error
 
     def _train(self, learner: "Learner", spec: DomainSpec | None) -> "_Result":
-        from puorl.rl.run import Job, run
+        from puorl.rl.run import RunSpec, checkpoint_interval, run
         from puorl.rl.train import check_rewards
 
         chosen = read_training_set(self.paths, self.data, next_action=learner.needs_next_action)
@@ -190,15 +190,21 @@ class Train:
             check_rewards(learner, chosen)
         for warning in caught:
             sys.stderr.write(f"puorl: warning: {warning.message}\n")
-        every = point_every(self.out, learner, self.steps, self.eval_every)
+        interval = checkpoint_interval(learner, self.steps, eval_interval=self.eval_every)
         seeds = range(self.seed, self.seed + self.seeds)
-        asked = self._asked(chosen, spec)
-        job = Job(learner, {"data": chosen}, {"data": seeds}, self.steps, every, asked=asked)
-        course = Course(self.out, job)
+        run_spec = RunSpec(
+            learner,
+            {"data": chosen},
+            {"data": seeds},
+            self.steps,
+            interval,
+            invocation=self._asked(chosen, spec),
+        )
+        course = Course(self.out, run_spec)
         self._tell(chosen, course)
         trial = None
         if spec is not None:
-            trial = Trial(spec, self.eval_episodes, self.seed, self.steps, every, self.eval_every)
+            trial = Evaluator(spec, self.eval_episodes, self.seed, self.steps, self.eval_every)
         with contextlib.ExitStack() as stack:
             sinks = []
             if self.logger != "none":
@@ -207,13 +213,12 @@ class Train:
             stack.enter_context(course.shown())
             outcome = run(
                 self.out,
-                job,
-                resume=self.resume,
+                run_spec,
                 sinks=sinks,
-                measure=None if trial is None else trial.measure,
-                on_point=course.on_point,
+                evaluate=trial,
+                on_checkpoint=course.on_point,
             )
-        seen = None if trial is None else trial.final(outcome.policies)
+        seen = trial.final(outcome.policies) if trial and outcome.policies else None
         return _Result(outcome, learner, course, seen)
 
     def _asked(self, chosen: TrainingSet, spec: DomainSpec | None) -> dict[str, Any]:
@@ -271,9 +276,9 @@ class Train:
 
 def _clear(folder: Path, *, keep: bool) -> None:
     """Remove what a run that came to nothing has put into its folder, and no other file."""
-    from puorl.rl.run import METRICS, PLAN, RECORD
+    from puorl.rl.run import METRICS, RECORD, SPEC
 
-    for name in (PLAN, RECORD, METRICS, TRACKED):
+    for name in (SPEC, RECORD, METRICS, TRACKED):
         (folder / name).unlink(missing_ok=True)
     for name in ("checkpoints", "compiled", "policies", "tensorboard", "wandb"):
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -286,7 +291,7 @@ def _clear(folder: Path, *, keep: bool) -> None:
 class _Result:
     """What training came to."""
 
-    outcome: "Outcome"
+    outcome: "TrainResult"
     learner: "Learner"
     course: Course
     evaluation: Evaluation | None

@@ -45,7 +45,7 @@ def read_training_set(
     Raises:
         DataError: Something cannot be read, or is named twice.
     """
-    from puorl.rl.train import rows_told  # loads jax
+    from puorl.rl.run import describe_rows
 
     folders, plain = _sorted_out(paths)
     parts = [_plain_part(plain, options)] if plain or not folders else []
@@ -60,7 +60,7 @@ def read_training_set(
             [np.ones(len(p.dataset), np.float32) if p.weight is None else p.weight for p in parts]
         )
     returns = (min(ends), max(ends)) if ends else None
-    about = {"parts": [rows_told(part.dataset, part.files) for part in parts]}
+    about = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
     return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, about=about)
 
 

@@ -32,7 +32,6 @@ from puorl.pu.report import FilterReport
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
-from puorl.rl.run import policies
 from puorl.rl.trainer import Lane, TrainJob
 
 TITLES = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
@@ -250,7 +249,7 @@ class _Course:
         standing = trainer.fresh(self._work)
         total = plan.steps * len(self._work.lanes)
         with progress_bar("training", total=total, unit="updates", show=self._show) as advance:
-            for point in trainer.train(self._work, steps=plan.steps, point_every=every):
+            for point in trainer.train(self._work, steps=plan.steps, interval=every):
                 standing, last = point.train_state, self.steps[-1] if self.steps else 0
                 self._look(self._policies(standing, point.step), point.step)
                 done = (point.step - last) * len(self._work.lanes)
@@ -277,7 +276,7 @@ class _Course:
         return seen.mean_score
 
     def _policies(self, standing: trainer.TrainState, step: int) -> dict[str, list[Policy]]:
-        made = policies(self._work, standing, steps=step)
+        made = trainer.policies(self._work, standing, steps=step)
         found: dict[str, list[Policy]] = {name: [] for name in TITLES}
         for lane, policy in zip(self._work.lanes, made, strict=True):
             if policy is not None:

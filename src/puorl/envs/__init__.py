@@ -1,1 +1,52 @@
-"""Where data comes from and where policies are judged."""
+"""Simulated domains: collect data in them and evaluate policies in them.
+
+Names are loaded when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from puorl.envs.collect import Cache, ReturnStatistics, return_statistics
+    from puorl.envs.domains import DomainSpec, negatives, parse_domain
+    from puorl.envs.evaluate import Evaluation, Evaluator, normalised_score
+    from puorl.envs.gymnasium_envs import make_env
+    from puorl.envs.simulator import Simulator
+
+__all__ = [
+    "Cache",
+    "DomainSpec",
+    "Evaluation",
+    "Evaluator",
+    "ReturnStatistics",
+    "Simulator",
+    "make_env",
+    "negatives",
+    "normalised_score",
+    "parse_domain",
+    "return_statistics",
+]
+
+_HOME = {
+    "Cache": "collect",
+    "DomainSpec": "domains",
+    "Evaluation": "evaluate",
+    "Evaluator": "evaluate",
+    "ReturnStatistics": "collect",
+    "Simulator": "simulator",
+    "make_env": "gymnasium_envs",
+    "negatives": "domains",
+    "normalised_score": "evaluate",
+    "parse_domain": "domains",
+    "return_statistics": "collect",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'puorl.envs' has no attribute {name!r}")
+    return getattr(import_module(f"puorl.envs.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

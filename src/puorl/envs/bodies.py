@@ -1,4 +1,4 @@
-"""The three bodies as D4RL v2 knows them: model, reward, end of an episode, reset noise."""
+"""The three bodies of D4RL v2: model, reward, end of an episode, reset noise, reference returns."""
 
 import importlib.util
 import math
@@ -31,6 +31,10 @@ class Body:
     """Names of the driven joints, in the order of the action's components."""
     foot: str
     """The link whose mass the ``body_mass`` shift halves."""
+    random_return: float
+    """Undiscounted return of D4RL's random policy, score 0."""
+    expert_return: float
+    """Undiscounted return of D4RL's expert, score 100."""
     ctrl_cost: float
     """Weight of the squared action in the reward."""
     healthy_reward: float
@@ -43,9 +47,9 @@ class Body:
     """Open interval of every other coordinate and velocity; outside the episode ends."""
     reset_noise: float = 5e-3
     reset_velocity: Literal["uniform", "normal"] = "uniform"
-    """How the start velocity is drawn; start positions are always uniform."""
+    """Distribution of the start velocity; start positions are always uniform."""
     clip_velocity: float = math.inf
-    """Velocities are shown clipped to this; the physics keeps the true ones."""
+    """Observed velocities are clipped to this; the physics keeps the true ones."""
     max_steps: int = 1000
 
     @property
@@ -54,13 +58,13 @@ class Body:
         return self.healthy_z != _ANY
 
     def observe(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """What a policy sees, (n, d) float64: every coordinate but x, then the velocities."""
+        """Return observations (n, d) float64: every coordinate but x, then the velocities."""
         if math.isfinite(self.clip_velocity):
             qvel = np.clip(qvel, -self.clip_velocity, self.clip_velocity)
         return np.concatenate([qpos[:, 1:], qvel], axis=1)
 
     def healthy(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """(n,) bool. Whether the episode goes on; a state that is not a number does not."""
+        """Return (n,) bool: whether the episode goes on; a state that is NaN ends it."""
         if not self.can_end:
             return np.ones(len(qpos), bool)
         height, angle = qpos[:, 1], qpos[:, 2]
@@ -73,7 +77,7 @@ class Body:
         return ok
 
     def draw_start(self, rng: np.random.Generator, start: np.ndarray) -> np.ndarray:
-        """Start state (nq + nv,) float64: the model's own and noise, drawn as gymnasium does."""
+        """Draw a start state (nq + nv,) float64: the model's plus noise, as gymnasium does."""
         num = len(start) // 2
         position = rng.uniform(-self.reset_noise, self.reset_noise, num)
         if self.reset_velocity == "normal":
@@ -94,6 +98,8 @@ _BODIES = {
         links=("torso", "bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot"),
         joints=("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot"),
         foot="bfoot",
+        random_return=-280.178953,
+        expert_return=12135.0,
         ctrl_cost=0.1,
         healthy_reward=0.0,
         reset_noise=0.1,
@@ -108,6 +114,8 @@ _BODIES = {
         links=("torso", *_LEG),
         joints=tuple(f"{link}_joint" for link in _LEG),
         foot="foot",
+        random_return=-20.272305,
+        expert_return=3234.3,
         ctrl_cost=1e-3,
         healthy_reward=1.0,
         healthy_z=(0.7, math.inf),
@@ -127,6 +135,8 @@ _BODIES = {
             *(f"{link}_left_joint" for link in _LEG),
         ),
         foot="foot_left",
+        random_return=1.629008,
+        expert_return=4592.3,
         ctrl_cost=1e-3,
         healthy_reward=1.0,
         healthy_z=(0.8, 2.0),
@@ -137,18 +147,18 @@ _BODIES = {
 
 
 def names() -> tuple[str, ...]:
-    """The bodies there are."""
+    """Return the names of all bodies."""
     return tuple(_BODIES)
 
 
 def body(name: str) -> Body:
-    """The body of that name.
+    """Return the body of that name.
 
     >>> body("hopper").act_dim
     3
 
     Raises:
-        ConfigError: There is none; the message lists those there are.
+        ConfigError: Unknown name; the message lists all.
     """
     if name not in _BODIES:
         raise ConfigError(f"body: expected one of {', '.join(_BODIES)}, got {name!r}")
@@ -170,17 +180,18 @@ def load_model(body: Body, masses: str = "d4rl", *, with_view: bool = False) -> 
 
     Cameras and lights are left out unless ``with_view``: they move with the body in every step.
 
-    The simulators behind D4RL took a capsule for pi r^2 (L + r), not pi r^2 (L + 4/3 r): their
-    compiler divided 4 by 3 as integers. ``masses="d4rl"`` gives each capsule the mass of that time.
-    Only the volume was wrong: the inertia was that of a true capsule of the given mass. So the mass
-    is set per capsule before compiling, and the compiler derives inertia and centre of mass; for
-    HalfCheetah's torso, which is two capsules, that also moves the centre of mass as it should.
+    The simulators of D4RL computed the volume of a capsule as pi r^2 (L + r), not
+    pi r^2 (L + 4/3 r): their compiler divided 4 by 3 as integers. ``masses="d4rl"`` gives each
+    capsule the mass of that time. Only the volume was wrong: the inertia was that of a true capsule
+    of the given mass. So the mass is set per capsule before compiling, and the compiler derives
+    inertia and centre of mass; this also moves the centre of mass of HalfCheetah's torso, which is
+    two capsules.
     """
     check_masses(masses)
     mujoco = require("mujoco", extra="sim", purpose="simulating")
     spec = mujoco.MjSpec.from_file(str(_assets() / body.model_file))
-    # HalfCheetah asks for a total of 14 kg by an attribute MuJoCo is about to drop (and complains
-    # of on stderr): we do what it means, after compiling.
+    # HalfCheetah's total of 14 kg is an attribute that MuJoCo deprecates with a line on stderr, so
+    # it is applied after compiling.
     total = spec.compiler.settotalmass
     spec.compiler.settotalmass = -1
     _spare_work(mujoco, spec, with_view=with_view)
@@ -198,8 +209,8 @@ def load_model(body: Body, masses: str = "d4rl", *, with_view: bool = False) -> 
 
 
 def _spare_work(mujoco: Any, spec: Any, *, with_view: bool) -> None:
-    """Leave out what costs a fifth of the time and changes no bit of the result."""
-    # One robot is one island; looking for others is vain. Older engines look only if told to.
+    """Switch off work that costs a fifth of the time and changes no bit of the result."""
+    # One robot is one island. Older engines search for islands only on request.
     if hasattr(mujoco.mjtDisableBit, "mjDSBL_ISLAND"):
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
     if not with_view:

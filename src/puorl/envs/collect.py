@@ -1,8 +1,8 @@
-"""Data made before: a file for each recipe, believed only if its content is as recorded."""
+"""Collect data: play behaviour policies in a domain and record the rows; keep them in a cache."""
 
+import itertools
 import json
 import logging
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from puorl.core import hashing
-from puorl.core.errors import ConfigError, PuorlError
+from puorl.core.errors import ConfigError, DataError, PuorlError
 from puorl.core.files import read_json, write_json
 from puorl.core.formatting import parse_count
 from puorl.core.progress import progress_bar
@@ -26,27 +26,28 @@ from puorl.data.transitions import Provenance, Transitions
 from puorl.envs import behaviour, bodies
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.domains import domain as domain_spec
+from puorl.envs.evaluate import normalised_score
 from puorl.envs.record import Recorded, record
 
 _log = logging.getLogger(__name__)
 
 
 class Cache:
-    """A folder of datasets named by their recipe; several processes may use it at once.
+    """A folder of datasets named by the hash of their recipe; safe for several processes.
 
     Files are written under another name and renamed, and a recipe always makes the same bytes on
-    one machine, so it does not matter who comes last.
+    one machine, so it does not matter which process comes last.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = default_folder() if folder is None else Path(folder)
 
     def path(self, recipe: str) -> Path:
-        """Where the rows of a recipe stand; their content's hash stands beside, as JSON."""
+        """Return the file of a recipe's rows; a JSON file of the same name has their hash."""
         return self.folder / f"{recipe}.hdf5"
 
     def read(self, recipe: str) -> Dataset | None:
-        """The rows of a recipe, or None where there are none or they are damaged (logged)."""
+        """Return the rows of a recipe, or None if they are missing or damaged (logged)."""
         path = self.path(recipe)
         note = path.with_suffix(".json")
         if not (path.exists() and note.exists()):
@@ -64,7 +65,7 @@ class Cache:
         return dataset
 
     def write(self, recipe: str, dataset: Dataset) -> None:
-        """Keep the rows of a recipe; where that is impossible, a line is logged."""
+        """Store the rows of a recipe; log a line if that is impossible."""
         path = self.path(recipe)
         try:
             save(dataset, path, force=True)
@@ -74,7 +75,7 @@ class Cache:
 
 
 def default_folder() -> Path:
-    """``$PUORL_CACHE``, or ``puorl`` in the user's cache folder."""
+    """Return ``$PUORL_CACHE``, or ``puorl`` in the user's cache folder."""
     chosen = os.environ.get("PUORL_CACHE")
     if chosen:
         return Path(chosen)
@@ -82,11 +83,8 @@ def default_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "puorl"
 
 
-_contents_log = logging.getLogger(__name__)
-
-
 def compare(recipe: str, content: str) -> str | None:
-    """A sentence if this recipe is known and its content was another; it is logged too."""
+    """Return and log a sentence if the recorded content of this recipe is another one."""
     expected = recorded().get(recipe)
     if expected is None or expected == content:
         return None
@@ -94,33 +92,33 @@ def compare(recipe: str, content: str) -> str | None:
         f"content {content[:12]} differs from the recorded {expected[:12]} of recipe "
         f"{recipe[:12]}: this machine's last bits are others; statistics should agree"
     )
-    _contents_log.warning("%s", note)
+    _log.warning("%s", note)
     return note
 
 
 @cache
 def recorded() -> dict[str, str]:
-    """Recipe to content, as shipped with the package (benchmarks/behaviour/draw.py writes it)."""
-    return json.loads((files("puorl.envs") / "json").read_text(encoding="utf-8"))
+    """Return the shipped content hashes by recipe (benchmarks/behaviour/draw.py writes them)."""
+    return json.loads((files("puorl.envs") / "contents.json").read_text(encoding="utf-8"))
 
 
 Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]
 QUALITIES: tuple[str, ...] = get_args(Quality)
 
 _COLLECTOR = 1
-"""To be raised whenever the same recipe would give other rows."""
+"""Version of the collector: raise it when the same recipe gives other rows."""
 
 
 @dataclass(frozen=True)
 class _Player:
-    """A policy and the name it goes by."""
+    """A policy that acts, and its name."""
 
     name: str
     policy: Any
     fingerprint: str | None
-    """None for a stranger that has none."""
+    """None for a policy object that has none."""
     home: str | None = None
-    """Domain in which it learnt, where that is known."""
+    """Domain in which it was trained, if known."""
 
 
 def collect(
@@ -137,36 +135,36 @@ def collect(
     cache: bool | str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Dataset:
-    """Play behaviour policies in a domain and record what happens, as D4RL does.
+    """Play behaviour policies in a domain and record the rows, as D4RL does.
 
     The same arguments give the same bytes on one machine, whatever the number of threads. Episodes
     are whole and in order; the last one of each policy may be cut to make the number of rows exact,
-    and is then marked as a timeout. Joint noise acts on the executed action: the recorded one is
-    what the policy meant.
+    and is then marked as a timeout. Joint noise acts on the executed action; the policy's own
+    action is recorded.
 
     Args:
         env: The body: ``hopper``, ``halfcheetah`` or ``walker2d``.
-        domain: What is shifted, such as ``body_mass`` or ``gravity=0.5``.
+        domain: Its shifts, such as ``body_mass`` or ``gravity=0.5``.
         quality: ``random`` (uniform actions), ``medium``, ``expert``, ``medium-expert`` (half and
-            half by rows), or ``medium-replay`` (equal rows from snapshots taken while a policy
-            learnt, up to the medium level; a stand-in for a replay buffer).
-        rows: How many; ``"1M"`` is understood.
-        seed: Names the random streams; other domains and policies have streams of their own.
-        policy: Use this one instead of those that ``quality`` names: a policy file, or an object
-            with ``act(obs) -> action``.
-        policy_domain: Use the policies that learnt in this domain; by default those of ``domain``
-            itself. With ``nominal``, the same controller acts in both domains.
-        horizon: Steps after which a run is cut and marked as a timeout; None for the task's own
-            1,000. Many short runs hold more first steps than a few long ones.
+            half by rows), or ``medium-replay`` (equal rows from snapshots of a policy in training
+            up to the medium level, in place of a replay buffer).
+        rows: Number of rows, e.g. ``"1M"``.
+        seed: Seed of the random streams; other domains and policies have streams of their own.
+        policy: Policy to use instead of those of ``quality``: a policy file, or an object with
+            ``act(obs) -> action``.
+        policy_domain: Domain in which the policies were trained; ``domain`` itself by default.
+            With ``nominal``, the same controller acts in both domains.
+        horizon: Steps after which an episode is cut and marked as a timeout; the task's own 1,000
+            if None.
         threads: Cores to use; all if None.
-        cache: Folder of data made before; ``$PUORL_CACHE`` or the user's cache folder if None, none
-            at all if False. A policy object without a ``fingerprint`` is never cached.
-        progress: Show a progress bar where there is a terminal.
+        cache: Folder of the cache; ``$PUORL_CACHE`` or the user's cache folder if None, no cache if
+            False. A policy object without a ``fingerprint`` is never cached.
+        progress: Show a progress bar if there is a terminal.
 
     Raises:
         ConfigError: An unknown body, domain, quality or policy, an impossible number, or more rows
             than fit into memory.
-        DataError: The policy file is none, or the policy's actions do not fit.
+        DataError: The file holds no policy, or the policy's actions do not fit.
     """
     spec = domain if isinstance(domain, DomainSpec) else domain_spec(env, domain)
     if spec.body != parse_domain(env).body:
@@ -174,8 +172,8 @@ def collect(
     players = _players(spec, quality, policy, policy_domain)
     num_rows = _checked_rows(rows, len(players))
     # Twice: as they were played, and put in order.
-    repair = "take fewer rows="
-    require_memory(2 * row_bytes(spec) * num_rows, f"rows {num_rows:,}", repair=repair)
+    need = 2 * row_bytes(spec) * num_rows
+    require_memory(need, f"rows {num_rows:,}", repair="take fewer rows=")
     seed = _checked_seed(seed)
     horizon = _checked_horizon(horizon, bodies.body(spec.body).max_steps)
     named = quality if policy is None else None
@@ -197,7 +195,7 @@ def collect(
 
 
 def row_bytes(spec: DomainSpec) -> int:
-    """What a recorded row takes, in memory and on disk."""
+    """Return the bytes of a recorded row, in memory and on disk."""
     body = bodies.body(spec.body)
     # States before and after, the action and the reward as float32, two flags, the episode.
     return 4 * (2 * body.obs_dim + body.act_dim + 1) + 2 + 8
@@ -206,10 +204,10 @@ def row_bytes(spec: DomainSpec) -> int:
 def _players(
     spec: DomainSpec, quality: str, policy: Any, policy_domain: str | None
 ) -> list[_Player]:
-    """Who acts, in order; all get the same number of rows."""
+    """Return the policies that act, in order; all get the same number of rows."""
     if policy is not None:
         if policy_domain is not None:
-            raise ConfigError("policy_domain: expected none beside policy=, which says who acts")
+            raise ConfigError("policy_domain: expected none together with policy=, got both")
         return [_given(spec, policy)]
     quality = quality.replace("_", "-")
     if quality not in QUALITIES:
@@ -267,15 +265,15 @@ def _recipe(
     seed: int,
     horizon: int | None,
 ) -> dict[str, Any]:
-    """All that decides the rows, in JSON's terms; its hash is the data's name."""
-    shares = _shares(num_rows, len(players))
+    """Return all that decides the rows, JSON-ready, with its hash."""
+    ends = [num_rows * i // len(players) for i in range(len(players) + 1)]
     settings: dict[str, Any] = {
         "body": spec.body,
         "domain": spec.to_dict(),
         "quality": None if quality is None else quality.replace("_", "-"),
         "policies": [
-            {"name": player.name, "fingerprint": player.fingerprint, "rows": share}
-            for player, share in zip(players, shares, strict=True)
+            {"name": player.name, "fingerprint": player.fingerprint, "rows": end - start}
+            for player, (start, end) in zip(players, itertools.pairwise(ends), strict=True)
         ],
         "rows": num_rows,
         "seed": seed,
@@ -320,22 +318,17 @@ def _play(
         for player, part in zip(players, parts, strict=True)
         if part.cut is not None
     ]
+    act_dim = bodies.body(spec.body).act_dim
     provenance = Provenance(
         source=("puorl collect",),
         format="collected",
         domain=spec.text,
         behaviour=recipe["quality"] or players[0].name,
         recipe=dict(recipe),
-        action_range=_action_range(spec),
+        action_range=((-1.0,) * act_dim, (1.0,) * act_dim),
         notes=tuple(notes),
     )
     return Dataset(_joined(parts), {}, provenance)
-
-
-def _action_range(spec: DomainSpec) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Every motor of every body takes -1 to 1."""
-    act_dim = bodies.body(spec.body).act_dim
-    return (-1.0,) * act_dim, (1.0,) * act_dim
 
 
 def _joined(parts: Sequence[Recorded]) -> Transitions:
@@ -347,32 +340,24 @@ def _joined(parts: Sequence[Recorded]) -> Transitions:
 
 
 def _stream(spec: DomainSpec, player: _Player, seed: int) -> int:
-    """Seed of one policy in one domain.
+    """Return the seed of one policy in one domain.
 
-    Were it the plain seed, two domains would begin with the same start states and the same noise.
+    With the plain seed, two domains would have the same start states and the same noise.
     """
     shift = {**spec.to_dict(), "name": None}
     settings = {"seed": seed, "domain": shift, "policy": player.fingerprint}
     return int(hashing.of_settings(settings)[:16], 16)
 
 
-def _shares(num_rows: int, num_parts: int) -> list[int]:
-    return [num_rows * (i + 1) // num_parts - num_rows * i // num_parts for i in range(num_parts)]
-
-
 def _checked_seed(seed: Any) -> int:
-    """As a plain integer: the recipe is JSON, which knows no others."""
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        number = -1
-    if number < 0:
+    """Return the seed as a plain integer, as JSON needs it."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
         raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}")
-    return number
+    return int(seed)
 
 
 def _checked_horizon(horizon: Any, longest: int) -> int | None:
-    """None for the task's own limit, however it was asked for: equal rows have equal recipes."""
+    """Return None for the task's own limit, so that equal rows have equal recipes."""
     if horizon is None:
         return None
     number = parse_count(horizon, name="horizon")
@@ -390,3 +375,53 @@ def _checked_rows(rows: int | str, num_players: int) -> int:
             f"rows: expected at least one for each policy ({num_players}), got {rows}"
         )
     return num_rows
+
+
+@dataclass(frozen=True, eq=False)
+class ReturnStatistics:
+    """Returns and lengths of the episodes of one collected dataset."""
+
+    num_rows: int
+    num_episodes: int
+    """Cut episodes included."""
+    returns: np.ndarray
+    """(e,) float64. Undiscounted returns of the whole episodes, in order."""
+    lengths: np.ndarray
+    """(e,) int64. Their numbers of rows."""
+    score: float | None
+    """D4RL's normalised score of the mean return; None without whole episodes, for a domain with a
+    reward of its own, and with a horizon of its own."""
+
+    @property
+    def mean_return(self) -> float:
+        """Mean over whole episodes; NaN if there are none."""
+        return float(self.returns.mean()) if len(self.returns) else float("nan")
+
+    def __str__(self) -> str:
+        text = f"{self.num_rows:,} rows, {self.num_episodes:,} episodes"
+        if not len(self.returns):
+            return f"{text}, none of them whole"
+        text += f", mean return {self.mean_return:,.1f}"
+        return text if self.score is None else f"{text}, normalised score {self.score:.1f}"
+
+
+def return_statistics(dataset: Dataset) -> ReturnStatistics:
+    """Return the statistics of data that `collect` made, without the episodes that it cut.
+
+    Raises:
+        DataError: The data was not made by `collect`.
+    """
+    recipe = dataset.provenance.recipe
+    if recipe is None or dataset.episode is None or dataset.reward is None:
+        raise DataError("statistics: expected data made by collect, got data without a recipe")
+    spec = DomainSpec.from_dict(recipe["domain"])
+    last = np.flatnonzero(np.diff(dataset.episode, append=-1))
+    lengths = np.diff(last, prepend=-1)
+    returns = np.bincount(dataset.episode, weights=dataset.reward)
+    horizon = recipe.get("horizon")
+    # A timeout before the limit marks a cut.
+    whole = dataset.terminal[last] | (lengths == (horizon or bodies.body(spec.body).max_steps))
+    own_reward = any(shift.kind == "reward" for shift in spec.shifts)
+    scored = whole.any() and not own_reward and horizon is None
+    score = float(normalised_score(spec.body, returns[whole].mean())) if scored else None
+    return ReturnStatistics(len(dataset), len(last), returns[whole], lengths[whole], score)

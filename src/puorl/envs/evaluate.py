@@ -1,53 +1,35 @@
-"""D4RL's normalised score: 0 is its random policy, 100 its expert."""
+"""Evaluate policies in episodes: once, or at intervals of their training."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.hashing import generator
 from puorl.core.resources import require_memory
-from puorl.envs.bodies import body
+from puorl.envs import bodies
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.simulator import Simulator
+from puorl.nn.numpy_mlp import stack_policies
 
-
-class Reference(NamedTuple):
-    """Undiscounted returns that mark 0 and 100."""
-
-    random: float
-    expert: float
-
-
-# The same for all versions and qualities of D4RL's gym tasks.
-REFERENCES = {
-    "halfcheetah": Reference(random=-280.178953, expert=12135.0),
-    "hopper": Reference(random=-20.272305, expert=3234.3),
-    "walker2d": Reference(random=1.629008, expert=4592.3),
-}
+_EPISODE_BYTES = 1000
+"""Least memory of a running episode: its state and its random stream."""
 
 
 def normalised_score(body: str, returns: float | np.ndarray) -> np.ndarray:
-    """Scores of undiscounted ``returns``, in the same shape, float64.
+    """Return D4RL's scores of undiscounted ``returns``, in the same shape, float64.
 
     >>> float(normalised_score("hopper", 3234.3))
     100.0
 
     Raises:
-        ConfigError: No reference values for ``body``; the message lists those there are.
+        ConfigError: Unknown body.
     """
-    if body not in REFERENCES:
-        raise ConfigError(
-            f"normalised score: expected one of {', '.join(REFERENCES)}, got {body!r}"
-        )
-    low, high = REFERENCES[body]
+    low, high = bodies.body(body).random_return, bodies.body(body).expert_return
     return 100.0 * (np.asarray(returns, np.float64) - low) / (high - low)
-
-
-_EPISODE_BYTES = 1000
-"""What an episode takes at the very least while it runs: its state, and its random stream."""
 
 
 @runtime_checkable
@@ -55,7 +37,7 @@ class Actor(Protocol):
     """Anything that turns observations (b, d) float32 into actions (b, m)."""
 
     def act(self, obs: np.ndarray, /) -> np.ndarray:
-        """Actions (b, m), one per row of ``obs``."""
+        """Return actions (b, m), one per row of ``obs``."""
         ...
 
 
@@ -72,7 +54,7 @@ class Evaluation:
     lengths: np.ndarray
     """(p, e) int64. Steps of each episode."""
     scores: np.ndarray | None
-    """(p, e) float64. D4RL's normalised scores; None where the reward is another than D4RL's."""
+    """(p, e) float64. D4RL's normalised scores; None if the reward is not D4RL's."""
 
     @property
     def mean(self) -> np.ndarray:
@@ -117,7 +99,7 @@ def evaluate(
             environments, which run in one batch of the simulator; or any other gymnasium
             environment (ours in wrappers included), which is stepped in a plain loop.
         episodes: Episodes of each policy.
-        seed: Names the start states and the domain's noise; all policies meet the same.
+        seed: Seed of the start states and the domain's noise, which are the same for all policies.
         threads: Threads of the physics and of the policies; all cores if None.
 
     Raises:
@@ -155,6 +137,76 @@ def require_room(num_policies: int, episodes: int) -> None:
     require_memory(need, f"{episodes:,} episodes", repair="take fewer episodes")
 
 
+@dataclass(eq=False)
+class Evaluator:
+    """Evaluate policies at intervals of their training, as a callback of `puorl.rl.run.run`."""
+
+    env: str | DomainSpec | Mapping[str, str | DomainSpec]
+    """Domain of all lanes, or of each lane by its name."""
+    episodes: int
+    """Episodes of each policy in an evaluation."""
+    seed: int
+    steps: int
+    """Updates in all; the last one is always followed by an evaluation."""
+    interval: int | Fraction | None = None
+    """Updates between two evaluations; only after the last update if None."""
+    _last: dict[tuple[str, ...], Evaluation] = field(default_factory=dict, init=False)
+
+    def __call__(
+        self, previous: int, step: int, policies: Mapping[str, Policy]
+    ) -> dict[str, dict[str, float]]:
+        """Return the metrics of each lane, or none where no evaluation is due.
+
+        Args:
+            previous: Updates made at the previous call; 0 at the first one.
+            step: Updates made by now.
+            policies: By lane.
+        """
+        is_last = step >= self.steps
+        due = self.interval is not None and step // self.interval > previous // self.interval
+        if not policies or not (due or is_last):
+            return {}
+        seen = self.evaluate(policies)
+        if is_last:
+            self._last[tuple(policies)] = seen
+        found: dict[str, dict[str, float]] = {}
+        for row, name in enumerate(policies):
+            found[name] = {"return": float(seen.mean[row]), "return_std": float(seen.std[row])}
+            if seen.mean_score is not None:
+                found[name]["score"] = float(seen.mean_score[row])
+        return found
+
+    def final(self, policies: Mapping[str, Policy]) -> Evaluation:
+        """Return the evaluation after the last update, one row for each of ``policies``."""
+        # Lanes of several groups, or of a run that had already ended, were not evaluated together.
+        return self._last.get(tuple(policies)) or self.evaluate(policies)
+
+    def evaluate(self, policies: Mapping[str, Policy]) -> Evaluation:
+        """Evaluate policies now, each in its lane's domain; one row for each policy."""
+        if not policies:
+            none = np.zeros((0, self.episodes))
+            return Evaluation("", none, none.astype(np.int64), None)
+        lanes: dict[str | DomainSpec, list[str]] = {}
+        for name in policies:
+            env = self.env[name] if isinstance(self.env, Mapping) else self.env
+            lanes.setdefault(env, []).append(name)
+        parts = [
+            evaluate([policies[n] for n in own], env, episodes=self.episodes, seed=self.seed)
+            for env, own in lanes.items()
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        found = [name for own in lanes.values() for name in own]
+        order = [found.index(name) for name in policies]
+        scores = [part.scores for part in parts if part.scores is not None]
+        return Evaluation(
+            ", ".join(part.env for part in parts),
+            np.concatenate([part.returns for part in parts])[order],
+            np.concatenate([part.lengths for part in parts])[order],
+            np.concatenate(scores)[order] if len(scores) == len(parts) else None,
+        )
+
+
 def _simulated(env: Any) -> DomainSpec | None:
     if isinstance(env, str | DomainSpec):
         return parse_domain(env)
@@ -173,11 +225,11 @@ def _simulated(env: Any) -> DomainSpec | None:
 
 
 def _is_plain(env: Any, own: Any, spec: DomainSpec) -> bool:
-    """Whether all wrappers around ours are as ``gymnasium.make`` puts them: they change nothing."""
+    """Return whether all wrappers are those of ``gymnasium.make``, which change nothing."""
     wrappers = require("gymnasium", extra="sim", purpose="a gymnasium environment").wrappers
     while env is not own:
         if type(env) is wrappers.TimeLimit:
-            if env.spec is None or env.spec.max_episode_steps != body(spec.body).max_steps:
+            if env.spec is None or env.spec.max_episode_steps != bodies.body(spec.body).max_steps:
                 return False
         elif type(env) not in (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker):
             return False
@@ -211,9 +263,8 @@ def _batched(
 def _together(
     policies: list[Policy], act_dim: int, episodes: int, threads: int | None
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """From observations and the numbers of policies to actions; as one, if the policies can."""
-    join = getattr(type(policies[0]), "__puorl_together__", None)
-    stack = join and join(policies[0], policies, rows=episodes, threads=threads)
+    """Return the function from observations and numbers of policies to actions."""
+    stack = stack_policies(policies, rows=episodes, threads=threads)
     if stack is not None:
         return lambda obs, policy: _checked(stack.act(obs, policy), (len(obs), act_dim))
 
@@ -221,8 +272,8 @@ def _together(
         action = np.empty((len(obs), act_dim))
         for number in np.unique(policy):
             rows = policy == number
-            said = _call(policies[number], obs[rows])
-            action[rows] = _checked(said, (int(rows.sum()), act_dim))
+            chosen = _call(policies[number], obs[rows])
+            action[rows] = _checked(chosen, (int(rows.sum()), act_dim))
         return action
 
     return one_by_one

@@ -9,8 +9,7 @@ from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.hashing import generator
 from puorl.core.resources import num_threads
 from puorl.envs import bodies
-from puorl.envs.domains import DomainSpec
-from puorl.envs.shifts import apply_physics, noise_width, reward_factors
+from puorl.envs.domains import DomainSpec, apply_physics, noise_width, reward_factors
 
 # Not 0, to which MuJoCo itself sets the clock when a simulation explodes.
 _CLOCK_START = 1.0

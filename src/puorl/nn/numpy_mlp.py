@@ -1,12 +1,14 @@
-"""Networks of learnt policies in NumPy.
+"""Networks of policies in NumPy, and the policies that act with them; no JAX.
 
 Arrays are named as in the learner's tree of `puorl.nn.mlp` layers: ``0.w``, ``0.b``,
 ``0.norm.scale``, ``0.norm.offset``, ``1.w``, ... with a prefix where a policy has several networks.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,6 +21,7 @@ from safetensors.numpy import save as to_bytes
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
+from puorl.core.resources import num_threads
 
 Kind = Literal["tanh", "clip", "td7"]
 """How a network becomes an action.
@@ -37,16 +40,20 @@ _NORM_EPSILON = np.float32(1e-5)
 _SMALLEST_SIZE = np.float32(1e-8)
 
 # BLAS picks its code path by the shape of a product, and paths differ in the last bit. So rows
-# always travel in blocks of this many, the last one padded: no row's action depends on the others.
+# are always multiplied in blocks of this many, the last one padded: no row's action depends on the
+# other rows.
 BLOCK = 8
 
 # Multiplications up to which OpenBLAS keeps a product on one thread. Beyond, threads share what is
 # far too little for them, and on a busy machine they wait for each other a hundred times as long.
 _LARGEST_PRODUCT = 1 << 18
+_LEAST_PER_THREAD = 8
+"""Policies for which a thread of their own is worth the overhead."""
+LOG_STD_RANGE = (-20.0, 2.0)
 
 
 def forward(kind: str, arrays: Arrays, obs: np.ndarray) -> np.ndarray:
-    """What the network says.
+    """Compute the network's output.
 
     Args:
         kind: One of `KINDS`.
@@ -60,24 +67,28 @@ def forward(kind: str, arrays: Arrays, obs: np.ndarray) -> np.ndarray:
     >>> forward("clip", arrays, np.array([[0.5, 1.0], [3.0, 4.0]], np.float32)).tolist()
     [[0.75], [1.0]]
     """
+    return _in_blocks(lambda x: forward_blocks(kind, arrays, x), obs)
+
+
+def _in_blocks(network: Callable[[np.ndarray], np.ndarray], obs: np.ndarray) -> np.ndarray:
     num_blocks, width = -(-len(obs) // BLOCK), obs.shape[1]
     x = np.zeros((num_blocks * BLOCK, width), np.float32)
     x[: len(obs)] = obs
-    y = forward_blocks(kind, arrays, x.reshape(num_blocks, BLOCK, width))
+    y = network(x.reshape(num_blocks, BLOCK, width))
     return y.reshape(num_blocks * BLOCK, y.shape[2])[: len(obs)]
 
 
 def forward_blocks(kind: str, arrays: Arrays, x: np.ndarray) -> np.ndarray:
-    """What the network says of whole blocks (..., BLOCK, d), as (..., BLOCK, m) in [-1, 1].
+    """Compute the output for whole blocks (..., BLOCK, d), as (..., BLOCK, m) in [-1, 1].
 
-    Arrays may have leading axes, too, as those of several networks have.
+    Arrays may have leading axes too, for several networks.
     """
     y = _td7(arrays, x) if kind == "td7" else _mlp(arrays, "", x)
     return np.clip(y, np.float32(-1), np.float32(1)) if kind == "clip" else np.tanh(y)
 
 
 def dimensions(kind: str, arrays: Arrays) -> tuple[int, int]:
-    """Lengths of an observation and of an action.
+    """Return the lengths of an observation and of an action.
 
     Raises:
         ConfigError: No such kind.
@@ -117,10 +128,12 @@ def _mlp(
     prefix: str,
     x: np.ndarray,
     activation: Callable[[np.ndarray], np.ndarray] = _relu,
+    product: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
+    """Apply a network of which ``prefix`` begins the names; ``product`` multiplies rows by w."""
     last = _num_layers(arrays, prefix) - 1
     for i in range(last + 1):
-        x = _product(x, arrays[f"{prefix}{i}.w"])
+        x = (product or _product)(x, arrays[f"{prefix}{i}.w"])
         x += arrays[f"{prefix}{i}.b"]
         if i == last:
             break
@@ -165,7 +178,7 @@ def _num_layers(arrays: Arrays, prefix: str) -> int:
 
 
 def _checked(arrays: Arrays, prefix: str) -> tuple[list[int], set[str]]:
-    """Widths from input to output, and the names of the network's arrays."""
+    """Return the widths from input to output, and the names of the network's arrays."""
     num_layers = _num_layers(arrays, prefix)
     if num_layers == 0:
         raise DataError(
@@ -189,11 +202,229 @@ def _checked(arrays: Arrays, prefix: str) -> tuple[list[int], set[str]]:
     return widths, names
 
 
-LOG_STD_RANGE = (-20.0, 2.0)
+@dataclass(frozen=True, eq=False, repr=False)
+class NumpyPolicy:
+    """A policy that acts: a network with the normaliser of its input and the range of its output.
 
-# BLAS picks its code path by the shape of a product, and paths differ in the last bit (one row goes
-# another way than two). So rows always travel in blocks of this many, the last one padded.
-_BLOCK = 8
+    >>> layer = {"0.w": np.eye(2, dtype=np.float32), "0.b": np.zeros(2, np.float32)}
+    >>> act = NumpyPolicy("clip", layer, mean=[1, 1], scale=[2, 2], low=[0, 0], high=[10, 10])
+    >>> act([1.0, 2.0]).tolist()
+    [5.0, 7.5]
+    """
+
+    kind: str
+    """One of `KINDS`."""
+    arrays: dict[str, np.ndarray]
+    """Name to float32 array."""
+    mean: np.ndarray
+    """(d,) float32. Subtracted from an observation."""
+    scale: np.ndarray
+    """(d,) float32. Divides the difference; it includes its epsilon."""
+    low: np.ndarray
+    """(m,) float32. The action for an output of -1."""
+    high: np.ndarray
+    """(m,) float32. The action for an output of 1."""
+
+    def __post_init__(self) -> None:
+        """Make read-only copies, and refuse arrays that do not fit together."""
+        arrays = {name: _own(name, array) for name, array in self.arrays.items()}
+        object.__setattr__(self, "arrays", arrays)
+        obs_dim, act_dim = dimensions(self.kind, arrays)
+        lengths = {"mean": obs_dim, "scale": obs_dim, "low": act_dim, "high": act_dim}
+        for name, length in lengths.items():
+            array = _own(name, getattr(self, name))
+            if array.shape != (length,):
+                raise DataError(f"{name}: expected shape ({length},), got {array.shape}")
+            object.__setattr__(self, name, array)
+        if not (self.scale > 0).all():
+            raise DataError(
+                f"scale: expected positive numbers, got {self.scale.min()}; add an epsilon to it"
+            )
+        if not (self.low <= self.high).all():
+            raise DataError("low, high: expected low <= high for every action, got a low above")
+
+    @property
+    def obs_dim(self) -> int:
+        """Length of an observation."""
+        return len(self.mean)
+
+    @property
+    def act_dim(self) -> int:
+        """Length of an action."""
+        return len(self.low)
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """Choose actions; a row's action has the same bytes whatever batch the row is in.
+
+        Args:
+            obs: (d,) or (n, d), float32 or float64.
+
+        Returns:
+            (m,) or (n, m) float32 within [low, high].
+
+        Raises:
+            DataError: Another shape, or a number that is not finite (or too large for float32).
+        """
+        given = np.asarray(obs)
+        rows = _checked_rows(given, self.obs_dim)
+        with np.errstate(over="ignore", invalid="ignore"):
+            unit = forward(self.kind, self.arrays, (rows - self.mean) / self.scale)
+        action = _in_range(self.low, self.high, unit)
+        return action[0] if given.ndim == 1 else action
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        """Call `act`."""
+        return self.act(obs)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.kind}, obs {self.obs_dim} -> action {self.act_dim})"
+
+    @property
+    def network_shape(self) -> tuple[str, dict[str, tuple[int, ...]]]:
+        """Kind and shapes of the network."""
+        return self.kind, {name: array.shape for name, array in self.arrays.items()}
+
+
+def _own(name: str, values: Any) -> np.ndarray:
+    # Always a copy: NumPy's view of a JAX array is its memory, which training uses again.
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array(values, np.float32, order="C")
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name}: expected numbers, got: {error}") from error
+    if not np.isfinite(array).all():
+        raise DataError(f"{name}: expected finite numbers, got NaN or infinity; did it diverge?")
+    array.flags.writeable = False
+    return array
+
+
+def stack_policies(
+    policies: Sequence[Any], *, rows: int, threads: int | None = None
+) -> "PolicyStack | None":
+    """Stack policies so that they act together; return None if that is impossible or no gain.
+
+    Args:
+        policies: All must be `NumpyPolicy` with networks of one kind and shape.
+        rows: Most observations at a time of one policy; many keep a network busy alone.
+        threads: All cores if None.
+    """
+    first = policies[0]
+    # A subclass may act otherwise.
+    plain = all(
+        isinstance(policy, NumpyPolicy)
+        and type(policy).act is NumpyPolicy.act
+        and policy.network_shape == first.network_shape
+        for policy in policies
+    )
+    return PolicyStack(policies, threads=threads) if plain and rows <= 2 * BLOCK else None
+
+
+class PolicyStack:
+    """Policies of one kind and shape that act together.
+
+    Rows are multiplied in the same blocks as by each policy alone, so that every action has the
+    same bytes.
+    """
+
+    def __init__(self, policies: Sequence[NumpyPolicy], *, threads: int | None = None) -> None:
+        self._num_threads = num_threads(threads)
+        self._threads = ThreadPoolExecutor(self._num_threads)
+        self._kind = policies[0].kind
+        self._scaling = {
+            name: np.stack([getattr(policy, name) for policy in policies])
+            for name in ("mean", "scale", "low", "high")
+        }
+        arrays = [policy.arrays for policy in policies]
+        self._arrays = {name: np.stack([own[name] for own in arrays]) for name in arrays[0]}
+        self._select(np.arange(len(policies)))
+
+    def act(self, obs: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Choose the action of one of the policies for every row.
+
+        Args:
+            obs: (n, d) float32.
+            number: (n,) int. Number of each row's policy, in ascending order.
+
+        Returns:
+            (n, m) float32.
+
+        Raises:
+            DataError: Another shape, or a number that is not finite.
+        """
+        mean = self._scaling["mean"]
+        rows = _checked_rows(np.asarray(obs), mean.shape[1])
+        present, policy, count = np.unique(number, return_inverse=True, return_counts=True)
+        if not np.array_equal(present, self._present):
+            self._select(present)
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        num_blocks = -(-int(count.max()) // BLOCK)
+        x = np.zeros((len(present), num_blocks * BLOCK, mean.shape[1]), np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            x[policy, place] = (rows - mean[number]) / self._scaling["scale"][number]
+        y = self._forward(x.reshape(len(present), num_blocks, BLOCK, mean.shape[1]))
+        unit = y.reshape(len(present), num_blocks * BLOCK, y.shape[-1])[policy, place]
+        return _in_range(self._scaling["low"][number], self._scaling["high"][number], unit)
+
+    def _select(self, present: np.ndarray) -> None:
+        """Take the arrays of these policies, with axes for blocks and rows."""
+        self._present = present
+        num_parts = min(self._num_threads, max(1, len(present) // _LEAST_PER_THREAD))
+        bounds = np.linspace(0, len(present), num_parts + 1).astype(int)
+        self._parts = [slice(*pair) for pair in itertools.pairwise(bounds.tolist())]
+        self._chosen = [
+            {
+                name: own[:, None]
+                if (own := array[present[part]]).ndim == 3
+                else own[:, None, None]
+                for name, array in self._arrays.items()
+            }
+            for part in self._parts
+        ]
+
+    def _forward(self, blocks: np.ndarray) -> np.ndarray:
+        """Compute all outputs; each thread has some networks, so that its caches hold them."""
+
+        def one(number: int) -> np.ndarray:
+            with np.errstate(over="ignore", invalid="ignore"):
+                own = blocks[self._parts[number]]
+                return forward_blocks(self._kind, self._chosen[number], own)
+
+        if len(self._parts) == 1:
+            return one(0)
+        return np.concatenate(list(self._threads.map(one, range(len(self._parts)))))
+
+
+def _checked_rows(obs: np.ndarray, obs_dim: int) -> np.ndarray:
+    """Return observations as rows (n, d) float32.
+
+    Raises:
+        DataError: Another shape, or a number that is not finite (or too large for float32).
+    """
+    if obs.ndim not in (1, 2) or obs.shape[-1] != obs_dim:
+        raise DataError(f"obs: expected shape ({obs_dim},) or (n, {obs_dim}), got {obs.shape}")
+    if obs.dtype.kind not in "fiub":
+        raise DataError(f"obs: expected numbers, got dtype {obs.dtype}")
+    with np.errstate(over="ignore"):
+        rows = np.atleast_2d(obs).astype(np.float32, copy=False)
+    if not np.isfinite(rows).all():
+        row = np.flatnonzero(~np.isfinite(rows).all(axis=1))[0]
+        raise DataError(f"obs: expected finite numbers within float32, got others in row {row}")
+    return rows
+
+
+def _in_range(low: np.ndarray, high: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Scale a network's output in [-1, 1] to the range of the actions.
+
+    Raises:
+        DataError: It is not finite.
+    """
+    # Halves first: the whole range may be too large for float32. -1 and 1 change nothing.
+    middle, reach = high / 2 + low / 2, high / 2 - low / 2
+    action = np.clip(middle + reach * unit, low, high)
+    if not np.isfinite(action).all():
+        raise DataError("obs: expected values of a usual size, got some that overflow inside")
+    return action
+
 
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
@@ -226,7 +457,7 @@ class SquashedGaussianActor:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the weights it acts with."""
+        """Hash of the weights."""
         return hashing.of_arrays(_named_layers(self.layers, np.float32))
 
     def act(self, obs: np.ndarray, *, rng: np.random.Generator | None = None) -> np.ndarray:
@@ -234,7 +465,7 @@ class SquashedGaussianActor:
 
         Args:
             obs: (n, obs_dim) float.
-            rng: Source of the noise of a stochastic policy; without it the action is tanh(mean).
+            rng: Source of the noise; the action is tanh(mean) without it.
 
         Returns:
             (n, act_dim) float32 in [-1, 1].
@@ -251,16 +482,16 @@ class SquashedGaussianActor:
         return np.tanh(mean + std * noise.astype(np.float32, copy=False))
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> np.ndarray:
-        """The noise that ``act_with_noise`` takes, (num_rows, act_dim) float32."""
+        """Draw the noise of ``act_with_noise``, (num_rows, act_dim) float32."""
         return rng.standard_normal((num_rows, self.act_dim), dtype=np.float32)
 
     def rounded(self) -> "SquashedGaussianActor":
-        """The same policy with every weight rounded to float16, as a file would hold it."""
+        """Return the policy with every weight rounded to float16, as a file holds it."""
         layers = tuple((w.astype(np.float16), b.astype(np.float16)) for w, b in self.layers)
         return SquashedGaussianActor(layers)
 
     def cut(self, obs_dim: int, act_dim: int) -> "SquashedGaussianActor":
-        """The policy of a body with shorter vectors, learnt with zeros behind their ends."""
+        """Return the policy of a body with shorter vectors, which was trained padded with zeros."""
         layers = list(self.layers)
         layers[0] = (layers[0][0][:obs_dim], layers[0][1])
         w, b = layers[-1]
@@ -278,7 +509,7 @@ class SquashedGaussianActor:
         """Write float16 weights and JSON metadata as a safetensors file, whole or not at all."""
         header = {"metadata": json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)}
         with atomic_path(path, force=force) as part:
-            # Not save_file: it makes files that their owner alone may read.
+            # Not save_file, whose files only their owner may read.
             part.write_bytes(to_bytes(_named_layers(self.layers, np.float16), header))
 
     @classmethod
@@ -305,20 +536,17 @@ class SquashedGaussianActor:
     def _forward(self, obs: np.ndarray) -> np.ndarray:
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise DataError(f"obs: expected shape (n, {self.obs_dim}), got {obs.shape}")
-        num_blocks = -(-len(obs) // _BLOCK)
-        x = np.zeros((num_blocks * _BLOCK, self.obs_dim), np.float32)
-        x[: len(obs)] = obs
-        x = x.reshape(num_blocks, _BLOCK, self.obs_dim)
-        for i, (w, b) in enumerate(self.layers):
-            x = np.matmul(x, w)
-            x += b
-            if i < len(self.layers) - 1:
-                np.maximum(x, 0, out=x)
-        return x.reshape(num_blocks * _BLOCK, x.shape[2])[: len(obs)]
+        arrays = {
+            f"{i}.{kind}": array
+            for i, pair in enumerate(self.layers)
+            for kind, array in zip("wb", pair, strict=True)
+        }
+        # Whole products, as when the data was collected: parts of them might differ in a bit.
+        return _in_blocks(lambda x: _mlp(arrays, "", x, product=np.matmul), obs)
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The JSON metadata that a policy was saved with.
+    """Return the JSON metadata that a policy was saved with.
 
     Raises:
         DataError: The file has none.

@@ -19,6 +19,8 @@ from puorl.core.errors import DataError, PuorlError
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load
 from puorl.pu.report import FilterReport
+from puorl.rl.run import METRICS, RECORD, read_record, read_spec
+from puorl.rl.run import SPEC as PLAN
 
 T = TypeVar("T")
 _PLAIN = {int: "a whole number", str: "text", bool: "true or false"}
@@ -126,7 +128,6 @@ def _misfit(place: str, expected: str, value: Any) -> _Misfit:
     return _Misfit(f"{place or 'the file'} is not {expected} but {str(value)[:60]!r}")
 
 
-PLAN, RECORD, METRICS = "run.json", "record.json", "metrics.jsonl"
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
 _MARKS = {"step", "lane"}
 _LARGEST = 1e30  # no axis has room for more; it counts as not known
@@ -226,7 +227,7 @@ class Asked:
 class Record:
     """``record.json`` of a training run."""
 
-    asked: tuple[Asked, ...] = ()
+    invocations: tuple[Asked, ...] = ()
     """By the first command, then by those that went on otherwise."""
     stopped: dict[str, Stop] = dataclasses.field(default_factory=dict)
     resumed: tuple[dict[str, Any], ...] = ()
@@ -252,7 +253,7 @@ class Training:
     @property
     def asked(self) -> Asked:
         """What was asked last; all of it unknown where nothing is recorded."""
-        return self.record.asked[-1] if self.record.asked else Asked()
+        return self.record.invocations[-1] if self.record.invocations else Asked()
 
     @property
     def lanes(self) -> list[str]:
@@ -377,9 +378,8 @@ def _report(place: Path) -> FilterReport:
 
 
 def _training(folder: Path) -> Training:
-    plan = decoded(Plan, read_object(folder / PLAN), folder / PLAN)
-    place = folder / RECORD
-    record = decoded(Record, read_object(place), place) if place.exists() else Record()
+    plan = decoded(Plan, read_spec(folder), folder / PLAN)
+    record = decoded(Record, read_record(folder), folder / RECORD)
     names = (name for group in plan.groups for name in group)
     files = {name: folder / "policies" / f"{name}.safetensors" for name in names}
     policies = {name: file for name, file in files.items() if file.is_file()}

@@ -1,15 +1,16 @@
 """Behaviour cloning. Pomerleau 1988, "ALVINN: An Autonomous Land Vehicle in a Neural Network".
 
-A deterministic policy whose squared distance to the data's actions is least, averaged over rows and
-parts of the action: TD3+BC (eq. 5 of Fujimoto and Gu 2021) without its Q term. There is no critic,
-so rewards do not matter.
+A deterministic policy that minimises the squared distance to the data's actions, averaged over rows
+and action components: TD3+BC (eq. 5 of Fujimoto and Gu 2021) without its Q term. There is no
+critic, so rewards do not matter.
 
 No paper fixes the settings: network, weights at the start, optimiser and normalised states are
 those of the actor in `puorl.rl.td3_bc`, so that the two differ in the loss alone.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,39 +32,39 @@ PRESETS = {"default": Config()}
 
 
 class State(NamedTuple):
-    """What is learnt, of one lane."""
+    """What one lane learns."""
 
     actor: mlp.Params
     actor_moments: adam.Moments
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
-    """A fresh lane."""
+    """Make the state of a fresh lane."""
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
     actor = mlp.init_mlp(key, shape, init="orthogonal")
     return State(actor, adam.init(actor))
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int) -> tuple[()]:
-    """Nothing: an update is not random."""
+    """Draw nothing: an update is not random."""
     del key, batch_size, act_dim
     return ()
 
 
 def act(actor: mlp.Params, obs: jax.Array) -> jax.Array:
-    """Actions (b, m) in [-1, 1]."""
+    """Return actions (b, m) in [-1, 1]."""
     return jnp.tanh(mlp.apply_mlp(actor, obs))
 
 
 def actor_loss(actor: mlp.Params, batch: Batch) -> jax.Array:
-    """Mean squared distance of the policy's actions to the data's."""
+    """Return the mean squared distance of the policy's actions to the data's."""
     return policy_mean(jnp.square(act(actor, batch.obs) - batch.action).mean(axis=-1), batch)
 
 
 def update(
     state: State, batch: Batch, noise: tuple[()], phase: int, config: Config
 ) -> tuple[State, Metrics]:
-    """One step of the actor."""
+    """Update the actor."""
     del noise, phase
     loss, grad = jax.value_and_grad(actor_loss)(state.actor, batch)
     actor, moments = adam.update(
@@ -73,21 +74,14 @@ def update(
 
 
 def make(config: Config, *, num_steps: int) -> Learner:
-    """The learner; nothing in it depends on ``num_steps``."""
+    """Make the learner; nothing in it depends on ``num_steps``."""
     del num_steps
-
-    def init_lane(key: jax.Array, sizes: Sizes) -> State:
-        return init(key, sizes, config)
-
-    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
-        return update(state, batch, noise, phase, config)
-
     return Learner(
         name="bc",
         config=config,
-        init=init_lane,
+        init=partial(init, config=config),
         noise=noise,
-        update=update_lane,
+        update=partial(update, config=config),
         actor=lambda state: state.actor,
         actor_kind="tanh",
         normalise_states=True,

@@ -22,7 +22,8 @@ All gradients are taken at the same parameters, as in both.
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,11 +51,11 @@ class Config:
     critic_learning_rate: float = 3e-4
     gamma: float = 0.99
     tau: float = 0.005
-    """Step of the target critics towards the learnt ones."""
+    """Fraction of the soft update of the target critics."""
     log_std_offset: float = -1.0
-    """What is added to the network's log deviation before it is cut to its range."""
+    """Added to the network's log deviation before it is clipped to its range."""
     init: str = "orthogonal"
-    """How hidden layers start: a name in `puorl.nn.mlp.INITIALISERS`."""
+    """Initialisation of hidden layers: a name in `puorl.nn.mlp.INITIALISERS`."""
     normalise_states: bool = True
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ class Policy(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is learnt, of one lane."""
+    """What one lane learns."""
 
     policy: Policy
     critic: mlp.Params
@@ -111,7 +112,7 @@ class Sampled(NamedTuple):
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
-    """A fresh lane; the targets start equal to the critics, the entropy's weight is 1."""
+    """Make the state of a fresh lane; targets equal the critics, the entropy's weight is 1."""
     actor_key, critic_key = jax.random.split(key)
     last_init = mlp.Orthogonal(1e-2)
     actor = mlp.init_mlp(
@@ -132,7 +133,7 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int, config: Config) -> Noise:
-    """What one update needs."""
+    """Draw the noise of one update."""
     uniform_key, normal_key = jax.random.split(key)
     n, rows = config.num_sampled, (batch_size, act_dim)
     return Noise(
@@ -142,7 +143,7 @@ def noise(key: jax.Array, batch_size: int, act_dim: int, config: Config) -> Nois
 
 
 def sample(actor: mlp.Params, batch: Batch, noise: jax.Array, config: Config) -> Sampled:
-    """Squashed Gaussian actions (2, 1 + n, b, m) at the states and at the next states."""
+    """Draw squashed Gaussian actions (2, 1 + n, b, m) at the states and at the next states."""
     # One pass for both kinds of states; every sample of a state shares its mean and deviation.
     out = mlp.apply_mlp(actor, jnp.stack([batch.obs, batch.next_obs]))[:, None]
     mean, log_std = jnp.split(out, 2, axis=-1)
@@ -155,7 +156,7 @@ def sample(actor: mlp.Params, batch: Batch, noise: jax.Array, config: Config) ->
 
 
 def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
-    """Both critics' values (2, ..., b) of actions (..., b, m) at the states (b, d)."""
+    """Return both critics' values (2, ..., b) of actions (..., b, m) at the states (b, d)."""
     obs = jnp.broadcast_to(obs, (*action.shape[:-1], obs.shape[-1]))
     rows = jnp.concatenate([obs, action], axis=-1)
     # All actions as rows of one product: that is where the time goes.
@@ -166,9 +167,9 @@ def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array
 def policy_loss(
     policy: Policy, critic: mlp.Params, batch: Batch, noise: jax.Array, config: Config
 ) -> tuple[jax.Array, tuple[Sampled, Metrics]]:
-    """SAC's losses of the actor and of the entropy's weight; each moves its own parameters only.
+    """Return SAC's losses of the actor and of the entropy's weight, and the sampled actions.
 
-    All of the policy's actions come along, for the critics.
+    Each loss has gradients of its own parameters only.
     """
     sampled = sample(policy.actor, batch, noise, config)
     action, log_density = sampled.action[0, 0], sampled.log_density[0, 0]
@@ -186,13 +187,13 @@ def policy_loss(
 def td_target(
     target_critic: mlp.Params, batch: Batch, next_action: jax.Array, config: Config
 ) -> jax.Array:
-    """What the critics should say, (b,): the double-Q target without entropy."""
+    """Return what the critics learn, (b,): the double-Q target without entropy."""
     next_q = q_values(target_critic, batch.next_obs, next_action).min(axis=0)
     return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
 
 
 def proposals(uniform: jax.Array, sampled: Sampled) -> Sampled:
-    """The 3n actions (3n, b, m) that stand for all actions: n uniform, 2n the policy's."""
+    """Return the 3n actions (3n, b, m) of the estimate: n uniform, 2n the policy's."""
     n, b, m = uniform.shape
     action = sampled.action[:, 1:].reshape(2 * n, b, m)
     log_density = sampled.log_density[:, 1:].reshape(2 * n, b)
@@ -203,9 +204,9 @@ def proposals(uniform: jax.Array, sampled: Sampled) -> Sampled:
 
 
 def critic_loss(
-    critic: mlp.Params, batch: Batch, wanted: jax.Array, proposed: Sampled, config: Config
+    critic: mlp.Params, batch: Batch, target: jax.Array, proposed: Sampled, config: Config
 ) -> tuple[jax.Array, Metrics]:
-    """Eq. 4: squared errors plus the weighted gap, summed over both critics."""
+    """Return eq. 4: squared errors plus the weighted gap, summed over both critics."""
     action = jnp.concatenate([batch.action[None], proposed.action])
     q = q_values(critic, batch.obs, action)
     q_data, q_proposed = q[:, 0], q[:, 1:]
@@ -213,7 +214,7 @@ def critic_loss(
     log_ratio = q_proposed - jnp.broadcast_to(proposed.log_density, q_proposed.shape)
     log_integral = jax.nn.logsumexp(log_ratio, axis=1) - math.log(q_proposed.shape[1])
     gap = (log_integral - q_data).sum(axis=0)
-    error = jnp.square(q_data - jnp.broadcast_to(wanted, q_data.shape)).sum(axis=0)
+    error = jnp.square(q_data - jnp.broadcast_to(target, q_data.shape)).sum(axis=0)
     loss = critic_mean(error + config.conservative_weight * gap, batch)
     metrics = {"critic_loss": loss, "q": policy_mean(q_data[0], batch)}
     return loss, metrics | {"gap": policy_mean(gap, batch) / _NUM_CRITICS}
@@ -222,14 +223,14 @@ def critic_loss(
 def update(
     state: State, batch: Batch, noise: Noise, phase: int, config: Config
 ) -> tuple[State, Metrics]:
-    """One update of the policy and the critics, then the targets' step; every phase is the same."""
+    """Update the policy and the critics, then the targets; every phase is the same."""
     del phase
     (_, (sampled, policy_metrics)), policy_grad = jax.value_and_grad(policy_loss, has_aux=True)(
         state.policy, state.critic, batch, noise.normal, config
     )
-    wanted = td_target(state.target_critic, batch, sampled.action[1, 0], config)
+    target = td_target(state.target_critic, batch, sampled.action[1, 0], config)
     critic_grad, critic_metrics = jax.grad(critic_loss, has_aux=True)(
-        state.critic, batch, wanted, proposals(noise.uniform, sampled), config
+        state.critic, batch, target, proposals(noise.uniform, sampled), config
     )
     policy, policy_moments = adam.update(
         state.policy, policy_grad, state.policy_moments, learning_rate=config.actor_learning_rate
@@ -243,31 +244,21 @@ def update(
 
 
 def mean_actor(state: State) -> mlp.Params:
-    """The actor without its log deviations: tanh of its output is the action to evaluate."""
+    """Return the actor without its log deviations: tanh of its output is the mean action."""
     *hidden, last = state.policy.actor
     act_dim = last.b.shape[-1] // 2
     return (*hidden, mlp.Layer(last.w[..., :act_dim], last.b[..., :act_dim]))
 
 
 def make(config: Config, *, num_steps: int) -> Learner:
-    """The learner; nothing in it depends on ``num_steps``."""
+    """Make the learner; nothing in it depends on ``num_steps``."""
     del num_steps
-
-    def init_lane(key: jax.Array, sizes: Sizes) -> State:
-        return init(key, sizes, config)
-
-    def draw_noise(key: jax.Array, batch_size: int, act_dim: int) -> Noise:
-        return noise(key, batch_size, act_dim, config)
-
-    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
-        return update(state, batch, noise, phase, config)
-
     return Learner(
         name="cql",
         config=config,
-        init=init_lane,
-        noise=draw_noise,
-        update=update_lane,
+        init=partial(init, config=config),
+        noise=partial(noise, config=config),
+        update=partial(update, config=config),
         actor=mean_actor,
         actor_kind="tanh",
         normalise_states=config.normalise_states,

@@ -20,7 +20,8 @@ it; ``hopper-me`` has what suits Hopper's medium-expert data better, by JAX-CORL
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +39,9 @@ class Config:
     """Settings."""
 
     expectile: float = 0.7
-    """Which expectile of Q is V (the paper's tau): 0.5 is the mean, towards 1 the best action."""
+    """Expectile of Q that V is (the paper's tau): 0.5 is the mean, towards 1 the best action."""
     beta: float = 3.0
-    """How sharply the policy prefers better actions: the inverse of a temperature."""
+    """Inverse temperature: preference of the policy for better actions."""
     max_weight: float = 100.0
     """Cap of the policy's weight of a row."""
     hidden: tuple[int, ...] = (256, 256)
@@ -51,7 +52,7 @@ class Config:
     critic_learning_rate: float = 3e-4
     gamma: float = 0.99
     tau: float = 0.005
-    """Step of the target critics towards the learnt ones."""
+    """Fraction of the soft update of the target critics."""
     layer_norm: bool = True
     """Whether the hidden layers of V are normalised."""
 
@@ -77,7 +78,7 @@ class Policy(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is learnt, of one lane."""
+    """What one lane learns."""
 
     policy: Policy
     value: mlp.Params
@@ -89,7 +90,7 @@ class State(NamedTuple):
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
-    """A fresh lane; the target critics start equal to the critics."""
+    """Make the state of a fresh lane; the target critics start equal to the critics."""
     policy_key, value_key, critic_key = jax.random.split(key, 3)
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
     mean = mlp.init_mlp(policy_key, shape, init="orthogonal")
@@ -111,23 +112,23 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int) -> tuple[()]:
-    """Nothing: an update is not random."""
+    """Draw nothing: an update is not random."""
     del key, batch_size, act_dim
     return ()
 
 
 def values(value: mlp.Params, obs: jax.Array) -> jax.Array:
-    """V, (b,)."""
+    """Return V, (b,)."""
     return mlp.apply_mlp(value, obs)[:, 0]
 
 
 def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
-    """Both critics' values, (2, b)."""
+    """Return both critics' values, (2, b)."""
     return mlp.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
 
 
 def log_density(policy: Policy, obs: jax.Array, action: jax.Array) -> jax.Array:
-    """How likely the policy is to take these actions, (b,)."""
+    """Return the log density of actions under the policy, (b,)."""
     mean = mlp.apply_mlp(policy.mean, obs)
     log_std = jnp.broadcast_to(jnp.clip(policy.log_std, *_LOG_STD_RANGE), mean.shape)
     scaled = (action - mean) * jnp.exp(-log_std)
@@ -137,7 +138,7 @@ def log_density(policy: Policy, obs: jax.Array, action: jax.Array) -> jax.Array:
 def value_loss(
     value: mlp.Params, batch: Batch, q: jax.Array, config: Config
 ) -> tuple[jax.Array, jax.Array]:
-    """Expectile loss of V against q (b,), eq. 5, and the mean of V."""
+    """Return the expectile loss of V against q (b,), eq. 5, and the mean of V."""
     v = values(value, batch.obs)
     error = q - v
     side = jnp.where(error > 0, config.expectile, 1.0 - config.expectile)
@@ -145,20 +146,20 @@ def value_loss(
 
 
 def policy_loss(policy: Policy, batch: Batch, advantage: jax.Array, config: Config) -> jax.Array:
-    """Minus the log density of the data's actions, weighted by their advantage (b,), eq. 7."""
+    """Return minus the log density of the data's actions, weighted by advantage (b,), eq. 7."""
     weight = jnp.minimum(jnp.exp(config.beta * advantage), config.max_weight)
     return -policy_mean(weight * log_density(policy, batch.obs, batch.action), batch)
 
 
-def critic_loss(critic: mlp.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean of the sum of both squared errors, eq. 6, and the mean of the first critic's values."""
+def critic_loss(critic: mlp.Params, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the mean summed squared error, eq. 6, and the mean of the first critic's values."""
     q = q_values(critic, batch.obs, batch.action)
-    error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
+    error = jnp.square(q - jnp.broadcast_to(target, q.shape)).sum(axis=0)
     return critic_mean(error, batch), policy_mean(q[0], batch)
 
 
 def actor_learning_rate(num_updates: jax.Array, num_steps: int, config: Config) -> jax.Array:
-    """Step size after so many updates (() int32): half a cosine, 0 from ``num_steps`` on."""
+    """Return the learning rate after so many updates (() int32): half a cosine, 0 at the end."""
     passed = jnp.minimum(num_updates, num_steps).astype(jnp.float32) / num_steps
     return 0.5 * config.actor_learning_rate * (1.0 + jnp.cos(math.pi * passed))
 
@@ -166,7 +167,7 @@ def actor_learning_rate(num_updates: jax.Array, num_steps: int, config: Config) 
 def update(
     state: State, batch: Batch, noise: tuple[()], phase: int, config: Config, *, num_steps: int
 ) -> tuple[State, Metrics]:
-    """One update of V, the policy, the critics and their targets, in this order."""
+    """Update V, the policy, the critics and their targets, in this order."""
     del noise, phase
     q = q_values(state.target_critic, batch.obs, batch.action).min(axis=0)
     (loss_v, mean_v), grad = jax.value_and_grad(value_loss, has_aux=True)(
@@ -185,9 +186,9 @@ def update(
         state.policy_moments,
         learning_rate=actor_learning_rate(state.policy_moments.num_updates, num_steps, config),
     )
-    wanted = batch.reward + config.gamma * (1.0 - batch.terminal) * next_v
+    target = batch.reward + config.gamma * (1.0 - batch.terminal) * next_v
     (loss_q, mean_q), grad = jax.value_and_grad(critic_loss, has_aux=True)(
-        state.critic, batch, wanted
+        state.critic, batch, target
     )
     critic, critic_moments = adam.update(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
@@ -206,20 +207,13 @@ def update(
 
 
 def make(config: Config, *, num_steps: int) -> Learner:
-    """The learner; the policy's learning rate is 0 after ``num_steps`` updates."""
-
-    def init_lane(key: jax.Array, sizes: Sizes) -> State:
-        return init(key, sizes, config)
-
-    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
-        return update(state, batch, noise, phase, config, num_steps=num_steps)
-
+    """Make the learner; the policy's learning rate is 0 after ``num_steps`` updates."""
     return Learner(
         name="iql",
         config=config,
-        init=init_lane,
+        init=partial(init, config=config),
         noise=noise,
-        update=update_lane,
+        update=partial(update, config=config, num_steps=num_steps),
         actor=lambda state: state.policy.mean,
         actor_kind="clip",
         scale_rewards=True,

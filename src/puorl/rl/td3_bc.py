@@ -11,7 +11,8 @@ Deviations from the paper, all as in JAX-CORL, which the PUORL paper trained wit
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,9 +35,9 @@ class Config:
     critic_learning_rate: float = 1e-3
     gamma: float = 0.99
     tau: float = 0.005
-    """Step of the target networks towards the learnt ones."""
+    """Fraction of the soft update of the target networks."""
     policy_noise: float = 0.2
-    """Deviation of the noise on the target policy's action."""
+    """Standard deviation of the noise on the target policy's action."""
     noise_clip: float = 0.5
     policy_delay: int = 2
     """Critic updates for one update of the actor and of both targets."""
@@ -51,7 +52,7 @@ PRESETS = {
 
 
 class State(NamedTuple):
-    """What is learnt, of one lane."""
+    """What one lane learns."""
 
     actor: mlp.Params
     critic: mlp.Params
@@ -62,7 +63,7 @@ class State(NamedTuple):
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
-    """A fresh lane; the targets start equal to the networks."""
+    """Make the state of a fresh lane; the targets start equal to the networks."""
     actor_key, critic_key = jax.random.split(key)
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
     actor = mlp.init_mlp(actor_key, shape, init="orthogonal")
@@ -77,39 +78,39 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
-    """Standard normal noise on the target policy's actions, (b, m)."""
+    """Draw standard normal noise for the target policy's actions, (b, m)."""
     return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
 
 
 def act(actor: mlp.Params, obs: jax.Array) -> jax.Array:
-    """Actions (b, m) in [-1, 1]."""
+    """Return actions (b, m) in [-1, 1]."""
     return jnp.tanh(mlp.apply_mlp(actor, obs))
 
 
 def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
-    """Both critics' values, (2, b)."""
+    """Return both critics' values, (2, b)."""
     return mlp.apply_ensemble(critic, jnp.concatenate([obs, action], axis=-1))[..., 0]
 
 
 def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
-    """What the critics should say, (b,): TD3's smoothed and clipped double-Q target."""
+    """Return what the critics learn, (b,): TD3's smoothed and clipped double-Q target."""
     smoothing = jnp.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
     next_action = jnp.clip(act(state.target_actor, batch.next_obs) + smoothing, -1.0, 1.0)
     next_q = q_values(state.target_critic, batch.next_obs, next_action).min(axis=0)
     return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
 
 
-def critic_loss(critic: mlp.Params, batch: Batch, wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean of the sum of both squared errors, and the mean of the first critic's values."""
+def critic_loss(critic: mlp.Params, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the mean summed squared error, and the mean of the first critic's values."""
     q = q_values(critic, batch.obs, batch.action)
-    error = jnp.square(q - jnp.broadcast_to(wanted, q.shape)).sum(axis=0)
+    error = jnp.square(q - jnp.broadcast_to(target, q.shape)).sum(axis=0)
     return critic_mean(error, batch), policy_mean(q[0], batch)
 
 
 def actor_loss(
     actor: mlp.Params, critic: mlp.Params, batch: Batch, config: Config
 ) -> tuple[jax.Array, jax.Array]:
-    """Minus the scaled Q of the policy's actions plus their distance to the data's."""
+    """Return the distance to the data's actions minus the scaled Q, and the distance."""
     action = act(actor, batch.obs)
     first = jax.tree.map(lambda leaf: leaf[0], critic)
     q = mlp.apply_mlp(first, jnp.concatenate([batch.obs, action], axis=-1))[:, 0]
@@ -123,13 +124,14 @@ def update(
     batch: Batch,
     noise: jax.Array,
     phase: int,
+    target: jax.Array | None = None,
+    *,
     config: Config,
-    wanted: jax.Array | None = None,
 ) -> tuple[State, Metrics]:
-    """One critic update; in the last phase of a cycle the actor and both targets follow."""
-    if wanted is None:
-        wanted = td_target(state, batch, noise, config)
-    (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, wanted)
+    """Update the critics; in the last phase of a cycle, also the actor and both targets."""
+    if target is None:
+        target = td_target(state, batch, noise, config)
+    (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, target)
     critic, moments = adam.update(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
@@ -153,30 +155,17 @@ def update(
 
 
 def make(config: Config, *, num_steps: int) -> Learner:
-    """The learner; nothing in it depends on ``num_steps``."""
+    """Make the learner; nothing in it depends on ``num_steps``."""
     del num_steps
-
-    def init_lane(key: jax.Array, sizes: Sizes) -> State:
-        return init(key, sizes, config)
-
-    def update_lane(
-        state: Any, batch: Batch, noise: Any, phase: int, wanted: jax.Array | None = None
-    ) -> tuple[State, Metrics]:
-        return update(state, batch, noise, phase, config, wanted)
-
-    def precompute_targets(state: Any, batch: Batch, noise: Any) -> jax.Array:
-        # Targets move at the end of a cycle only.
-        return td_target(state, batch, noise, config)
-
     return Learner(
         name="td3_bc",
         config=config,
-        init=init_lane,
+        init=partial(init, config=config),
         noise=noise,
-        update=update_lane,
+        update=partial(update, config=config),
         actor=lambda state: state.actor,
         actor_kind="tanh",
         cycle=config.policy_delay,
-        precompute_targets=precompute_targets,
+        precompute_targets=partial(td_target, config=config),  # the targets move once a cycle
         normalise_states=True,
     )

@@ -3,12 +3,12 @@
 TD3 (Fujimoto et al. 2018) whose networks also see embeddings z = f(s) and g(z, a) that are learnt
 by predicting f(s') (eq. 2), with prioritised rows and a Huber loss to match (LAP, Fujimoto et al.
 2020), targets clipped to the values seen, hard copies in place of moving averages, and behaviour
-cloning in the actor's loss because the data is fixed. An agent learns with embeddings that stand
-still: every ``copy_every`` updates the learnt encoder becomes the fixed one, and the fixed one the
-target's.
+cloning in the actor's loss because the data is fixed. Actor and critics learn with embeddings of a
+fixed encoder: every ``copy_every`` updates the learnt encoder becomes the fixed one, and the fixed
+one the target's.
 
 Deviations from the paper, and choices that it leaves; 1 to 3 are as in the authors' code:
-1. The range that clips the targets is that of all backups made so far, not of Q on the data; until
+1. The range that clips the targets is that of all targets so far, not of Q on the data; until
    the first copy it is [0, 0], so the critics first learn the reward alone.
 2. Behaviour cloning is scaled by the mean of |Q| over both critics, not by the mean of Q.
 3. Nothing of what the online agent needs is kept: no checkpoints, no exploration, and no maximum
@@ -21,7 +21,8 @@ Deviations from the paper, and choices that it leaves; 1 to 3 are as in the auth
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +55,7 @@ class Config:
     copy_every: int = 250
     """Updates between two hard copies to the targets, a multiple of ``policy_delay``."""
     policy_noise: float = 0.2
-    """Deviation of the noise on the target policy's action."""
+    """Standard deviation of the noise on the target policy's action."""
     noise_clip: float = 0.5
     policy_delay: int = 2
     """Critic updates for one update of the actor."""
@@ -104,7 +105,7 @@ class Range(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is learnt, of one lane."""
+    """What one lane learns."""
 
     encoder: Encoder
     critic: Network
@@ -119,15 +120,15 @@ class State(NamedTuple):
     """Of encoder and critics together; they count the updates."""
     actor_moments: adam.Moments
     seen: Range
-    """Of all backups so far."""
+    """Of all targets so far."""
     bounds: Range
-    """Of the backups up to the last copy: the targets are clipped to it."""
+    """Of the targets up to the last copy; later ones are clipped to it."""
     priority: jax.Array
     """(n,) float32 by row, n being the number of rows rounded up to whole blocks."""
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
-    """A fresh lane; copies start equal to the networks, and all rows are equally likely."""
+    """Make the state of a fresh lane; copies equal the networks, all rows are equally likely."""
     keys = iter(jax.random.split(key, 6))
     d, m, width, z = sizes.obs_dim, sizes.act_dim, config.hidden[0], config.embedding_dim
     encoder = Encoder(
@@ -164,7 +165,7 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
-    """Standard normal noise on the target policy's actions, (b, m)."""
+    """Draw standard normal noise for the target policy's actions, (b, m)."""
     return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
 
 
@@ -175,17 +176,17 @@ def avg_l1_norm(x: jax.Array) -> jax.Array:
 
 
 def embed(encoder: Encoder, obs: jax.Array) -> jax.Array:
-    """f(s), (b, z)."""
+    """Return f(s), (b, z)."""
     return avg_l1_norm(mlp.apply_mlp(encoder.state, obs, jax.nn.elu))
 
 
 def predict(encoder: Encoder, z: jax.Array, action: jax.Array) -> jax.Array:
-    """g(z, a), (b, z): where the action leads, and the embedding of the pair."""
+    """Return g(z, a), (b, z): the predicted next embedding, and the embedding of the pair."""
     return mlp.apply_mlp(encoder.pair, jnp.concatenate([z, action], axis=-1), jax.nn.elu)
 
 
 def act(actor: Network, obs: jax.Array, z: jax.Array) -> jax.Array:
-    """Actions (b, m) in [-1, 1] for states and their embeddings."""
+    """Return actions (b, m) in [-1, 1] for states and their embeddings."""
     x = avg_l1_norm(mlp.apply_mlp(actor.linear, obs))
     return jnp.tanh(mlp.apply_mlp(actor.mlp, jnp.concatenate([x, z], axis=-1)))
 
@@ -193,23 +194,23 @@ def act(actor: Network, obs: jax.Array, z: jax.Array) -> jax.Array:
 def q_values(
     critic: Network, encoder: Encoder, obs: jax.Array, z: jax.Array, action: jax.Array
 ) -> jax.Array:
-    """Both critics' values, (2, b); z is the states' embedding by that encoder."""
+    """Return both critics' values, (2, b); z is the states' embedding by that encoder."""
     x = avg_l1_norm(mlp.apply_ensemble(critic.linear, jnp.concatenate([obs, action], axis=-1)))
     embeddings = jnp.concatenate([predict(encoder, z, action), z], axis=-1)
     repeated = jnp.broadcast_to(embeddings, (_NUM_CRITICS, *embeddings.shape))
     x = jnp.concatenate([x, repeated], axis=-1)
-    return jax.vmap(lambda mlp, rows: mlp.apply_mlp(mlp, rows, jax.nn.elu))(critic.mlp, x)[..., 0]
+    return jax.vmap(lambda net, rows: mlp.apply_mlp(net, rows, jax.nn.elu))(critic.mlp, x)[..., 0]
 
 
 def encoder_loss(encoder: Encoder, batch: Batch) -> jax.Array:
-    """Mean squared error of the predicted embedding of the next state (eq. 2)."""
+    """Return the mean squared error of the predicted embedding of the next state (eq. 2)."""
     next_z = jax.lax.stop_gradient(embed(encoder, batch.next_obs))
     predicted = predict(encoder, embed(encoder, batch.obs), batch.action)
     return policy_mean(jnp.square(predicted - next_z).mean(axis=-1), batch)
 
 
 def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> jax.Array:
-    """What the critics should say, (b,): TD3's target, its value clipped to the range seen."""
+    """Return what the critics learn, (b,): TD3's target, its value clipped to the range seen."""
     z = embed(state.target_encoder, batch.next_obs)
     smoothing = jnp.clip(config.policy_noise * noise, -config.noise_clip, config.noise_clip)
     action = jnp.clip(act(state.target_actor, batch.next_obs, z) + smoothing, -1.0, 1.0)
@@ -218,24 +219,24 @@ def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> j
     return batch.reward + config.gamma * (1.0 - batch.terminal) * q
 
 
-def widen(seen: Range, wanted: jax.Array, batch: Batch) -> Range:
-    """The range with the backups of the rows that are kept."""
+def widen(seen: Range, target: jax.Array, batch: Batch) -> Range:
+    """Return the range widened by the targets of the rows that are kept."""
     kept = batch.keep > 0
     return Range(
-        jnp.minimum(seen.low, jnp.where(kept, wanted, jnp.inf).min()),
-        jnp.maximum(seen.high, jnp.where(kept, wanted, -jnp.inf).max()),
+        jnp.minimum(seen.low, jnp.where(kept, target, jnp.inf).min()),
+        jnp.maximum(seen.high, jnp.where(kept, target, -jnp.inf).max()),
     )
 
 
 def critic_loss(
-    critic: Network, encoder: Encoder, z: jax.Array, batch: Batch, wanted: jax.Array, config: Config
+    critic: Network, encoder: Encoder, z: jax.Array, batch: Batch, target: jax.Array, config: Config
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """LAP's Huber loss, summed over both critics; the first one's mean value; (b,) errors.
+    """Return LAP's Huber loss summed over both critics, the first one's mean value, (b,) errors.
 
     The error of a row is the larger one of the two critics'.
     """
     q = q_values(critic, encoder, batch.obs, z, batch.action)
-    error = jnp.abs(q - jnp.broadcast_to(wanted, q.shape))
+    error = jnp.abs(q - jnp.broadcast_to(target, q.shape))
     near = error < config.min_priority
     huber = jnp.where(near, 0.5 * jnp.square(error), config.min_priority * error).sum(axis=0)
     return critic_mean(huber, batch), (policy_mean(q[0], batch), error.max(axis=0))
@@ -244,7 +245,7 @@ def critic_loss(
 def actor_loss(
     actor: Network, critic: Network, encoder: Encoder, z: jax.Array, batch: Batch, config: Config
 ) -> tuple[jax.Array, jax.Array]:
-    """Minus the mean Q of the policy's actions plus their scaled distance to the data's."""
+    """Return the scaled distance to the data's actions minus the mean Q, and the distance."""
     action = act(actor, batch.obs, z)
     q = q_values(critic, encoder, batch.obs, z, action)
     scale = config.bc_weight * jax.lax.stop_gradient(policy_mean(jnp.abs(q).mean(axis=0), batch))
@@ -253,7 +254,7 @@ def actor_loss(
 
 
 def reprioritise(priority: jax.Array, error: jax.Array, batch: Batch, config: Config) -> jax.Array:
-    """The priorities (n,) after rows with errors (b,) were drawn."""
+    """Return the priorities (n,) after rows with errors (b,) were drawn."""
     drawn = jnp.maximum(error, config.min_priority) ** config.priority_power
     # A row that is not kept stands past the end, where nothing is written.
     position = jnp.where(batch.keep > 0, batch.position, priority.shape[0])
@@ -288,7 +289,7 @@ def positions(state: State, key: jax.Array, num_rows: jax.Array, batch_size: int
 
 
 def copy(state: State, config: Config) -> State:
-    """The state with everything that stands still renewed, if this update is one for it."""
+    """Copy the networks to the targets, the fixed encoder and the bounds, if it is time."""
     is_due = state.moments.num_updates % config.copy_every == 0
     renewed = {
         "target_actor": state.actor,
@@ -305,12 +306,12 @@ def copy(state: State, config: Config) -> State:
 def update(
     state: State, batch: Batch, noise: jax.Array, phase: int, config: Config
 ) -> tuple[State, Metrics]:
-    """One update of encoder and critics; in the last phase of a cycle the actor follows."""
+    """Update encoder and critics; in the last phase of a cycle, also the actor."""
     z = embed(state.fixed_encoder, batch.obs)
-    wanted = td_target(state, batch, noise, config)
+    target = td_target(state, batch, noise, config)
     prediction_loss, encoder_grad = jax.value_and_grad(encoder_loss)(state.encoder, batch)
     (loss, (q, error)), critic_grad = jax.value_and_grad(critic_loss, has_aux=True)(
-        state.critic, state.fixed_encoder, z, batch, wanted, config
+        state.critic, state.fixed_encoder, z, batch, target, config
     )
     (encoder, critic), moments = adam.update(
         (state.encoder, state.critic),
@@ -322,7 +323,7 @@ def update(
         encoder=encoder,
         critic=critic,
         moments=moments,
-        seen=widen(state.seen, wanted, batch),
+        seen=widen(state.seen, target, batch),
         priority=reprioritise(state.priority, error, batch, config),
     )
     metrics = {"encoder_loss": prediction_loss, "critic_loss": loss, "q": q}
@@ -339,21 +340,14 @@ def update(
 
 
 def make(config: Config, *, num_steps: int) -> Learner:
-    """The learner; nothing in it depends on ``num_steps``."""
+    """Make the learner; nothing in it depends on ``num_steps``."""
     del num_steps
-
-    def init_lane(key: jax.Array, sizes: Sizes) -> State:
-        return init(key, sizes, config)
-
-    def update_lane(state: Any, batch: Batch, noise: Any, phase: int) -> tuple[State, Metrics]:
-        return update(state, batch, noise, phase, config)
-
     return Learner(
         name="td7",
         config=config,
-        init=init_lane,
+        init=partial(init, config=config),
         noise=noise,
-        update=update_lane,
+        update=partial(update, config=config),
         actor=lambda state: Policy(state.fixed_encoder.state, *state.actor),
         actor_kind="td7",
         cycle=config.policy_delay,

@@ -1,3 +1,5 @@
+import json
+import os
 import subprocess
 import sys
 
@@ -7,13 +9,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.nn import mlp
-from puorl.nn.numpy_mlp import KINDS, dimensions, forward
+from puorl.nn.numpy_mlp import (
+    KINDS,
+    NumpyPolicy,
+    SquashedGaussianActor,
+    dimensions,
+    forward,
+    read_metadata,
+    stack_policies,
+)
 from puorl.rl import td3_bc, td7
-from puorl.rl.learner import MODULES, Sizes, make
-from puorl.rl.policy import NumpyPolicy, Policy
+from puorl.rl.learner import LEARNERS, Sizes, make
+from puorl.rl.policy import Policy
 
 OBS = np.random.default_rng(1).standard_normal((43, 11)).astype(np.float32)
 
@@ -77,7 +88,7 @@ def filled(learner):
     )
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", LEARNERS)
 def test_every_learner_gives_a_policy(name):
     learner = make(name, num_steps=1000)
     policy = Policy.of(learner.actor_kind, learner.actor(filled(learner)))
@@ -272,3 +283,251 @@ def test_acting_needs_no_jax(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == 2 * [saved.act(np.ones(11)).tobytes().hex()]
+
+
+# ----------------------------------------------------------------------------------------- together
+
+
+def policies(count, kind="tanh", shape=(11, 256, 256, 3), *, norm=False):
+    rng = np.random.default_rng(0)
+    made = []
+    for seed in range(count):
+        arrays = network(shape, norm=norm, seed=seed)
+        if kind == "td7":
+            arrays = {name: a + np.float32(seed) / 8 for name, a in td7_arrays().items()}
+        d, m = dimensions(kind, arrays)
+        low = -rng.uniform(0.5, 2, m)
+        made.append(
+            NumpyPolicy(kind, arrays, rng.normal(size=d), rng.uniform(0.5, 2, d), low, low + 2)
+        )
+    return made
+
+
+def apart(own, obs, number):
+    return np.concatenate([own[k].act(obs[number == k]) for k in np.unique(number)])
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        policies(3),
+        policies(3, "clip", (11, 5, 1)),
+        policies(3, norm=True),
+        policies(3, "td7"),
+        policies(40, shape=(11, 24, 3)),
+    ],
+    ids=["tanh", "clip", "normalised", "td7", "several threads"],
+)
+def test_together_they_do_what_each_does_alone_to_the_byte(own):
+    rng = np.random.default_rng(1)
+    number = np.sort(rng.integers(len(own), size=29))
+    obs = rng.normal(size=(29, 11)).astype(np.float32)
+    stack = stack_policies(own, rows=10)
+    assert stack.act(obs, number).tobytes() == apart(own, obs, number).tobytes()
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_some_end_sooner_than_others_and_the_rest_goes_on_as_before(data):
+    own = policies(18, shape=(4, 12, 2))
+    stack = stack_policies(own, rows=10)
+    number = np.repeat(
+        np.arange(18), data.draw(st.lists(st.integers(0, 10), min_size=18, max_size=18))
+    )
+    rng = np.random.default_rng(2)
+    while len(number):
+        obs = rng.normal(size=(len(number), 4)).astype(np.float32)
+        assert stack.act(obs, number).tobytes() == apart(own, obs, number).tobytes()
+        number = number[rng.random(len(number)) < 0.5]
+
+
+def test_policies_of_other_shapes_kinds_or_makers_do_not_act_together():
+    first = policies(1)[0]
+    for other in (policies(1, shape=(11, 8, 3))[0], policies(1, "clip")[0], lambda obs: obs):
+        assert stack_policies([first, other], rows=10) is None
+
+
+def test_one_that_acts_otherwise_is_asked_itself():
+    class Still(NumpyPolicy):
+        def act(self, obs):
+            return 0 * super().act(obs)
+
+    first = policies(1)[0]
+    still = Still(first.kind, first.arrays, first.mean, first.scale, first.low, first.high)
+    assert stack_policies([first, still], rows=10) is None
+    assert stack_policies([still], rows=10) is None
+
+
+def test_many_rows_keep_a_network_busy_alone():
+    own = policies(2)
+    assert stack_policies(own, rows=16) is not None
+    assert stack_policies(own, rows=17) is None
+
+
+def test_an_observation_that_is_not_finite_is_refused():
+    own = policies(2)
+    obs = np.zeros((2, 11), np.float32)
+    obs[1, 3] = np.nan
+    with pytest.raises(DataError, match="got others in row 1"):
+        stack_policies(own, rows=10).act(obs, np.array([0, 1]))
+
+
+# ---------------------------------------------------------------------------------------- behaviour
+
+
+def make_actor(obs_dim=17, act_dim=6, hidden=(256, 256), seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = (obs_dim, *hidden, 2 * act_dim)
+    layers = []
+    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+        scale = 1 / np.sqrt(fan_in)
+        layers.append(
+            (scale * rng.standard_normal((fan_in, fan_out)), rng.standard_normal(fan_out))
+        )
+    return SquashedGaussianActor(tuple(layers))
+
+
+ACTOR = make_actor()
+ACTOR_OBS = np.random.default_rng(1).standard_normal((67, 17)).astype(np.float32)
+ACTOR_NOISE = np.random.default_rng(2).standard_normal((67, 6)).astype(np.float32)
+
+
+def forward64(actor, obs):
+    x = obs.astype(np.float64)
+    for i, (w, b) in enumerate(actor.layers):
+        x = x @ w.astype(np.float64) + b.astype(np.float64)
+        x = np.maximum(x, 0) if i < len(actor.layers) - 1 else x
+    return np.split(x, 2, axis=1)
+
+
+def test_actions_agree_with_float64():
+    mean, log_std = forward64(ACTOR, ACTOR_OBS)
+    np.testing.assert_allclose(ACTOR.act(ACTOR_OBS), np.tanh(mean), atol=1e-5)
+    assert log_std.max() > 2  # so that the bound matters here
+    sampled = np.tanh(mean + np.exp(np.clip(log_std, -20, 2)) * ACTOR_NOISE)
+    np.testing.assert_allclose(ACTOR.act_with_noise(ACTOR_OBS, ACTOR_NOISE), sampled, atol=1e-5)
+
+
+def test_noise_comes_from_the_generator():
+    drawn = ACTOR.act(ACTOR_OBS, rng=np.random.default_rng(5))
+    noise = ACTOR.draw_noise(np.random.default_rng(5), len(ACTOR_OBS))
+    np.testing.assert_array_equal(drawn, ACTOR.act_with_noise(ACTOR_OBS, noise))
+    assert np.abs(drawn - ACTOR.act(ACTOR_OBS)).max() > 0.1
+
+
+@pytest.mark.parametrize(("log_std", "expected"), [(50.0, 2.0), (-50.0, -20.0)])
+def test_log_std_is_clipped(log_std, expected):
+    actor = SquashedGaussianActor(((np.zeros((3, 4)), np.array([0, 0, log_std, log_std])),))
+    noise = np.full((2, 2), 0.1, np.float32)
+    got = actor.act_with_noise(np.zeros((2, 3)), noise)
+    np.testing.assert_allclose(got, np.tanh(np.exp(expected) * 0.1), rtol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.integers(0, 66), min_size=0, max_size=40))
+def test_an_actors_row_has_the_same_bytes_in_any_company(rows):
+    whole = ACTOR.act_with_noise(ACTOR_OBS, ACTOR_NOISE)
+    part = ACTOR.act_with_noise(ACTOR_OBS[rows], ACTOR_NOISE[rows])
+    assert part.dtype == np.float32
+    assert part.shape == (len(rows), 6)
+    assert part.tobytes() == whole[rows].tobytes()
+
+
+def test_every_row_alone_has_an_actors_bytes_of_the_batch():
+    whole = ACTOR.act_with_noise(ACTOR_OBS, ACTOR_NOISE)
+    alone = [
+        ACTOR.act_with_noise(ACTOR_OBS[i : i + 1], ACTOR_NOISE[i : i + 1])
+        for i in range(len(ACTOR_OBS))
+    ]
+    assert np.concatenate(alone).tobytes() == whole.tobytes()
+
+
+def test_threads_of_blas_do_not_change_bytes(tmp_path):
+    ACTOR.save(tmp_path / "a.safetensors")
+    np.save(tmp_path / "obs.npy", np.tile(ACTOR_OBS, (20, 1)))
+    code = (
+        "import sys, hashlib, numpy as np\n"
+        "from puorl.nn.numpy_mlp import SquashedGaussianActor\n"
+        "actor = SquashedGaussianActor.load(sys.argv[1] + '/a.safetensors')\n"
+        "action = actor.act(np.load(sys.argv[1] + '/obs.npy'))\n"
+        "print(hashlib.sha256(action.tobytes()).hexdigest())\n"
+    )
+    found = set()
+    for threads in ("1", "2", "7"):
+        names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        env = os.environ | dict.fromkeys(names, threads)
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        found.add(subprocess.run(command, env=env, check=True, capture_output=True).stdout)
+    assert len(found) == 1
+
+
+def test_a_saved_actor_is_the_rounded_one(tmp_path):
+    path = tmp_path / "actor.safetensors"
+    ACTOR.save(path, {"body": "walker2d", "steps": 3})
+    loaded = SquashedGaussianActor.load(path)
+    assert loaded.fingerprint == ACTOR.rounded().fingerprint != ACTOR.fingerprint
+    np.testing.assert_array_equal(loaded.act(ACTOR_OBS), ACTOR.rounded().act(ACTOR_OBS))
+    assert loaded.layers[0][0].dtype == np.float32
+    assert read_metadata(path) == {"body": "walker2d", "steps": 3}
+    # Weights in float16 and little else.
+    assert path.stat().st_size < 2 * sum(w.size + b.size for w, b in ACTOR.layers) + 1000
+    again = tmp_path / "again.safetensors"
+    loaded.save(again, {"steps": 3, "body": "walker2d"})
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_save_does_not_overwrite(tmp_path):
+    ACTOR.save(tmp_path / "a.safetensors")
+    with pytest.raises(DataError, match="already exists"):
+        ACTOR.save(tmp_path / "a.safetensors")
+
+
+def test_cut_leaves_out_padding_only():
+    padded = make_actor(17, 6, (32,))
+    cut = padded.cut(11, 3)
+    assert (cut.obs_dim, cut.act_dim) == (11, 3)
+    obs = np.zeros((9, 17), np.float32)
+    obs[:, :11] = ACTOR_OBS[:9, :11]
+    np.testing.assert_allclose(
+        cut.act_with_noise(ACTOR_OBS[:9, :11], ACTOR_NOISE[:9, :3]),
+        padded.act_with_noise(obs, ACTOR_NOISE[:9])[:, :3],
+        atol=1e-6,
+    )
+
+
+def test_what_is_no_actor_is_refused(tmp_path):
+    (tmp_path / "text.safetensors").write_text("no tensors here")
+    for name in ("text.safetensors", "missing.safetensors"):
+        with pytest.raises(DataError, match="expected a policy"):
+            SquashedGaussianActor.load(tmp_path / name)
+        with pytest.raises(DataError, match="expected a policy"):
+            read_metadata(tmp_path / name)
+    save_file({"other": np.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(DataError, match="got other"):
+        SquashedGaussianActor.load(tmp_path / "other.safetensors")
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (),
+        ((np.zeros((3, 5)), np.zeros(5)),),
+        ((np.zeros((3, 4)), np.zeros(3)),),
+        ((np.zeros((3, 4)), np.zeros(4)), (np.zeros((5, 4)), np.zeros(4))),
+        ((np.full((3, 4), np.inf), np.zeros(4)),),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(layers):
+    with pytest.raises(DataError, match="expected"):
+        SquashedGaussianActor(layers)
+
+
+def test_wrong_observation_is_refused():
+    with pytest.raises(DataError, match=r"expected shape \(n, 17\), got \(2, 11\)"):
+        ACTOR.act(np.zeros((2, 11)))
+
+
+def test_no_jax_is_needed():
+    code = "import sys, json, puorl.nn.numpy_mlp; print(json.dumps('jax' in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert json.loads(done.stdout) is False
