@@ -23,7 +23,7 @@ slow: setup ## run the long tests too
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
 docs: setup ## build the documentation site into site/ (warnings are errors)
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 lint: setup ## style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
