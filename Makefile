@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d%d" % sys.version_info[:2])')
 LOCK := requirements/py$(VERSION).txt
 STAMP := $(VENV)/.installed-$(VERSION)
-EXTRAS := --extra sim --extra parquet --extra minari --extra report --group dev
+UPGRADE ?= --upgrade
+EXTRAS := --extra sim --extra parquet --extra minari --group dev
 
-.PHONY: demo test slow setup lint types check lock bench-setup build clean help
+.PHONY: demo test docs slow setup lint types check lock bench-setup build clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,13 +22,16 @@ test: setup ## run the tests (those marked slow excepted)
 slow: setup ## run the long tests too
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
+docs: setup ## build the documentation site into site/ (warnings are errors)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 lint: setup ## style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: setup ## static types, standard strictness
 	@$(BIN)/basedpyright
 
-check: lint types test ## everything that CI runs
+check: lint types docs test ## everything that CI runs
 
 setup: $(STAMP) ## create .venv from the lock file of this Python version
 
@@ -42,9 +46,9 @@ $(STAMP): $(LOCK) pyproject.toml
 $(LOCK):
 	@echo "no lock file for this Python: expected one of $(wildcard requirements/py3*.txt), need $(LOCK); use PYTHON=python3.11 or newer, or run 'make lock'" >&2; exit 2
 
-lock: ## rewrite the lock files (needs uv)
+lock: ## rewrite the lock files (needs uv); `make lock UPGRADE=` keeps versions where it can
 	@for v in 3.11 3.12 3.13; do \
-	  uv pip compile -q --universal --upgrade pyproject.toml $(EXTRAS) --python-version $$v \
+	  uv pip compile -q --universal $(UPGRADE) pyproject.toml $(EXTRAS) --python-version $$v \
 	    --no-emit-index-url --no-header --generate-hashes -o requirements/py$$(echo $$v | tr -d .).txt || exit 1; done
 
 bench-setup: ## second environment with heavy peers (torch, d3rlpy), for comparisons only
@@ -56,4 +60,4 @@ build: setup ## wheel and sdist into dist/
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## remove what make created
-	@rm -rf $(VENV) .venv-bench dist .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-bench dist site .pytest_cache .ruff_cache .hypothesis

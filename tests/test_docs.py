@@ -1,8 +1,9 @@
-"""Pages cannot rot: every Python block of README and docs runs, every docstring example too."""
+"""Pages cannot rot: Python blocks of README and docs run, docstring examples too, links resolve."""
 
 import doctest
 import pkgutil
 import re
+import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -10,14 +11,24 @@ from pathlib import Path
 import pytest
 
 import puorl
+from puorl.cli.main import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README, OWN_DATA = ROOT / "README.md", ROOT / "docs" / "own-data.md"
+NOTES = ROOT / "benchmarks" / "notes"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += [ROOT / "benchmarks" / "commands.md", *sorted(NOTES.glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
+
+
+def blocks(page):
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 def pages_with_code():
-    return [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+    return [page for page in PAGES if blocks(page)]
 
 
 def modules():
@@ -25,17 +36,49 @@ def modules():
     return [m.name for m in found if not m.name.endswith("__main__")]
 
 
-def test_readme_has_code():
-    assert ROOT / "README.md" in pages_with_code()
+def anchors(page):
+    """Anchors that GitHub and the site both give to the headings of a page."""
+    titles = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def run_blocks(page, count=None):
+    """Run the blocks of one page as one program in the current folder."""
+    names: dict = {}
+    for number, block in enumerate(blocks(page)[:count], 1):
+        exec(compile(block, f"{page.name} block {number}", "exec"), names)
+    return names
+
+
+def test_the_readme_is_short_and_has_code():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    (block,) = blocks(README)
+    assert len([line for line in block.splitlines() if line.strip()]) <= 12
 
 
 @pytest.mark.parametrize("page", pages_with_code(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
-    """The blocks of one page are one program, run in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), 1):
-        exec(compile(block, f"{page.name} block {number}", "exec"), names)
+    if page == README:
+        run_blocks(OWN_DATA, 1)  # writes pumps.csv
+    run_blocks(page)
+
+
+@pytest.mark.slow  # a minute on two cores
+def test_the_command_of_the_readme_prints_what_the_readme_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks(OWN_DATA, 1)
+    text = README.read_text(encoding="utf-8")
+    command = re.search(r"^puorl (filter .*?)^```", text, re.MULTILINE | re.DOTALL)
+    shown = re.search(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert command
+    assert shown
+    assert main(shlex.split(command[1].replace("\\\n", " "))) == 0
+    printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
+    assert {line.strip() for line in shown[1].splitlines()} <= printed
+    kept = Path("ours/keep.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert {line.partition(",")[0] for line in kept} == set(names["ours"])
 
 
 @pytest.mark.parametrize("name", modules())
@@ -46,9 +89,21 @@ def test_docstring_examples(name):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
-        if not re.match(r"[a-z]+:", target):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for found in LINK.finditer(page.read_text(encoding="utf-8")):
+        target, _, anchor = (found[1] or found[2]).partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        other = page.parent / target if target else page
+        assert other.exists(), f"{page.name} links to {target}"
+        if anchor and other.suffix == ".md":
+            assert anchor in anchors(other), f"{page.name} links to {target}#{anchor}"
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    listed = set(re.findall(r"([\w./-]+\.md)", navigation))
+    docs = ROOT / "docs"
+    assert listed == {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
 
 
 def test_the_results_page_says_what_the_rows_say():
