@@ -93,8 +93,8 @@ SPLIT = cases(
     rows.npz --others b.npz --out x --seed nan | --seed: expected a whole number
     rows.npz --others b.npz --out x --seed 0 --rows 0 | labelled_fraction: 0.01 of 0 rows is no row
     rows.npz --others b.npz --out x --seed 0 --rows nan | --rows: count: expected a whole number
-    rows.npz --others b.npz --out x --seed 0 --rows 1e15 | have 300; lower --rows
-    rows.npz --others b.npz --out x --seed 0 --rows 1e15 --unit episode | have 300
+    rows.npz --others b.npz --out x --seed 0 --rows 1e15 | there are only 300; lower --rows
+    rows.npz --others b.npz --out x --seed 0 --rows 1e15 --unit episode | there are only 300
     rows.npz --others b.npz --out x --seed 0 --target-fraction 0 | expected 0 < labelled
     rows.npz --others b.npz --out x --seed 0 --target-fraction nan | expected 0 < labelled
     rows.npz --others b.npz --out x --seed 0 --target-fraction 1e300 | expected 0 < labelled

@@ -217,7 +217,7 @@ def test_nothing_is_overwritten_or_even_read_without_force(here, file, whole, ca
     (here / "run").mkdir()
     (here / "run" / "letter").write_text("precious")
     with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter.read_known_rows", None)
+        patch.setattr("puorl.cli.filter.read_labels", None)
         assert main(words(file)) == 2
         assert "already exists" in capsys.readouterr().err
         assert main(words(file, "--force")) == 2
