@@ -17,7 +17,7 @@ from puorl.cli.options import DataOptions
 from puorl.cli.training_data import read_training_set
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
-from puorl.data.keep_list import read_keep_list
+from puorl.data.labels import read_keep_list
 from puorl.pu.config import PRESETS
 from puorl.pu.cross_fit import Mode
 from puorl.pu.features import Inputs
