@@ -17,7 +17,7 @@ from puorl.cli.options import DataOptions
 from puorl.cli.training_data import read_training_set
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
-from puorl.data.keep_list import read_keep_list
+from puorl.data.labels import read_keep_list
 from puorl.pu.config import PRESETS
 from puorl.pu.cross_fit import Mode
 from puorl.pu.features import Inputs
@@ -217,7 +217,7 @@ def test_nothing_is_overwritten_or_even_read_without_force(here, file, whole, ca
     (here / "run").mkdir()
     (here / "run" / "letter").write_text("precious")
     with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter.read_known_rows", None)
+        patch.setattr("puorl.cli.filter.read_labels", None)
         assert main(words(file)) == 2
         assert "already exists" in capsys.readouterr().err
         assert main(words(file, "--force")) == 2

@@ -149,7 +149,7 @@ def test_a_device_that_runs_out_of_memory_after_all_is_one_line(here, capsys, mo
         ("inspect rows.npz", "puorl.cli.inspect.inspect"),
         ("collect --env hopper --seed 0 --out x.npz", "puorl.cli.collect.collect"),
         ("split rows.npz --others b.npz --seed 0 --out x", "puorl.cli.split.make_split"),
-        ("filter rows.npz --labelled 'reward > 0' --out x", "puorl.cli.filter.read_known_rows"),
+        ("filter rows.npz --labelled 'reward > 0' --out x", "puorl.cli.filter.read_labels"),
         ("train rows.npz --out x", "puorl.cli.train.read_training_set"),
         ("evaluate rows.npz --env hopper", "puorl.cli.evaluate.read_members"),
         ("bench run smoke --out x", "puorl.bench.runner.run"),

@@ -3,8 +3,7 @@ import pytest
 
 import puorl
 from puorl.core.errors import ConfigError, DataError
-from puorl.data.keep_list import write_keep_list
-from puorl.data.labels import read_labels
+from puorl.data.labels import read_labels, write_keep_list
 
 
 def rows(n=40, seed=0, **more):

@@ -295,7 +295,7 @@ def test_bad_masks(labelled, message):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"rows": 100_000}, DataError, "have 4,000"),
+        ({"rows": 100_000}, DataError, "only 4,000"),
         ({"rows": "many"}, ConfigError, "whole number"),
         ({"rows": "1e60"}, ConfigError, "whole number"),
         ({"target_fraction": 1.0}, ConfigError, "target_fraction"),

@@ -10,8 +10,7 @@ import numpy as np
 from puorl.core.files import write_json
 from puorl.data.dataset import Dataset
 from puorl.data.formats import save
-from puorl.data.keep_list import write_keep_list
-from puorl.data.labels import LabelledRows
+from puorl.data.labels import LabelledRows, write_keep_list
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from puorl.data.dataset import Dataset
     from puorl.data.formats import FORMATS, Format, load, save
-    from puorl.data.keep_list import read_keep_list, write_keep_list
-    from puorl.data.labels import LabelledRows, read_labels
+    from puorl.data.labels import LabelledRows, read_keep_list, read_labels, write_keep_list
     from puorl.data.split import PUSplit, make_split
     from puorl.data.training_set import TrainingSet
     from puorl.data.transitions import Provenance, Transitions
@@ -23,10 +22,10 @@ _HOME = {
     "Transitions": "transitions",
     "load": "formats",
     "make_split": "split",
-    "read_keep_list": "keep_list",
+    "read_keep_list": "labels",
     "read_labels": "labels",
     "save": "formats",
-    "write_keep_list": "keep_list",
+    "write_keep_list": "labels",
 }
 __all__ = [
     "FORMATS",

@@ -11,9 +11,10 @@ import numpy as np
 
 from puorl.core import hashing
 from puorl.core.errors import DataError
-from puorl.data import episodes, expression, validate
+from puorl.data.episodes import complete, next_actions
+from puorl.data.expression import evaluate
 from puorl.data.transitions import Provenance, Transitions, join_notes
-from puorl.data.validate import SOURCE_ROW, RawRows
+from puorl.data.validate import SOURCE_ROW, RawRows, canonical, column
 
 T = TypeVar("T")
 
@@ -108,12 +109,12 @@ class Dataset:
     @classmethod
     def from_raw(cls, raw: RawRows, *, source: str) -> "Dataset":
         """Check and complete the raw rows of a reader; every file becomes a dataset this way."""
-        fields = validate.canonical(raw.arrays, source=source)
+        fields = canonical(raw.arrays, source=source)
         ours = raw.provenance is not None  # absent fields were absent in the saved dataset too
-        done = episodes.complete(fields, source=source, number_episodes=not ours)
+        done = complete(fields, source=source, number_episodes=not ours)
         columns = {}
         for name, array in raw.columns.items():
-            array = validate.column(name, array, source=source)
+            array = column(name, array, source=source)
             if len(array) != len(fields["obs"]):
                 raise DataError(
                     f"{source}: column {name} has {len(array)} rows where obs has "
@@ -173,11 +174,11 @@ class Dataset:
             (self.provenance.action_names, self.action),
         ):
             names |= {label: matrix[:, i] for i, label in enumerate(labels)}
-        return expression.evaluate(condition, names | dict(self.columns))
+        return evaluate(condition, names | dict(self.columns))
 
     def with_next_action(self) -> "Dataset":
         """Return the same rows with next actions; call it before rows are drawn."""
-        rows = dataclasses.replace(self.rows, next_action=episodes.next_actions(self.rows))
+        rows = dataclasses.replace(self.rows, next_action=next_actions(self.rows))
         return dataclasses.replace(self, rows=rows)
 
     @cached_property

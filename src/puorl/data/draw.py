@@ -249,8 +249,8 @@ def _check_sizes(target: Dataset, others: Sequence[Dataset], counts: Sequence[in
             )
         if len(dataset) < need:
             raise DataError(
-                f"{name}: need {need:,} rows to draw from, have {len(dataset):,}; lower rows= or "
-                "add data"
+                f"{name}: need {need:,} rows to draw from, there are only {len(dataset):,}; lower "
+                "rows= or add data"
             )
         if need < 1:
             raise ConfigError(f"{name}: expected at least one row to draw, got {need}")

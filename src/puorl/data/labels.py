@@ -1,4 +1,10 @@
-"""Labelled rows of a user's own data, named by a condition, a list of rows or a file of rows."""
+"""Labelled rows of a user's own data, and keep-lists: CSV files that name rows or episodes.
+
+Labels are given by a condition, a keep-list or a file of rows. The header of a keep-list names what
+is listed: ``row`` (numbers in the dataset, from 0), ``source_row`` (numbers in the file, from 0
+without the header, where loading dropped rows), ``episode`` (ids), or a text column that names each
+episode. A column ``score`` may follow.
+"""
 
 import csv
 import dataclasses
@@ -11,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from puorl.core.errors import DataError
-from puorl.core.files import lines_of
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import atomic_path, lines_of
 from puorl.data.dataset import Dataset
-from puorl.data.formats import expand, load, suffixes
-from puorl.data.keep_list import match_keep_list
+from puorl.data.formats import PathLike, expand, load, suffixes
 from puorl.data.split import Sampling
-from puorl.data.validate import LABELLED
+from puorl.data.validate import LABELLED, SOURCE_ROW
 
 _LIST, _TABLE = ".txt", ".csv"
+_UNITS = ("row", "episode")
+_SCORE = "score"
 _MAX_VALUES = 5
 """Number of values of a text column that a message shows."""
 
@@ -109,7 +116,7 @@ def _is_list(path: str) -> bool:
             return False  # the CSV reader has the better message
     if len(header) == 1:
         return not any(mark in header[0] for mark in ";\t")  # other delimiters: a table of rows
-    return header[1:] in ([], ["score"])
+    return header[1:] in ([], [_SCORE])
 
 
 def _require_both(data: Dataset, mask: np.ndarray, subject: str, condition: str = "") -> None:
@@ -155,3 +162,258 @@ def _with_labels(dataset: Dataset, mask: np.ndarray, *notes: str) -> Dataset:
     provenance = dataset.provenance
     provenance = dataclasses.replace(provenance, notes=(*provenance.notes, *notes))
     return Dataset(dataset.rows, {**dataset.columns, LABELLED: mask}, provenance)
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """Rows that a keep-list names."""
+
+    row: np.ndarray
+    """(k,) int64. Row numbers in the dataset, ascending, each once."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about the list, one sentence each."""
+
+
+def write_keep_list(
+    path: PathLike,
+    dataset: Dataset,
+    keep: np.ndarray | Sequence[int],
+    *,
+    unit: str = "row",
+    score: np.ndarray | None = None,
+    force: bool = False,
+) -> None:
+    """Write a list of the rows, or of the whole episodes, to keep.
+
+    Args:
+        path: Target.
+        dataset: The rows that ``keep`` refers to.
+        keep: (n,) bool over the dataset's rows, or row numbers.
+        unit: ``"row"``, or ``"episode"``: then every episode must be kept or dropped as a whole.
+            Episodes are listed by their text ids if a text column names each of them.
+        score: (n,) float. A value for each row to list too; for an episode its mean.
+        force: Replace an existing file.
+
+    Raises:
+        ConfigError: Unknown unit.
+        DataError: ``keep`` or ``score`` does not fit the dataset, an episode is kept in part, or
+            ``path`` exists.
+    """
+    if unit not in _UNITS:
+        raise ConfigError(f"unit: expected one of {', '.join(_UNITS)}, got {unit!r}")
+    mask = _mask(dataset, keep)
+    if score is not None and np.shape(score) != (len(dataset),):
+        raise DataError(
+            f"score: expected {len(dataset)} values, one a row, got shape {np.shape(score)}"
+        )
+    if unit == "row":
+        header, numbers = _row_numbers(dataset)
+        listed = numbers[mask].tolist()
+        scores = None if score is None else np.asarray(score)[mask]
+    else:
+        header, listed, scores = _kept_episodes(dataset, mask, score)
+    with (
+        atomic_path(path, force=force) as part,
+        open(part, "w", encoding="utf-8", newline="") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        if scores is None:
+            writer.writerow([header])
+            writer.writerows([item] for item in listed)
+        else:
+            writer.writerow([header, _SCORE])
+            writer.writerows(zip(listed, map(repr, scores.tolist()), strict=True))
+
+
+def read_keep_list(path: PathLike, dataset: Dataset) -> np.ndarray:
+    """Read the rows that a keep-list names, without those that loading dropped.
+
+    Args:
+        path: A file as `write_keep_list` writes it.
+        dataset: The rows that it refers to.
+
+    Returns:
+        (k,) int64. Row numbers, ascending, each once.
+
+    Raises:
+        DataError: Not a keep-list, or it names rows or episodes that are not in the dataset.
+    """
+    return match_keep_list(path, dataset).row
+
+
+def match_keep_list(path: PathLike, dataset: Dataset) -> Listed:
+    """Read a keep-list as `read_keep_list` does, with notes on rows that were left out."""
+    header, listed = _read_first_column(path)
+    if header == SOURCE_ROW:
+        return _match_source_rows(path, _whole_numbers(listed, path), dataset)
+    if header == "row":
+        return _match_rows(path, _whole_numbers(listed, path), dataset)
+    return Listed(_match_episodes(path, header, listed, dataset))
+
+
+def _match_source_rows(path: PathLike, wanted: np.ndarray, dataset: Dataset) -> Listed:
+    if SOURCE_ROW not in dataset.columns:
+        dropped = dataset.provenance.count("dropped_rows")
+        why = "the rows come from several files" if dropped else "loading dropped no row"
+        raise DataError(
+            f"{path}: expected a list of row numbers, from 0 to {len(dataset) - 1}, got one of "
+            f"{SOURCE_ROW}; {why}: head the list with row and count over all the data"
+        )
+    numbers = dataset.columns[SOURCE_ROW]
+    num_in_file = _num_dropped(dataset) + len(dataset)
+    wanted = np.unique(wanted)
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= num_in_file):
+        raise DataError(
+            f"{path}: expected {SOURCE_ROW} numbers from 0 to {num_in_file - 1}, got {wanted[0]} "
+            f"to {wanted[-1]}; is it the list of another dataset?"
+        )
+    row = np.flatnonzero(np.isin(numbers, wanted))
+    num_gone = int((~np.isin(wanted, numbers)).sum())
+    if num_gone and not len(row):
+        raise DataError(
+            f"{path}: loading dropped all {num_gone:,} listed rows, as their next state is not "
+            "recorded; list rows that are followed by another of their episode"
+        )
+    if not num_gone:
+        return Listed(row)
+    verb = "was" if num_gone == 1 else "were"
+    note = f"{num_gone:,} of {len(wanted):,} listed rows {verb} dropped in loading"
+    return Listed(row, (f"{path}: {note}",))
+
+
+def _match_rows(path: PathLike, wanted: np.ndarray, dataset: Dataset) -> Listed:
+    if SOURCE_ROW in dataset.columns:
+        raise DataError(
+            f"{path}: loading dropped {_num_dropped(dataset):,} rows, so row numbers are "
+            f"ambiguous; head the list with {SOURCE_ROW} and give numbers in the file, from 0, "
+            "header not counted"
+        )
+    wanted = np.unique(wanted)
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= len(dataset)):
+        raise DataError(
+            f"{path}: expected row numbers from 0 to {len(dataset) - 1}, got {wanted[0]} to "
+            f"{wanted[-1]}; is it the list of another dataset?"
+        )
+    if dataset.provenance.count("dropped_rows") == 0:
+        return Listed(wanted)
+    # Joined files have no row numbers of their own, so that the list is unambiguous.
+    return Listed(wanted, (f"{path}: rows are counted without those that loading dropped",))
+
+
+def _match_episodes(
+    path: PathLike, header: str, listed: Sequence[str], dataset: Dataset
+) -> np.ndarray:
+    texts = dict(_text_ids(dataset))
+    ids = texts.get(header)
+    if ids is None and header == "episode" and dataset.episode is not None:
+        ids = dataset.episode
+    if ids is None:
+        known = [_row_numbers(dataset)[0]]
+        known += (
+            [] if dataset.episode is None else ["episode", *(t for t in texts if t != "episode")]
+        )
+        raise DataError(
+            f"{path}: the first line must say what is listed, expected {' or '.join(known)}, got "
+            f"{header!r}"
+        )
+    wanted = np.array(listed, dtype=str) if ids.dtype.kind == "U" else _whole_numbers(listed, path)
+    unknown = wanted[~np.isin(wanted, ids)]
+    if len(unknown):
+        raise DataError(
+            f"{path}: {len(unknown)} of {len(wanted)} episodes are not in the dataset "
+            f"(first: {unknown[0]}); is it the list of another dataset?"
+        )
+    return np.flatnonzero(np.isin(ids, wanted))
+
+
+def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
+    n = len(dataset)
+    array = np.asarray(keep)
+    if array.dtype == bool and array.shape == (n,):
+        return array
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise DataError(
+            f"keep: expected {n} flags or a list of row numbers, got shape {array.shape}, "
+            f"dtype {array.dtype}"
+        )
+    if array.size and (array.min() < 0 or array.max() >= n):
+        raise DataError(
+            f"keep: expected row numbers from 0 to {n - 1}, got {array.min()} to {array.max()}"
+        )
+    mask = np.zeros(n, bool)
+    mask[array.astype(np.int64)] = True
+    return mask
+
+
+def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
+    """Return the header and the row numbers of a list: those in the file, if they differ."""
+    if SOURCE_ROW in dataset.columns:
+        return SOURCE_ROW, dataset.columns[SOURCE_ROW]
+    return "row", np.arange(len(dataset))
+
+
+def _num_dropped(dataset: Dataset) -> int:
+    """Return the number of rows that loading dropped, for a dataset with `SOURCE_ROW`."""
+    beyond = int(dataset.columns[SOURCE_ROW].max()) + 1 - len(dataset)
+    return max(dataset.provenance.count("dropped_rows"), beyond)
+
+
+def _kept_episodes(
+    dataset: Dataset, mask: np.ndarray, score: np.ndarray | None
+) -> tuple[str, list[str | int], np.ndarray | None]:
+    """Return header, ids and mean scores of the kept episodes, in order of appearance."""
+    if dataset.episode is None:
+        raise DataError('keep: the dataset has no episodes; list rows with unit="row"')
+    _, first, codes = np.unique(dataset.episode, return_index=True, return_inverse=True)
+    size = np.bincount(codes)
+    num_kept = np.bincount(codes, weights=mask)
+    partly = np.flatnonzero((num_kept > 0) & (num_kept < size))
+    if len(partly):
+        one = partly[0]
+        raise DataError(
+            f"keep: expected whole episodes, got {int(num_kept[one])} of {size[one]} rows of "
+            f'episode {dataset.episode[first[one]]}; decide by episode, or use unit="row"'
+        )
+    kept = np.flatnonzero(num_kept)
+    kept = kept[np.argsort(first[kept])]
+    header, ids = next(iter(_text_ids(dataset)), ("episode", dataset.episode))
+    means = None if score is None else (np.bincount(codes, weights=score) / size)[kept]
+    return header, ids[first[kept]].tolist(), means
+
+
+def _text_ids(dataset: Dataset) -> list[tuple[str, np.ndarray]]:
+    """Return the text columns with one value in each episode, different in all episodes."""
+    if dataset.episode is None:
+        return []
+    _, first, codes = np.unique(dataset.episode, return_index=True, return_inverse=True)
+    found = []
+    for name, column in dataset.columns.items():
+        if column.dtype.kind == "U" and name not in ("row", _SCORE):
+            texts = column[first]
+            if len(set(texts.tolist())) == len(texts) and bool((texts[codes] == column).all()):
+                found.append((name, column))
+    return found
+
+
+def _read_first_column(path: PathLike) -> tuple[str, list[str]]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(lines_of(file, str(path)), strict=True) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path}: expected a keep-list (CSV text), got: {error}") from error
+    if not rows:
+        raise DataError(f"{path}: expected a keep-list with a header, got an empty file")
+    odd = next((i for i, row in enumerate(rows) if len(row) != len(rows[0])), None)
+    if odd is not None:
+        raise DataError(
+            f"{path}: expected {len(rows[0])} cells as in the header, got {len(rows[odd])} in "
+            f"entry {odd}"
+        )
+    return rows[0][0], [row[0] for row in rows[1:]]
+
+
+def _whole_numbers(listed: Sequence[str], path: PathLike) -> np.ndarray:
+    try:
+        return np.array([int(item) for item in listed], dtype=np.int64)
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"{path}: expected whole numbers below the header, got: {error}") from error

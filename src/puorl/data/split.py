@@ -13,10 +13,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+import puorl.data.draw as draw
+import puorl.data.split_files as split_files
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import parse_count
-from puorl.data import draw, split_files
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
 from puorl.data.validate import LABELLED

@@ -234,46 +234,29 @@ def as_count(count: int) -> str:
 
 
 # Text has a contrast of 4.5 or more against its background; a test computes it.
-LIGHT = {
-    "paper": "#f6f7f8",
-    "card": "#ffffff",
-    "ink": "#1b2026",
-    "muted": "#555d67",
-    "rule": "#d8dce1",
-    "link": "#0b5c9c",
-    "series-1": "#0b63a5",
-    "series-2": "#ad4a00",
-    "series-3": "#00705a",
-    "series-4": "#86397f",
-    "good-paper": "#e5f4ea",
-    "good-ink": "#14532d",
-    "caution-paper": "#fdf2d3",
-    "caution-ink": "#5c4000",
-    "bad-paper": "#fde8e6",
-    "bad-ink": "#7f1d1d",
-    "neutral-paper": "#e6edf7",
-    "neutral-ink": "#1c3a60",
+_COLOURS = {
+    "paper": ("#f6f7f8", "#13161a"),
+    "card": ("#ffffff", "#1b1f25"),
+    "ink": ("#1b2026", "#e8eaed"),
+    "muted": ("#555d67", "#a9b0ba"),
+    "rule": ("#d8dce1", "#39404a"),
+    "link": ("#0b5c9c", "#7cc0f5"),
+    "series-1": ("#0b63a5", "#62b2f0"),
+    "series-2": ("#ad4a00", "#f0a04b"),
+    "series-3": ("#00705a", "#4fc9a8"),
+    "series-4": ("#86397f", "#dc9fd8"),
+    "good-paper": ("#e5f4ea", "#14301f"),
+    "good-ink": ("#14532d", "#b5e6c4"),
+    "caution-paper": ("#fdf2d3", "#382c0c"),
+    "caution-ink": ("#5c4000", "#f3d88c"),
+    "bad-paper": ("#fde8e6", "#3d1a19"),
+    "bad-ink": ("#7f1d1d", "#f6bdb7"),
+    "neutral-paper": ("#e6edf7", "#1a2a40"),
+    "neutral-ink": ("#1c3a60", "#bcd5f5"),
 }
-DARK = {
-    "paper": "#13161a",
-    "card": "#1b1f25",
-    "ink": "#e8eaed",
-    "muted": "#a9b0ba",
-    "rule": "#39404a",
-    "link": "#7cc0f5",
-    "series-1": "#62b2f0",
-    "series-2": "#f0a04b",
-    "series-3": "#4fc9a8",
-    "series-4": "#dc9fd8",
-    "good-paper": "#14301f",
-    "good-ink": "#b5e6c4",
-    "caution-paper": "#382c0c",
-    "caution-ink": "#f3d88c",
-    "bad-paper": "#3d1a19",
-    "bad-ink": "#f6bdb7",
-    "neutral-paper": "#1a2a40",
-    "neutral-ink": "#bcd5f5",
-}
+"""Name to the colour in light and in dark mode."""
+LIGHT = {name: light for name, (light, _) in _COLOURS.items()}
+DARK = {name: dark for name, (_, dark) in _COLOURS.items()}
 
 _RULES = """
 * { box-sizing: border-box; }

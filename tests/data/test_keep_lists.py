@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.keep_list import match_keep_list, read_keep_list, write_keep_list
+from puorl.data.labels import match_keep_list, read_keep_list, write_keep_list
 from puorl.data.transitions import Transitions
 
 
