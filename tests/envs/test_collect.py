@@ -1,4 +1,6 @@
 import dataclasses
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -7,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import puorl
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.data.formats import load, save
 from puorl.envs import behaviour, bodies
+from puorl.envs import collect as collecting
 from puorl.envs.collect import collect, return_statistics
 from puorl.envs.domains import domain
 from puorl.envs.simulator import Simulator
@@ -395,3 +399,84 @@ def test_shipped_policies_make_data(body, name):
 def test_shipped_ladders_make_data(body):
     made = collect(body, quality="medium-replay", rows=400, cache=False)
     assert len(made.provenance.recipe["policies"]) >= 5
+
+
+# ------------------------------------------------------------------------------- recorded contents
+
+
+def test_every_published_dataset_is_recorded():
+    assert len(collecting.recorded()) == 45
+
+
+def test_only_another_content_of_a_known_recipe_is_reported(caplog):
+    recipe, content = next(iter(collecting.recorded().items()))
+    with caplog.at_level(logging.WARNING):
+        assert collecting.compare(recipe, content) is None
+        assert collecting.compare("unknown", "x") is None
+        assert not caplog.records
+        note = collecting.compare(recipe, "0" * 32)
+    assert note is not None
+    assert note.startswith("content 000000000000 differs")
+    assert caplog.messages == [note]
+
+
+def test_collected_data_carries_the_note(monkeypatch, caplog):
+    settings = {"env": "hopper", "quality": "random", "rows": 200, "seed": 0, "cache": False}
+    plain = puorl.collect(**settings)
+    recipe = plain.provenance.recipe["recipe"]
+    monkeypatch.setattr(collecting, "recorded", lambda: {recipe: "f" * 32})
+    told = puorl.collect(**settings)
+    assert told.fingerprint == plain.fingerprint
+    assert any("differs from the recorded ffffffffffff" in note for note in told.provenance.notes)
+    assert json.dumps(told.provenance.to_dict())
+
+
+# ---------------------------------------------------------------------------------------- horizons
+
+
+def test_a_horizon_cuts_runs_as_timeouts(tmp_path):
+    whole = collect("halfcheetah", quality="random", rows=1000, cache=False)
+    short = collect("halfcheetah", quality="random", rows=500, horizon=200, cache=tmp_path)
+    assert np.flatnonzero(short.timeout).tolist() == [199, 399, 499]
+    assert not short.terminal.any()
+    # It begins as the long run does: another horizon is no other seed.
+    np.testing.assert_array_equal(short.obs[:200], whole.obs[:200])
+    assert short.provenance.recipe["horizon"] == 200
+    told = return_statistics(short)
+    assert told.lengths.tolist() == [200, 200]
+    np.testing.assert_allclose(told.mean_return, short.reward[:400].sum(dtype=np.float64) / 2)
+    assert told.score is None  # D4RL's is of 1,000 steps
+    # The cache knows them apart.
+    longer = collect("halfcheetah", quality="random", rows=500, horizon=300, cache=tmp_path)
+    assert np.flatnonzero(longer.timeout).tolist() == [299, 499]
+    again = collect("halfcheetah", quality="random", rows=500, horizon="200", cache=tmp_path)
+    assert again.fingerprint == short.fingerprint
+    assert len(list(tmp_path.glob("*.hdf5"))) == 2
+
+
+def test_without_a_horizon_nothing_is_another():
+    """The recipe and the rows of a dataset that was made before there were horizons."""
+    made = collect("halfcheetah", quality="random", rows=200, cache=False)
+    assert "horizon" not in made.provenance.recipe
+    own = collect("halfcheetah", quality="random", rows=200, horizon=1000, cache=False)
+    assert own.provenance == made.provenance
+    assert own.fingerprint == made.fingerprint
+
+
+def test_noise_of_a_joint_is_drawn_for_short_runs():
+    made = collect("hopper", "joint_noise", "random", rows=400, horizon=7, cache=False)
+    assert np.bincount(made.episode).max() == 7
+    assert made.timeout.sum() > 40
+
+
+@pytest.mark.parametrize(
+    ("horizon", "words"),
+    [
+        (0, "horizon: expected 1 to 1,000, the task's own limit, got 0"),
+        (1001, "horizon: expected 1 to 1,000"),
+        ("soon", "horizon: expected a whole number"),
+    ],
+)
+def test_an_impossible_horizon_is_explained(horizon, words):
+    with pytest.raises(ConfigError, match=words):
+        collect("hopper", quality="random", rows=10, horizon=horizon, cache=False)
