@@ -39,11 +39,12 @@ class PU(Method):
     @classmethod
     def configured(cls, settings: Mapping[str, Any]) -> "PU":
         """Make the method; settings may be fields of the filter's config too."""
-        own = {f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings}
+        fields = [field.name for field in dataclasses.fields(cls)]
+        own: dict[str, Any] = {name: settings[name] for name in fields if name in settings}
         changes = {name: value for name, value in settings.items() if name not in own}
         preset = preset_config(own.get("preset", "default"))
         config = preset.changed(changes)
-        return cls(**({"config": None if config == preset else config} | own))
+        return cls(**(own if config == preset else own | {"config": config}))
 
     def settings(self) -> dict[str, Any]:
         """Return preset, mode, unit and the whole config of the filter."""
