@@ -18,9 +18,8 @@ from puorl.cli.training_data import read_training_set
 from puorl.data.episodes import return_range
 from puorl.data.formats import _WRITERS
 from puorl.data.keep_list import read_keep_list
-from puorl.pu.config import PRESETS
-from puorl.pu.cross_fit import Mode
-from puorl.pu.features import Inputs
+from puorl.pu.config import PRESETS, Inputs
+from puorl.pu.model import Mode
 
 pytestmark = pytest.mark.usefixtures("small")
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)

@@ -18,7 +18,7 @@ from puorl.cli.filter_files import MARKER, REPORT, SETTINGS
 from puorl.core.errors import DataError, PuorlError
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load
-from puorl.pu.report import FilterReport
+from puorl.pu.report import FilterReport, current_keys
 
 T = TypeVar("T")
 _PLAIN = {int: "a whole number", str: "text", bool: "true or false"}
@@ -368,7 +368,7 @@ def _filtering(folder: Path) -> Filtering:
 
 
 def _report(place: Path) -> FilterReport:
-    report = decoded(FilterReport, read_object(place), place)
+    report = decoded(FilterReport, current_keys(read_object(place)), place)
     bins = report.histogram
     num_bins = max(len(bins.edge) - 1, 0)
     if {len(bins.labelled), len(bins.unlabelled)} != {num_bins}:
