@@ -167,7 +167,8 @@ def test_each_verdict_has_its_own_words():
 def test_agreement_is_said_as_the_report_has_it():
     report = clear()
     assert "estimates of alpha agree:" in as_page(report)
-    assert "estimates of alpha disagree:" in as_page(dataclasses.replace(report, alphas_agree=False))
+    apart = dataclasses.replace(report, alphas_agree=False)
+    assert "estimates of alpha disagree:" in as_page(apart)
     alone = dataclasses.replace(report, alphas=report.alphas[:1])
     assert "no second one to compare" in as_page(alone)
     assert "Alpha was not estimated." in as_page(dataclasses.replace(report, alphas=()))

@@ -44,13 +44,14 @@ class PU(Method):
         changes = {name: value for name, value in settings.items() if name not in own}
         preset = preset_config(own.get("preset", "default"))
         config = preset.changed(changes)
-        return cls(**(own if config == preset else own | {"config": config}))
+        if config != preset:
+            own["config"] = config
+        return cls(**own)
 
     def settings(self) -> dict[str, Any]:
         """Return preset, mode, unit and the whole config of the filter."""
-        config = self.config or preset_config(self.preset)
-        own = {"preset": self.preset, "mode": self.mode, "unit": self.unit}
-        return own | {"config": config.to_dict()}
+        config = (self.config or preset_config(self.preset)).to_dict()
+        return {"preset": self.preset, "mode": self.mode, "unit": self.unit, "config": config}
 
     def prepare(
         self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
@@ -60,14 +61,15 @@ class PU(Method):
         if fitted is None:
             fitted = DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=self.config)
             fitted.fit(split, seed=seed, checkpoint=checkpoint)
-        chosen, num_labelled = fitted.filter(split), len(split.labelled)
-        kept = len(chosen) - num_labelled
-        if chosen.weight is not None:
-            kept = float(chosen.weight[num_labelled:].sum(dtype="float64"))
+        chosen = fitted.filter(split)
+        num_kept = len(chosen) - len(split.labelled)
+        kept = (
+            num_kept if chosen.weight is None else float(chosen.weight[-num_kept:].sum(dtype=float))
+        )
         about = {
             "method": self.name,
             "num_rows": len(chosen),
-            "num_kept": len(chosen) - num_labelled,
+            "num_kept": num_kept,
             "kept_fraction": kept / len(split.unlabelled),
             **fitted.metadata(split),
         }
