@@ -16,7 +16,7 @@ import jax
 
 import puorl
 from puorl.pu.config import FilterConfig
-from puorl.pu.fitting import learn_many
+from puorl.pu.fitting import fit_many
 
 # The slowest to simulate first, so that no long one is left for the end.
 COST = {"walker2d": 3, "hopper": 2, "halfcheetah": 1}
@@ -83,9 +83,9 @@ def fit_seeds(
 ) -> tuple[list[puorl.DomainFilter], float]:
     """A filter for each split, trained together, and the seconds of one."""
     begin = time.perf_counter()
-    learnt = learn_many(splits, config, seeds=seeds)
+    models = fit_many(splits, config, seeds=seeds)
     seconds = (time.perf_counter() - begin) / len(splits)
-    return [puorl.DomainFilter.of(each) for each in learnt], seconds
+    return [puorl.DomainFilter.of(each) for each in models], seconds
 
 
 def common_options(parser: argparse.ArgumentParser, out: Path) -> None:

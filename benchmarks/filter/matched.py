@@ -30,9 +30,9 @@ from recorded import RESULTS, Recorded
 import puorl
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.formatting import parse_count
-from puorl.pu.checks.auroc import second_domain_detectable, separation
+from puorl.pu.checks.auroc import auroc, second_domain_detectable
 from puorl.pu.config import PRESETS
-from puorl.pu.cross_fit import judge
+from puorl.pu.cross_fit import cross_fit
 
 SHIFTS = ("body_mass", "joint_noise")
 QUALITIES = ("medium", "random")
@@ -153,13 +153,13 @@ def by_episode(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
 
 def visible(flt: puorl.DomainFilter, split: puorl.PUSplit, seed: int) -> bool:
     """Would the report see a second domain?"""
-    judged = judge(flt.model_, split, "hard", seed=seed, checkpoint=Checkpoint(None))
-    return bool(second_domain_detectable(judged, separation(judged.score_p, judged.score_u)))
+    scores = cross_fit(flt.model_, split, "hard", seed=seed, checkpoint=Checkpoint(None))
+    return bool(second_domain_detectable(scores, auroc(scores.score_p, scores.score_u)))
 
 
 def area(score: np.ndarray, truth: np.ndarray) -> float:
     """Chance that a target row scores above another one; ties count half."""
-    return separation(score[truth], score[~truth]).value
+    return auroc(score[truth], score[~truth]).value
 
 
 def show(recorded: Recorded, cells: list[tuple[str, str, str]], rows: int, seeds: int) -> None:

@@ -22,11 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import puorl
+from puorl.core.checkpoint import Checkpoint
 from puorl.core.formatting import parse_count
 from puorl.nn import adam, mlp
 from puorl.pu import classifier, fitting
-from puorl.pu.features import FeatureConfig, build, fit_scaling
-from puorl.pu.learners import TEDN
+from puorl.pu.config import FeatureConfig, FilterConfig, NetworkConfig
+from puorl.pu.features import build, fit_scaling
+from puorl.pu.learners import LEARNERS
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
 BEHAVIOURS = ("medium", "random")
@@ -167,12 +169,14 @@ class Trial:
     def tedn(self, name: str, x: np.ndarray, *, k: float = 4.0) -> tuple[np.ndarray, float]:
         """Fit TEDn on features x and measure it."""
         begin = time.perf_counter()
-        recipe = replace(TEDN, bbe_constant=k, num_main=self.epochs)
-        network = classifier.NetworkConfig()
-        rows = fitting.stack(fitting.own_lanes(self.cell.split), [self.known], seed=0)
+        recipe = replace(LEARNERS["tedn"], bbe_constant=k, num_main=self.epochs)
+        config = FilterConfig(network=NetworkConfig())
+        rows = fitting.stack(fitting.split_lanes(self.cell.split, None), [self.known], seed=0)
         keys = fitting.lane_keys(0, 1)
-        *_, last = fitting.epochs(x.astype(np.float32), rows, recipe, network, keys=keys)
-        params = jax.tree.map(lambda leaf: leaf[0], last.lanes.params)
+        last = fitting.train(
+            x.astype(np.float32), rows, recipe, config, keys, checkpoint=Checkpoint(None)
+        )
+        params = jax.tree.map(lambda leaf: leaf[0], last.state.params)
         logit = by_blocks(classifier.logits, params, jnp.asarray(x, jnp.float32))
         self.measure(name, logit, float(last.alpha[-1, 0]), begin)
         return logit, float(last.alpha[-1, 0])

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from puorl.pu.alpha import AlphaEstimate
+from puorl.pu.alpha import alpha_estimate
 from puorl.pu.config import PRESETS
 from puorl.pu.filter import DomainFilter
 
@@ -75,7 +75,7 @@ def test_coverage_of_real_draws(run, monkeypatch):
     def report(self, split, *, seed):
         measured = SimpleNamespace(value=0.5, low=0.0, high=1.0)
         return SimpleNamespace(
-            alphas=(AlphaEstimate(0.9, (0.8, 1.0), "bbe"),),
+            alphas=(alpha_estimate(0.9, (0.8, 1.0), method="bbe"),),
             quality=SimpleNamespace(recall=measured, precision=measured),
             verdict="clear",
         )

@@ -5,8 +5,7 @@ import hashlib
 import numpy as np
 
 import puorl
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import FilterConfig
+from puorl.pu.config import FilterConfig, NetworkConfig
 
 LENGTH, NUM_TARGET, NUM_OTHER, NUM_CHECKED = 50, 25, 35, 10
 # The learner with the fewest programs to compile: the command is tested here, not the learners.

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("small")
 SLOW_CODE = """
 import sys, time
 from puorl.cli.main import main
-from puorl.pu import fit
+from puorl.pu import fitting
 from puorl.core.checkpoint import Checkpoint
 from puorl.pu.config import PRESETS
 
@@ -25,14 +25,14 @@ from filter_runs import SMALL
 
 PRESETS["default"] = SMALL
 Checkpoint.__init__.__kwdefaults__["seconds"] = 0.0
-epochs = fit.epochs
+epochs = fitting.epochs
 
 def slowly(*args, stage="classifier", **kwargs):
     for point in epochs(*args, stage=stage, **kwargs):
         yield point
         time.sleep(60 if (stage, point.epoch) == (sys.argv[2], 5) else 0)
 
-fit.epochs = slowly
+fitting.epochs = slowly
 sys.exit(main(sys.argv[3:]))
 """
 """The same settings in a process of its own, which stops for long in the middle of a stage."""

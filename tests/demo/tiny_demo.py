@@ -2,8 +2,7 @@
 
 from puorl.bench.settings import Setting
 from puorl.demo.study import Plan
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import FilterConfig
+from puorl.pu.config import FilterConfig, NetworkConfig
 
 TINY = Plan(
     setting=Setting("body_mass", "hopper", "M/R", labelled_fraction=0.1, rows=600, horizon=40),

@@ -5,13 +5,13 @@ import math
 
 import numpy as np
 
-from puorl.pu.alpha import AlphaEstimate
+from puorl.pu.alpha import alpha_estimate
 from puorl.pu.report import (
     ColumnShortcut,
     DoubtfulEpisode,
+    Estimate,
     FilterReport,
     Histogram,
-    Measured,
     Quality,
     Selection,
     Shortcut,
@@ -40,25 +40,25 @@ def clear():
         advice="Train on what was kept. Look at the listed episodes if you have the time.",
         warnings=(),
         alphas=(
-            AlphaEstimate(0.2931, (0.2874, 0.2989), "bbe"),
-            AlphaEstimate(0.2957, (0.2902, 0.3011), "dedpul"),
+            alpha_estimate(0.2931, (0.2874, 0.2989), method="bbe"),
+            alpha_estimate(0.2957, (0.2902, 0.3011), method="dedpul"),
         ),
         alphas_agree=True,
         quality=Quality(
             num_labelled=10_000,
             num_unlabelled=990_000,
             num_kept=291_377,
-            recall=Measured(0.9831, 0.9802, 0.9857),
-            precision=Measured(0.9790, 0.9611, 0.9913),
-            purity=Measured(0.9797, 0.9624, 0.9916),
+            recall=Estimate(0.9831, 0.9802, 0.9857),
+            precision=Estimate(0.9790, 0.9611, 0.9913),
+            purity=Estimate(0.9797, 0.9624, 0.9916),
             precision_is_upper=False,
         ),
         shortcut=Shortcut(
-            Measured(0.8514, 0.8482, 0.8546), Measured(0.5621, 0.5560, 0.5682), 0.1767, False
+            Estimate(0.8514, 0.8482, 0.8546), Estimate(0.5621, 0.5560, 0.5682), 0.1767, False
         ),
         columns=(),
         selection=Selection(
-            Measured(0.503, 0.494, 0.512),
+            Estimate(0.503, 0.494, 0.512),
             True,
             "Labelled rows cannot be told from kept unlabelled rows by state and action.",
         ),
@@ -91,7 +91,7 @@ def behaviour():
             "gripper_force has 2 decimal digits in labelled rows and 6 in the others.",
         ),
         shortcut=Shortcut(
-            Measured(0.8514, 0.8482, 0.8546), Measured(0.8460, 0.8420, 0.8500), 0.9846, True
+            Estimate(0.8514, 0.8482, 0.8546), Estimate(0.8460, 0.8420, 0.8500), 0.9846, True
         ),
         columns=(
             ColumnShortcut(
@@ -114,18 +114,18 @@ def cannot_tell():
         "which. Try other inputs, or decide by episode.",
         warnings=("Precision is an upper estimate.",),
         alphas=(
-            AlphaEstimate(0.951, (0.0, 0.999), "bbe"),
-            AlphaEstimate(0.712, (0.58, 0.841), "dedpul"),
+            alpha_estimate(0.951, (0.0, 0.999), method="bbe"),
+            alpha_estimate(0.712, (0.58, 0.841), method="dedpul"),
         ),
         alphas_agree=False,
         quality=dataclasses.replace(
             plain.quality,
             num_kept=871_204,
-            precision=Measured(0.95, 0.1, 1),
+            precision=Estimate(0.95, 0.1, 1),
             precision_is_upper=True,
         ),
         shortcut=Shortcut(
-            Measured(0.504, 0.487, 0.521), Measured(0.483, 0.466, 0.5), NAN, False, False
+            Estimate(0.504, 0.487, 0.521), Estimate(0.483, 0.466, 0.5), NAN, False, False
         ),
         histogram=scores(0.95, 0.4),
         doubtful=(),
@@ -140,19 +140,19 @@ def many_warnings():
             f"Warning number {k} says that something is not as it was." for k in range(14)
         ),
         selection=Selection(
-            Measured(0.66, 0.62, 0.7), False, "Labelled rows are slower than kept ones."
+            Estimate(0.66, 0.62, 0.7), False, "Labelled rows are slower than kept ones."
         ),
     )
 
 
 def bare():
     """As little as a report can hold: no episodes, no intervals, nothing known."""
-    nothing = Measured(NAN, NAN, NAN)
+    nothing = Estimate(NAN, NAN, NAN)
     return FilterReport(
         verdict="doubtful",
         advice="",
         warnings=(),
-        alphas=(AlphaEstimate(0.0, None, "bbe"),),
+        alphas=(alpha_estimate(0.0, None, method="bbe"),),
         alphas_agree=True,
         quality=Quality(1, 0, 0, nothing, nothing, nothing, True),
         shortcut=Shortcut(nothing, nothing, NAN, False),
@@ -172,11 +172,11 @@ def hostile():
         advice=HOSTILE + LONG,
         warnings=(HOSTILE, LONG, "数据" * 400),
         alphas=(
-            AlphaEstimate(0.31, (0.3, 0.32), HOSTILE),
-            AlphaEstimate(0.35, (0.33, 0.37), LONG),
+            alpha_estimate(0.31, (0.3, 0.32), method=HOSTILE),
+            alpha_estimate(0.35, (0.33, 0.37), method=LONG),
         ),
         columns=(ColumnShortcut(HOSTILE, LONG, 0.9, HOSTILE + LONG),),
-        selection=Selection(Measured(0.6, 0.55, 0.65), False, HOSTILE),
+        selection=Selection(Estimate(0.6, 0.55, 0.65), False, HOSTILE),
         doubtful=(
             DoubtfulEpisode(HOSTILE, 10**9, 0.5, 0.5),
             DoubtfulEpisode(LONG, 3, NAN, NAN),

@@ -4,13 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError
 from puorl.pu import classifier
-from puorl.pu.learners import NNPU, PVU, TEDN, UPU, decision_logit
+from puorl.pu.alpha import bbe
+from puorl.pu.config import NetworkConfig
+from puorl.pu.learners import LEARNERS, row_threshold
 
-NETWORK = classifier.NetworkConfig(hidden=(16, 16), batch_size=64)
-RECIPES = [TEDN, NNPU, UPU, PVU]
+NETWORK = NetworkConfig(hidden=(16, 16), batch_size=64)
+TEDN = LEARNERS["tedn"]
+RECIPES = list(LEARNERS.values())
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def test_contract_every_learner_separates_what_can_be_separated(blobs, recipe):
     lanes, metrics = run(x, rows(p, u, 1), recipe, [0], num_epochs=15)
     logit = classifier.score_rows(lanes.params, np.asarray(x))[0]
     is_target = np.arange(4_000) < 2_000
-    threshold = decision_logit(1 / 3) if recipe.name == "pvu" else 0.0
+    threshold = row_threshold(recipe.name, 1 / 3)
     assert ((logit > threshold) == is_target).mean() > 0.97
     assert np.isfinite(metrics["loss"]).all()
     assert float(lanes.alpha[0]) == pytest.approx(1 / 3, abs=0.06)
@@ -79,10 +84,40 @@ def test_blocks_do_not_change_scores(blobs, monkeypatch):
     x, p, u = blobs
     lanes, _ = run(x, rows(p, u, 1), TEDN, [0], 4)
     whole = classifier.score_rows(lanes.params, np.asarray(x))
-    monkeypatch.setattr(classifier, "_SCORE_BLOCK", 300)
+    monkeypatch.setattr(classifier, "BLOCK", 300)
     np.testing.assert_allclose(classifier.score_rows(lanes.params, np.asarray(x)), whole, rtol=1e-5)
 
 
 def test_no_epochs_is_an_error():
     with pytest.raises(ConfigError, match="at least one of warm-up"):
         replace(TEDN, num_warm_up=0)
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([(3, 4), (40, 80)]),  # every size is compiled anew
+    st.sampled_from([1.0, 4.0]),
+    st.booleans(),
+)
+def test_compiled_bbe_is_bbe(seed, sizes, k, ties):
+    num_p, num_u = sizes
+    rng = np.random.default_rng(seed)
+    p = rng.normal(1, 1, num_p).astype(np.float32)
+    u = rng.normal(0, 1, num_u).astype(np.float32)
+    if ties:
+        p, u = p.round(1), u.round(1)
+    compiled = float(classifier.best_bin(jnp.asarray(p), jnp.asarray(u), k=k))
+    assert compiled == pytest.approx(bbe(p, u, k=k).value, abs=1e-5)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**31), st.sampled_from([1, 2, 50]), st.floats(0, 0.999))
+def test_exactly_the_fraction_is_rejected(seed, n, fraction):
+    score = np.random.default_rng(seed).permutation(n).astype(np.float32)
+    threshold = float(classifier.upper_quantile(jnp.asarray(score), jnp.float32(fraction)))
+    assert (score >= threshold).sum() == int(np.float32(fraction) * np.float32(n))
+
+
+def test_nothing_is_rejected_at_fraction_zero():
+    assert classifier.upper_quantile(jnp.arange(4.0), jnp.float32(0)) == np.inf

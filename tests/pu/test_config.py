@@ -4,12 +4,12 @@ import json
 import pytest
 
 from puorl.core.errors import ConfigError
-from puorl.pu.config import LEARNERS, PRESETS, FilterConfig
-from puorl.pu.features import FeatureConfig
+from puorl.pu.config import PRESETS, FeatureConfig, FilterConfig
+from puorl.pu.learners import LEARNERS, make_recipe
 
 
 def through_json(config):
-    return FilterConfig.from_dict(json.loads(json.dumps(dataclasses.asdict(config))))
+    return FilterConfig.from_dict(json.loads(json.dumps(config.to_dict())))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -29,6 +29,7 @@ def test_settings_of_ones_own_survive_too():
         num_warm_up=3,
         num_main=0,
         exact_ranking=True,
+        alpha_estimator="scott",
     )
     assert through_json(own) == own
 
@@ -36,19 +37,19 @@ def test_settings_of_ones_own_survive_too():
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_recipe_is_the_learners_own_but_for_what_is_set(name):
     own = LEARNERS[name]
-    assert FilterConfig(learner=name, bbe_constant=own.bbe_constant).recipe() == own
-    assert FilterConfig(learner=name).num_epochs == own.num_warm_up + own.num_main
+    assert make_recipe(FilterConfig(learner=name, bbe_constant=own.bbe_constant)) == own
+    assert make_recipe(FilterConfig(learner=name)).num_epochs == own.num_warm_up + own.num_main
     changed = FilterConfig(learner=name, bbe_constant=2.5, num_warm_up=2, num_main=0)
     expected = dataclasses.replace(own, bbe_constant=2.5, num_warm_up=2, num_main=0)
-    assert changed.recipe() == expected
-    assert changed.num_epochs == 2
+    assert make_recipe(changed) == expected
+    assert make_recipe(changed).num_epochs == 2
 
 
 def test_exact_ranking_ranks_all_rows():
-    recipe = FilterConfig(exact_ranking=True).recipe()
+    recipe = make_recipe(FilterConfig(exact_ranking=True))
     assert recipe.rank_sample is None
     assert recipe.alpha_sample is None
-    assert FilterConfig().recipe().rank_sample is not None
+    assert make_recipe(FilterConfig()).rank_sample is not None
 
 
 @pytest.mark.parametrize(
@@ -61,4 +62,11 @@ def test_exact_ranking_ranks_all_rows():
 )
 def test_impossible_settings(change, message):
     with pytest.raises(ConfigError, match=message):
-        FilterConfig(**change).recipe()
+        make_recipe(FilterConfig(**change))
+
+
+def test_settings_from_before_the_choice_of_an_estimator_have_the_same_hash():
+    assert "alpha_estimator" not in FilterConfig().to_dict()
+    assert FilterConfig(alpha_estimator="en").to_dict()["alpha_estimator"] == "en"
+    with pytest.raises(ConfigError, match="alpha_estimator: expected one of bbe, en"):
+        FilterConfig(alpha_estimator="km2")  # pyright: ignore[reportArgumentType]

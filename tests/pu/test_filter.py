@@ -6,10 +6,7 @@ import pytest
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import FilterConfig
-from puorl.pu.dynamics import ResidualConfig
-from puorl.pu.features import FeatureConfig
+from puorl.pu.config import FeatureConfig, FilterConfig, NetworkConfig, ResidualConfig
 from puorl.pu.filter import DomainFilter
 
 SMALL = FilterConfig(
@@ -171,6 +168,7 @@ def test_other_reward_is_seen_with_rewards_only(world):
     [
         ({"preset": "best"}, ConfigError, "default, thorough, paper"),
         ({"mode": "half"}, ConfigError, "hard, top_alpha, soft"),
+        ({"alpha_estimator": "km2"}, ConfigError, "alpha_estimator: expected one of bbe, en"),
         ({"config": FilterConfig(learner="svm")}, ConfigError, "tedn, nnpu, upu, pvu"),
     ],
 )
@@ -188,7 +186,7 @@ def test_what_cannot_be_fitted(clear_split, world):
     flat = Dataset.from_arrays(
         obs=np.ones((100, 2)), action=np.ones((100, 1)), next_obs=np.ones((100, 2))
     )
-    with pytest.raises(DataError, match="every column is constant"):
+    with pytest.raises(DataError, match="expected columns that vary"):
         DomainFilter().fit(PUSplit.from_mask(flat, labelled=np.arange(100) < 50))
 
 
@@ -196,3 +194,29 @@ def test_other_data_is_refused(clear_split, fitted):
     wide = Dataset.from_arrays(obs=np.zeros((50, 7)), action=np.zeros((50, 1)))
     with pytest.raises(DataError, match="expected rows with 8 inputs"):
         fitted.score(PUSplit.from_mask(wide, labelled=np.arange(len(wide)) < 20))
+
+
+@pytest.mark.parametrize("name", ["en", "scott", "dedpul"])
+def test_the_estimator_of_alpha_can_be_chosen(clear_split, fitted, name, tmp_path):
+    other = DomainFilter(config=SMALL, alpha_estimator=name).fit(clear_split, seed=0)
+    assert (other.alpha_.method, fitted.alpha_.method) == (name, "bbe")
+    low, high = other.alpha_.interval
+    assert low <= other.alpha_.value <= high
+    assert other.alpha_.value == pytest.approx(truth(clear_split).mean(), abs=0.05)
+    np.testing.assert_array_equal(other.alpha_history_, fitted.alpha_history_)
+    other.save(tmp_path / "f")
+    assert DomainFilter.load(tmp_path / "f").config.alpha_estimator == name
+
+
+def test_filters_that_were_saved_with_an_interval_are_read(tmp_path, clear_split, fitted):
+    fitted.save(tmp_path / "f")
+    path = tmp_path / "f" / "filter.json"
+    content = json.loads(path.read_text())
+    alpha = content["alpha"]
+    content["alpha"] = {
+        "value": alpha["value"],
+        "interval": [alpha["low"], alpha["high"]],
+        "method": alpha["method"],
+    }
+    path.write_text(json.dumps(content))
+    assert DomainFilter.load(tmp_path / "f").alpha_ == fitted.alpha_

@@ -7,8 +7,8 @@ import pytest
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
-from puorl.pu.alpha import AlphaEstimate, bbe
-from puorl.pu.intervals import bootstrap_interval, percentile_interval
+from puorl.pu.alpha import bbe
+from puorl.pu.intervals import bootstrap_interval
 
 
 def draw(rng, gap, num_p, num_u, alpha):
@@ -22,7 +22,8 @@ def coverage(gap, *, draws, num_p=500, num_u=5_000, alpha=0.3):
     ends = []
     for _ in range(draws):
         score_p, score_u, truth = draw(rng, gap, num_p, num_u, alpha)
-        ends.append(bootstrap_interval(bbe, score_p, score_u, rng=rng))
+        value = bbe(score_p, score_u).value
+        ends.append(bootstrap_interval(score_p, score_u, value=value, rng=rng))
     low, high = np.array(ends).T
     return np.mean((low <= truth) & (truth <= high)), np.mean(truth <= high), high - low
 
@@ -46,7 +47,7 @@ def test_width_and_time_at_the_papers_size():
     rng = generator(0, "paper size")
     score_p, score_u, truth = draw(rng, 4.0, 1_000, 99_000, 29 / 99)
     begin = time.process_time()
-    low, high = bootstrap_interval(bbe, score_p, score_u, rng=rng)
+    low, high = bootstrap_interval(score_p, score_u, rng=rng)
     assert time.process_time() - begin < 1.0
     assert low < truth < high
     assert high - low < 0.06
@@ -55,53 +56,52 @@ def test_width_and_time_at_the_papers_size():
 def test_where_others_reach_the_highest_scores_only_the_upper_end_is_known():
     rng = generator(0, "hopeless")
     score_p, score_u, _ = draw(rng, 0.5, 2_000, 20_000, 0.3)
-    low, high = bootstrap_interval(None, score_p, score_u, rng=rng)
+    low, high = bootstrap_interval(score_p, score_u, rng=rng)
     assert low == 0.0
     assert high > 0.3
 
 
 def test_no_target_rows_at_all():
     rng = generator(0, "none of ours")
-    low, high = bootstrap_interval(bbe, rng.normal(8, 1, 500), rng.normal(0, 1, 5_000), rng=rng)
+    low, high = bootstrap_interval(rng.normal(8, 1, 500), rng.normal(0, 1, 5_000), rng=rng)
     assert low < 0.001
     assert 0 < high < 0.01
 
 
 def test_identical_scores_leave_no_room_for_others():
     rng = generator(0, "same")
-    low, high = bootstrap_interval(bbe, rng.normal(size=1_000), rng.normal(size=5_000), rng=rng)
+    low, high = bootstrap_interval(rng.normal(size=1_000), rng.normal(size=5_000), rng=rng)
     assert low < 0.97 < high
     assert high == 0.999
-    assert bootstrap_interval(bbe, np.ones(50), np.ones(80), rng=rng)[1] == 0.999
+    assert bootstrap_interval(np.ones(50), np.ones(80), rng=rng)[1] == 0.999
 
 
-def test_the_estimators_value_is_never_outside():
+def test_a_given_value_is_never_outside():
     rng = generator(0, "hull")
     score_p, score_u, _ = draw(rng, 8.0, 200, 1_000, 0.3)
     for value in (0.05, 0.9):
-        estimate = AlphaEstimate(value, None, "fixed")
-        low, high = bootstrap_interval(lambda p, u, e=estimate: e, score_p, score_u, rng=rng)
+        low, high = bootstrap_interval(score_p, score_u, value=value, rng=rng)
         assert low <= value <= high
 
 
 def test_any_monotone_scale_gives_the_same_interval():
     score_p, score_u, _ = draw(generator(0, "scale"), 4.0, 300, 2_000, 0.3)
-    plain = bootstrap_interval(bbe, score_p, score_u, rng=generator(0, "b"))
+    plain = bootstrap_interval(score_p, score_u, rng=generator(0, "b"))
     # Odd counts put every quantile edge between rows differently on a curved scale: near, not same.
-    curved = bootstrap_interval(bbe, np.exp(score_p), np.exp(score_u), rng=generator(0, "b"))
+    curved = bootstrap_interval(np.exp(score_p), np.exp(score_u), rng=generator(0, "b"))
     assert curved == pytest.approx(plain, abs=0.01)
 
 
 def test_same_generator_same_interval():
     score_p, score_u, _ = draw(generator(0, "repeat"), 4.0, 300, 2_000, 0.3)
-    first = bootstrap_interval(bbe, score_p, score_u, rng=generator(7, "b"))
-    assert first == bootstrap_interval(bbe, score_p, score_u, rng=generator(7, "b"))
+    first = bootstrap_interval(score_p, score_u, rng=generator(7, "b"))
+    assert first == bootstrap_interval(score_p, score_u, rng=generator(7, "b"))
 
 
 def test_higher_level_is_wider():
     score_p, score_u, _ = draw(generator(0, "level"), 4.0, 300, 2_000, 0.3)
-    low, high = bootstrap_interval(bbe, score_p, score_u, rng=generator(0, "b"), level=0.5)
-    wide = bootstrap_interval(bbe, score_p, score_u, rng=generator(0, "b"), level=0.99)
+    low, high = bootstrap_interval(score_p, score_u, rng=generator(0, "b"), level=0.5)
+    wide = bootstrap_interval(score_p, score_u, rng=generator(0, "b"), level=0.99)
     assert wide[0] < low
     assert wide[1] > high
 
@@ -111,45 +111,32 @@ def test_episodes_count_as_one_observation_each():
     rng = generator(0, "groups")
     score_p, score_u, _ = draw(rng, 4.0, 60, 40_000, 0.3)
     copied, episode = np.repeat(score_p, 20), np.repeat(np.arange(60), 20)
-    rows = bootstrap_interval(None, copied, score_u, rng=generator(0, "b"))
-    grouped = bootstrap_interval(None, copied, score_u, rng=generator(0, "b"), groups_p=episode)
-    once = bootstrap_interval(None, score_p, score_u, rng=generator(0, "b"))
+    rows = bootstrap_interval(copied, score_u, rng=generator(0, "b"))
+    grouped = bootstrap_interval(copied, score_u, rng=generator(0, "b"), groups_p=episode)
+    once = bootstrap_interval(score_p, score_u, rng=generator(0, "b"))
     assert grouped == pytest.approx(once, abs=0.01)
     assert rows[1] < grouped[1] - 0.01
 
 
 def test_groups_of_single_rows_change_little():
     score_p, score_u, _ = draw(generator(0, "single"), 4.0, 300, 2_000, 0.3)
-    rows = bootstrap_interval(bbe, score_p, score_u, rng=generator(0, "b"), reps=800)
+    rows = bootstrap_interval(score_p, score_u, rng=generator(0, "b"), reps=800)
     single = bootstrap_interval(
-        bbe, score_p, score_u, rng=generator(0, "c"), reps=800,
+        score_p, score_u, rng=generator(0, "c"), reps=800,
         groups_p=np.arange(300), groups_u=np.arange(2_000),
     )  # fmt: skip
     assert single == pytest.approx(rows, abs=0.01)
 
 
-def test_percentile_interval_is_the_estimators_own_spread():
-    rng = generator(0, "mean")
-    score_u = rng.uniform(0, 1, 400)
-
-    def mean_of_u(score_p, score_u):
-        return AlphaEstimate(float(score_u.mean()), None, "mean")
-
-    low, high = percentile_interval(mean_of_u, np.ones(5), score_u, rng=rng, reps=400)
-    expected = 1.96 * score_u.std() / 20
-    assert low == pytest.approx(score_u.mean() - expected, abs=0.3 * expected)
-    assert high == pytest.approx(score_u.mean() + expected, abs=0.3 * expected)
-
-
 def test_bad_input_is_named():
     rng, good = generator(0, "bad"), np.linspace(0, 1, 30)
     with pytest.raises(DataError, match=r"groups_p: expected shape \(30,\), got \(3,\)"):
-        bootstrap_interval(bbe, good, good, rng=rng, groups_p=np.arange(3))
+        bootstrap_interval(good, good, rng=rng, groups_p=np.arange(3))
     with pytest.raises(DataError, match="groups_u: expected at least two groups"):
-        bootstrap_interval(bbe, good, good, rng=rng, groups_u=np.zeros(30))
+        bootstrap_interval(good, good, rng=rng, groups_u=np.zeros(30))
     with pytest.raises(DataError, match="score_u: expected finite"):
-        bootstrap_interval(bbe, good, np.full(3, np.nan), rng=rng)
+        bootstrap_interval(good, np.full(3, np.nan), rng=rng)
     with pytest.raises(ConfigError, match="reps >= 20"):
-        bootstrap_interval(bbe, good, good, rng=rng, reps=1)
+        bootstrap_interval(good, good, rng=rng, reps=1)
     with pytest.raises(ConfigError, match="level"):
-        percentile_interval(bbe, good, good, rng=rng, level=1.5)
+        bootstrap_interval(good, good, rng=rng, level=1.5)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puorl.html.page import as_count, as_percent
-from puorl.pu.alpha import AlphaEstimate
-from puorl.pu.report import Measured, Selection, Shortcut
+from puorl.pu.alpha import alpha_estimate
+from puorl.pu.report import Estimate, Selection, Shortcut
 from puorl.pu.report_page import as_page
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -109,11 +109,11 @@ def test_numbers_are_the_reports(make):
         low = as_percent(measured.low).removesuffix("\u00a0%")
         assert f"95 % interval: {low}–{as_percent(measured.high)}" in shown
     for estimate in report.alphas:
-        assert f"{estimate.method} says {as_percent(estimate.value)}" in text
+        assert f"{estimate.method} {as_percent(estimate.value)}" in text
     for measured in (
-        report.shortcut.separation,
-        report.shortcut.separation_behaviour,
-        report.selection.separation,
+        report.shortcut.auroc,
+        report.shortcut.auroc_behaviour,
+        report.selection.auroc,
     ):
         assert f"{measured.value:.3f} ({measured.low:.3f}–{measured.high:.3f})" in text
     for each in report.doubtful:
@@ -123,7 +123,7 @@ def test_numbers_are_the_reports(make):
         assert cells == [
             as_count(each.num_rows),
             f"{each.mean_score:.3f}",
-            as_percent(each.share_kept),
+            as_percent(each.kept_fraction),
         ]
     for each in report.columns:
         assert f"{each.kind.capitalize()}: {each.sentence}" in text
@@ -143,7 +143,7 @@ def test_upper_estimates_are_called_so_only_where_they_are():
 
 def test_a_precision_of_which_nothing_is_known_has_no_estimate():
     report = cannot_tell()
-    quality = dataclasses.replace(report.quality, precision=Measured(0.95, 0, 1))
+    quality = dataclasses.replace(report.quality, precision=Estimate(0.95, 0, 1))
     html = as_page(dataclasses.replace(report, quality=quality))
     for name in ("Precision", "Purity"):
         assert "not known" in tile(html, name)
@@ -161,13 +161,14 @@ def test_each_verdict_has_its_own_words():
     assert "No shortcut: behaviour alone gives 18\u00a0%" in pages[clear]
     assert "hardly any separation" in pages[cannot_tell]
     assert "No, they do not look like one." in pages[many_warnings]
-    assert "Yes, as far as can be seen." in pages[clear]
+    assert "Yes, as far as is known." in pages[clear]
 
 
 def test_agreement_is_said_as_the_report_has_it():
     report = clear()
-    assert "estimating alpha agree:" in as_page(report)
-    assert "estimating alpha disagree:" in as_page(dataclasses.replace(report, alphas_agree=False))
+    assert "estimates of alpha agree:" in as_page(report)
+    apart = dataclasses.replace(report, alphas_agree=False)
+    assert "estimates of alpha disagree:" in as_page(apart)
     alone = dataclasses.replace(report, alphas=report.alphas[:1])
     assert "no second one to compare" in as_page(alone)
     assert "Alpha was not estimated." in as_page(dataclasses.replace(report, alphas=()))
@@ -175,7 +176,7 @@ def test_agreement_is_said_as_the_report_has_it():
 
 def test_intervals_that_span_nearly_everything_do_not_agree():
     report = clear()
-    alphas = (report.alphas[0], AlphaEstimate(0.5, (0.02, 0.98), "dedpul"))
+    alphas = (report.alphas[0], alpha_estimate(0.5, (0.02, 0.98), method="dedpul"))
     html = as_page(dataclasses.replace(report, alphas=alphas))
     assert "cannot be compared:" in html
     assert "alpha agree" not in html
@@ -183,19 +184,19 @@ def test_intervals_that_span_nearly_everything_do_not_agree():
 
 def test_what_is_not_known_is_called_unsure():
     report = clear()
-    shortcut = Shortcut(Measured(0.98, 0.5, 1.0), Measured(0.97, 0.4, 1.0), 0.97, False, False)
-    selection = Selection(Measured(0.5, 0.0, 1.0), True, "Cannot be said.", False)
+    shortcut = Shortcut(Estimate(0.98, 0.5, 1.0), Estimate(0.97, 0.4, 1.0), 0.97, False, False)
+    selection = Selection(Estimate(0.5, 0.0, 1.0), True, "Cannot be said.", False)
     unsure = dataclasses.replace(report, shortcut=shortcut, selection=selection)
     text = Content(as_page(unsure)).text
     assert "Not clear: behaviour alone gives 97\u00a0% of the separation, but" in text
     assert "No shortcut" not in text
     assert "Unsure." in text
-    assert "Yes, as far as can be seen." not in text
+    assert "Yes, as far as is known." not in text
 
 
 def test_unknown_precision_is_no_upper_estimate():
     report = cannot_tell()
-    nothing = Measured(math.nan, math.nan, math.nan)
+    nothing = Estimate(math.nan, math.nan, math.nan)
     quality = dataclasses.replace(report.quality, num_kept=0, precision=nothing)
     html = as_page(dataclasses.replace(report, quality=quality))
     assert "upper estimates" not in html
@@ -260,7 +261,7 @@ def test_no_name_becomes_code(name, sentence):
         behaviour(),
         advice=sentence or "a",
         warnings=(name, sentence),
-        alphas=tuple(AlphaEstimate(a.value, a.interval, name) for a in behaviour().alphas),
+        alphas=tuple(alpha_estimate(a.value, a.interval, method=name) for a in behaviour().alphas),
         columns=tuple(
             dataclasses.replace(c, column=name, kind=name, sentence=sentence)
             for c in behaviour().columns

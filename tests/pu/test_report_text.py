@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from puorl.pu.alpha import AlphaEstimate
+from puorl.pu.alpha import alpha_estimate
 from puorl.pu.report import (
     ColumnShortcut,
     DoubtfulEpisode,
+    Estimate,
     FilterReport,
     Histogram,
-    Measured,
     Quality,
     Selection,
     Shortcut,
@@ -22,20 +22,23 @@ REPORT = FilterReport(
     verdict="clear",
     advice="Use what is kept: 95 % to 99 % of it is likely yours.",
     warnings=("Two estimates of the target's share disagree: bbe 0.31 and dedpul 0.45.",),
-    alphas=(AlphaEstimate(0.31, (0.29, 0.33), "bbe"), AlphaEstimate(0.45, None, "dedpul")),
+    alphas=(
+        alpha_estimate(0.31, (0.29, 0.33), method="bbe"),
+        alpha_estimate(0.45, None, method="dedpul"),
+    ),
     alphas_agree=False,
     quality=Quality(
         num_labelled=1000,
         num_unlabelled=99_000,
         num_kept=29_685,
-        recall=Measured(0.98, 0.97, 0.99),
-        precision=Measured(0.962, 0.951, 1.0),
-        purity=Measured(0.97, 0.96, 0.99),
+        recall=Estimate(0.98, 0.97, 0.99),
+        precision=Estimate(0.962, 0.951, 1.0),
+        purity=Estimate(0.97, 0.96, 0.99),
         precision_is_upper=False,
     ),
-    shortcut=Shortcut(Measured(0.81, 0.79, 0.83), Measured(0.56, 0.54, 0.58), 0.19, False),
+    shortcut=Shortcut(Estimate(0.81, 0.79, 0.83), Estimate(0.56, 0.54, 0.58), 0.19, False),
     columns=(),
-    selection=Selection(Measured(0.5, 0.48, 0.52), True, "Nothing speaks against a random draw."),
+    selection=Selection(Estimate(0.5, 0.48, 0.52), True, "Nothing speaks against a random draw."),
     histogram=Histogram((0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.0, 0.1, 0.9), (0.7, 0.0, 0.0, 0.3)),
     alpha_history=(0.5, 0.3),
     doubtful=(DoubtfulEpisode("robot [3] / monday", 1200, 0.48, 0.45),),
@@ -71,7 +74,7 @@ def test_upper_estimate_is_said():
 
 
 def test_nothing_kept_shows_no_number():
-    nothing = replace(REPORT.quality, num_kept=0, precision=Measured(np.nan, np.nan, np.nan))
+    nothing = replace(REPORT.quality, num_kept=0, precision=Estimate(np.nan, np.nan, np.nan))
     text = shown(replace(REPORT, quality=nothing))
     assert "nan" not in text
 
@@ -103,12 +106,15 @@ def row(report, name):
 
 
 def test_what_is_not_known_is_marked_unsure():
-    shortcut = Shortcut(Measured(0.98, 0.5, 1.0), Measured(0.97, 0.4, 1.0), 0.97, False, False)
-    selection = Selection(Measured(0.5, 0.0, 1.0), True, "Cannot be said: too few rows.", False)
-    alphas = (AlphaEstimate(0.3, (0.05, 0.95), "bbe"), AlphaEstimate(0.5, (0.4, 0.6), "dedpul"))
+    shortcut = Shortcut(Estimate(0.98, 0.5, 1.0), Estimate(0.97, 0.4, 1.0), 0.97, False, False)
+    selection = Selection(Estimate(0.5, 0.0, 1.0), True, "Cannot be said: too few rows.", False)
+    alphas = (
+        alpha_estimate(0.3, (0.05, 0.95), method="bbe"),
+        alpha_estimate(0.5, (0.4, 0.6), method="dedpul"),
+    )
     wide = replace(REPORT, shortcut=shortcut, selection=selection, alphas=alphas, alphas_agree=True)
     assert row(wide, "behaviour").startswith("unsure")
-    assert "not clear: behaviour alone gives 97% of the separation" in row(wide, "behaviour")
+    assert "Not clear: behaviour alone gives 97 % of the separation" in row(wide, "behaviour")
     assert row(wide, "selection").startswith("unsure Cannot be said")
     assert row(wide, "estimates").startswith("unsure")
     assert "spans nearly everything" in row(wide, "estimates")
@@ -119,23 +125,24 @@ def test_what_is_not_known_is_marked_unsure():
 
 
 def test_nothing_for_a_shortcut_to_explain():
-    alike = Shortcut(Measured(0.51, 0.48, 0.54), Measured(0.5, 0.47, 0.53), 0.1, False, False)
-    assert "hardly anything" in row(replace(REPORT, shortcut=alike), "behaviour")
+    alike = Shortcut(Estimate(0.51, 0.48, 0.54), Estimate(0.5, 0.47, 0.53), 0.1, False, False)
+    assert "hardly any separation" in row(replace(REPORT, shortcut=alike), "behaviour")
 
 
 def test_unknown_precision_is_no_upper_estimate():
     unknown = replace(
-        REPORT.quality, precision=Measured(np.nan, np.nan, np.nan), precision_is_upper=True
+        REPORT.quality, precision=Estimate(np.nan, np.nan, np.nan), precision_is_upper=True
     )
     assert "upper estimate" not in " ".join(shown(replace(REPORT, quality=unknown)).split())
 
 
 def test_a_precision_of_which_nothing_is_known_has_no_estimate():
     unknown = replace(
-        REPORT.quality, precision=Measured(0.95, 0.0, 0.9999), precision_is_upper=True
+        REPORT.quality, precision=Estimate(0.95, 0.0, 0.9999), precision_is_upper=True
     )
     text = " ".join(shown(replace(REPORT, quality=unknown)).split())
-    assert "precision – 0.0 to 100.0 of kept rows are the target's purity – 96.0 to 99.0" in text
+    assert "precision – 0.0 to 100.0 Fraction of the kept" in text
+    assert "purity – 96.0 to 99.0 Fraction of" in text
     assert "recall 98.0 97.0 to 99.0" in text
 
 
@@ -164,7 +171,7 @@ def test_soft_weights():
     soft = replace(REPORT, quality=replace(REPORT.quality, mean_weight=0.3127))
     text = " ".join(shown(soft).split())
     assert "all 99,000 unlabelled rows kept with weights (mean 0.313), 29,685 of them" in text
-    assert "of the target's rows weigh 0.5 or more" in text
+    assert "Fraction of the target's rows that weighs 0.5 or more." in text
     assert "weight ≥ 0.5" in text
     assert "29,685 of 99,000" not in text
     assert max(len(line) for line in shown(soft, width=200).splitlines()) <= 80

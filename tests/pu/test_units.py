@@ -1,3 +1,5 @@
+"""Units of decision, and the threshold between target units and others."""
+
 import dataclasses
 
 import numpy as np
@@ -8,10 +10,9 @@ from hypothesis import strategies as st
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import FilterConfig
+from puorl.pu.config import FilterConfig, NetworkConfig
 from puorl.pu.filter import DomainFilter
-from puorl.pu.units import NUM_FOLDS, Grouping, Unit, group, parse_unit
+from puorl.pu.units import NUM_FOLDS, Grouping, Unit, find_threshold, group, parse_unit
 
 EPISODE = Unit("episode")
 
@@ -83,8 +84,8 @@ def test_episodes_are_units_and_folds_keep_them_whole():
     split = make(lengths, firsts(lengths, 6))
     made = group(split, EPISODE, seed=0)
     np.testing.assert_array_equal(made.number, split.pool.episode)
-    np.testing.assert_array_equal(made.together, split.pool.episode)
-    np.testing.assert_array_equal(made.known, split.pool.episode < 6)
+    np.testing.assert_array_equal(made.cluster, split.pool.episode)
+    np.testing.assert_array_equal(made.labelled, split.pool.episode < 6)
     folds = [np.unique(made.fold[made.number == k]) for k in range(len(lengths))]
     assert all(len(fold) == 1 for fold in folds)
     # Labelled and unlabelled episodes are spread evenly, each for themselves.
@@ -116,7 +117,7 @@ def test_windows_and_their_rests(length, sizes):
     made = group(make(lengths, firsts(lengths, 5)), Unit("window", length=length), seed=0)
     np.testing.assert_array_equal(np.bincount(made.number), np.concatenate(sizes))
     assert (np.diff(made.number) >= 0).all()  # numbered in order here: rows stand in order
-    np.testing.assert_array_equal(made.together, np.repeat(np.arange(8), lengths))
+    np.testing.assert_array_equal(made.cluster, np.repeat(np.arange(8), lengths))
 
 
 def test_windows_follow_the_clock_and_not_the_place():
@@ -126,7 +127,7 @@ def test_windows_follow_the_clock_and_not_the_place():
     window = Unit("window", length=3)
     straight = group(make(lengths, firsts(lengths, 5), clock=clock), window, seed=0)
     shuffled = group(make(lengths, firsts(lengths, 5), clock=clock, order=order), window, seed=0)
-    for name in ("number", "known", "together", "fold"):
+    for name in ("number", "labelled", "cluster", "fold"):
         np.testing.assert_array_equal(getattr(shuffled, name), getattr(straight, name)[order])
     backwards = group(make(lengths, firsts(lengths, 5), clock=clock[::-1]), window, seed=0)
     np.testing.assert_array_equal(backwards.number[:6], [1, 1, 1, 0, 0, 0])
@@ -162,9 +163,9 @@ def test_windows_of_labelled_rows_alone_are_known():
     lengths = [10] * 8
     labelled = np.arange(5) * 10  # one row each, in the first window of five episodes
     made = group(make(lengths, labelled), Unit("window", length=5), seed=0)
-    assert made.known.sum() == 5 * 5
+    assert made.labelled.sum() == 5 * 5
     assert made.num_scattered == 5 * 4
-    known = made.known.reshape(8, 10)
+    known = made.labelled.reshape(8, 10)
     assert known[:5, :5].all()
     assert not known[:5, 5:].any()
     assert not known[5:].any()
@@ -179,7 +180,7 @@ def test_columns_of_text_are_units():
         [number] = np.unique(made.number[robot == name])
         assert (robot[made.number == number] == name).all()
         assert len(np.unique(made.fold[robot == name])) == 1
-    np.testing.assert_array_equal(made.known, robot < "f")
+    np.testing.assert_array_equal(made.labelled, robot < "f")
     assert made.num_scattered == (robot < "f").sum() - 12
 
 
@@ -188,7 +189,7 @@ def test_columns_need_no_episodes():
     rows = dataclasses.replace(split.pool.rows, episode=None)
     bare = dataclasses.replace(split, pool=dataclasses.replace(split.pool, rows=rows))
     made = group(bare, Unit("column", column="robot"), seed=0)
-    assert made.known.sum() == 50
+    assert made.labelled.sum() == 50
     with pytest.raises(DataError, match="unit episode: expected rows with episode ids, got none"):
         group(bare, EPISODE, seed=0)
     with pytest.raises(DataError, match="unit window: expected rows with episode ids"):
@@ -220,8 +221,8 @@ def test_few_units_make_few_folds_each_with_both_kinds(num_labelled):
     lengths = [4] * 8
     made = group(make(lengths, firsts(lengths, num_labelled)), EPISODE, seed=0)
     wanted = np.arange(min(NUM_FOLDS, num_labelled, 8 - num_labelled))
-    np.testing.assert_array_equal(np.unique(made.fold[made.known]), wanted)
-    np.testing.assert_array_equal(np.unique(made.fold[~made.known]), wanted)
+    np.testing.assert_array_equal(np.unique(made.fold[made.labelled]), wanted)
+    np.testing.assert_array_equal(np.unique(made.fold[~made.labelled]), wanted)
 
 
 def test_scattered_labels_make_whole_units_known(world):
@@ -247,3 +248,52 @@ def test_scattered_labels_make_whole_units_known(world):
     # Rows of an episode stand and fall together.
     episode = both.episode[split.unlabelled]
     assert all(len(np.unique(score[episode == k])) == 1 for k in np.unique(episode))
+
+
+def drawn(gap, num_p, *, seed, num_u=1_000, alpha=0.3):
+    rng = np.random.default_rng([seed, num_p])
+    is_target = rng.random(num_u) < alpha
+    mean_u = gap * is_target + rng.normal(size=num_u)
+    return gap + rng.normal(size=num_p), mean_u, is_target
+
+
+@pytest.mark.parametrize(("gap", "num_p", "right"), [(12, 5, 0.95), (8, 10, 0.98), (4, 50, 0.95)])
+def test_separate_units_are_decided_by_few_labelled_ones(gap, num_p, right):
+    accuracy, error = [], []
+    for seed in range(20):
+        mean_p, mean_u, is_target = drawn(gap, num_p, seed=seed)
+        # The rough alpha is off by a third, as few labelled units make it.
+        found = find_threshold(mean_p, mean_u, np.ones(len(mean_u)), alpha=0.2)
+        accuracy.append(((mean_u >= found.logit) == is_target).mean())
+        error.append(abs(found.alpha - is_target.mean()))
+    assert np.mean(accuracy) > right
+    assert np.median(error) < 0.02
+
+
+def test_alpha_is_of_rows_not_of_units():
+    mean_p = np.full(10, 5.0)
+    mean_u = np.repeat([5.0, -5.0], [10, 30])
+    num_rows = np.repeat([90, 10], [10, 30])  # a quarter of the units, three quarters of the rows
+    found = find_threshold(mean_p, mean_u, num_rows, alpha=0.25)
+    assert -5 < found.logit < 5
+    assert found.alpha == pytest.approx(0.75)
+
+
+def test_scale_and_offset_of_logits_do_not_matter():
+    mean_p, mean_u, _ = drawn(6, 12, seed=3)
+    rows = np.ones(len(mean_u))
+    plain = find_threshold(mean_p, mean_u, rows, alpha=0.3)
+    moved = find_threshold(7 * mean_p - 2, 7 * mean_u - 2, rows, alpha=0.3)
+    assert moved.logit == pytest.approx(7 * plain.logit - 2, abs=1e-6)
+    assert moved.alpha == plain.alpha
+
+
+def test_ends():
+    same = find_threshold(np.zeros(5), np.zeros(9), np.ones(9), alpha=0.9)
+    assert (same.logit, same.alpha) == (0.0, 1.0)  # all alike: all kept
+    every = find_threshold(np.array([4.0, 5.0, 6.0]), np.array([4.5, 5.5]), np.ones(2), alpha=0.999)
+    assert every.alpha == 1.0
+    none = find_threshold(np.full(6, 9.0), np.linspace(-2, -1, 50), np.ones(50), alpha=0.0)
+    assert none.alpha == 0.0
+    one = find_threshold(np.full(6, 9.0), np.array([9.0]), np.ones(1), alpha=0.999)
+    assert one.logit <= 9.0

@@ -167,7 +167,8 @@ class Filter:
         )
         text = f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled rows"
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
-        scattered = 0 if unit.kind == "transition" else group(split, unit, self.seed).num_scattered
+        grouping = group(split, unit, self.seed)
+        scattered = 0 if grouping is None else grouping.num_scattered
         if scattered:
             text = f"warning: {scattered:,} unlabelled rows share their {unit.kind} with labelled "
             console.print(Text(f"{text}ones: they count as known, and are kept", style="yellow"))
@@ -175,7 +176,8 @@ class Filter:
 
     def _filter(self) -> tuple["DomainFilter", "FilterConfig"]:
         """The filter, and what its preset and inputs come to."""
-        from puorl.pu.filter import PRESETS, DomainFilter
+        from puorl.pu.config import PRESETS
+        from puorl.pu.filter import DomainFilter
 
         preset = PRESETS[self.preset]
         features = dataclasses.replace(preset.features, inputs=self.inputs)
@@ -201,7 +203,7 @@ class Filter:
                 "data": dataclasses.replace(split.pool, columns=columns).fingerprint,
                 "labels": hashing.of_arrays({"labelled": split.labelled}),
                 "split": split.fingerprint,
-                "config": hashing.of_settings(dataclasses.asdict(config)),
+                "config": hashing.of_settings(config.to_dict()),
             },
         }
 

@@ -10,8 +10,7 @@ from puorl.demo import words
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained, to_dict
 from puorl.html import charts, page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
-from puorl.pu.report import Measured
-from puorl.pu.report_page import alpha_picture, history_picture, score_picture, separation_picture
+from puorl.pu.report_page import alpha_picture, auroc_picture, history_picture, score_picture
 
 TITLE = "puorl demo"
 _ORDER = ("pu", "oracle", "olp", "sharing_all")
@@ -92,9 +91,9 @@ def _data(data: Data) -> Markup:
 def _filter(plan: Plan, filtered: Filtered) -> Markup:
     report = filtered.report
     check = report.shortcut
-    separation = separation_picture(
+    auroc = auroc_picture(
         "Separation with all inputs and with behaviour alone",
-        {"all inputs": check.separation, "behaviour (s, a) alone": check.separation_behaviour},
+        {"all inputs": check.auroc, "behaviour (s, a) alone": check.auroc_behaviour},
     )
     figures = (
         (score_picture(report.histogram), "Labelled rows were scored by networks that had not "
@@ -103,7 +102,7 @@ def _filter(plan: Plan, filtered: Filtered) -> Markup:
          "has become level has settled."),
         (alpha_picture(report), "Two ways of estimating the share of our rows, with 95 % "
          "intervals."),
-        (separation, "Chance that a labelled row scores above an unlabelled one: with all "
+        (auroc, "Chance that a labelled row scores above an unlabelled one: with all "
          "inputs, and by state and action alone."),
     )  # fmt: skip
     drawn = [page.figure(picture, caption) for picture, caption in figures if picture]
@@ -149,7 +148,7 @@ def _kept(data: Data, filtered: Filtered) -> Markup:
     )
 
 
-def _tile(name: str, measured: Measured, truth: float, meaning: str) -> Tile:
+def _tile(name: str, measured: Estimate, truth: float, meaning: str) -> Tile:
     ends = as_percent_range(measured.low, measured.high)
     return Tile(
         name,

@@ -1,16 +1,70 @@
-"""FilterConfig: all settings of a filter, and the presets."""
+"""All settings of a filter, and the presets. Free of jax, so that a command line starts fast."""
 
 import dataclasses
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from puorl.core.errors import ConfigError
-from puorl.pu.classifier import NetworkConfig, Recipe
-from puorl.pu.dynamics import ResidualConfig
-from puorl.pu.features import FeatureConfig
-from puorl.pu.learners import NNPU, PVU, TEDN, UPU
 
-LEARNERS = {recipe.name: recipe for recipe in (TEDN, NNPU, UPU, PVU)}
+Inputs = Literal["sas", "sa", "sar", "sars"]
+AlphaEstimator = Literal["bbe", "en", "scott", "dedpul"]
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """Which parts of a row are used, and in which form."""
+
+    inputs: Inputs = "sas"
+    """``sas``: (s, a, s'), for other dynamics; ``sar``: (s, a, r), for another reward; ``sars``:
+    all; ``sa``: behaviour alone, to check whether it separates the domains."""
+    difference: bool = True
+    """Use s' - s instead of s': a change of dynamics is large relative to the step only."""
+    standardise: bool = True
+    """Scale every column to mean 0 and deviation 1 over all rows."""
+
+    def __post_init__(self) -> None:
+        _check_choice("inputs", self.inputs, get_args(Inputs))
+
+
+@dataclass(frozen=True)
+class ResidualConfig:
+    """Networks of the forward and the inverse model of the dynamics."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    num_steps: int = 8_000
+    """At most; fewer for little data (see max_passes)."""
+    batch_size: int = 512
+    learning_rate: float = 1e-3
+    """At the start; it falls to 0 as a half cosine."""
+    max_passes: int = 40
+    """Passes through the rows at most, against overfitting of little data."""
+
+    def steps_for(self, num_rows: int) -> int:
+        """Return the number of gradient steps for data of this size."""
+        return max(1, min(self.num_steps, self.max_passes * num_rows // self.batch_size + 1))
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Network and optimiser of the classifier; the defaults are the paper's."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 1e-3
+    weight_decay: float = 5e-4
+    """Coupled L2, as Adam's weight decay in PyTorch."""
+    batch_size: int = 256
+    """Rows of P and rows of U in a batch, each."""
+    layer_norm: bool = False
+    """Normalise hidden layers."""
+    averaging: float = 0.0
+    """Score with a running mean of the weights with this memory; 0 takes the latest."""
 
 
 @dataclass(frozen=True)
@@ -18,56 +72,63 @@ class FilterConfig:
     """All settings of a filter."""
 
     learner: str = "tedn"
+    """One of `puorl.pu.learners.LEARNERS`."""
     features: FeatureConfig = FeatureConfig()
     residuals: ResidualConfig | None = ResidualConfig()
-    """Models of the dynamics whose residuals stand beside the inputs; None for the inputs alone."""
+    """Models of the dynamics whose residuals are added to the inputs; None for the inputs alone."""
     network: NetworkConfig = NetworkConfig(hidden=(256, 128), layer_norm=True, averaging=0.998)
     bbe_constant: float = 4.0
+    """Constant ``k`` of BBE; 1 is that of the paper's released code."""
     num_warm_up: int | None = None
     """Epochs of warm-up; None takes the learner's own number."""
     num_main: int | None = None
     """Epochs after it; None takes the learner's own number."""
     exact_ranking: bool = False
     """Rank all unlabelled rows in every epoch, as the released code does, instead of a sample."""
+    alpha_estimator: AlphaEstimator = "bbe"
+    """Estimator of the final alpha, from held-out scores; epochs always use BBE."""
 
-    def recipe(self) -> Recipe:
-        """The learner with these settings.
+    def __post_init__(self) -> None:
+        _check_choice("alpha_estimator", self.alpha_estimator, get_args(AlphaEstimator))
+
+    def changed(self, changes: Mapping[str, Any]) -> "FilterConfig":
+        """Return a copy with other values; a mapping changes fields of a field.
+
+        >>> FilterConfig().changed({"network": {"hidden": (8,)}}).network.batch_size
+        256
 
         Raises:
-            ConfigError: No such learner.
+            ConfigError: Unknown field.
         """
-        if self.learner not in LEARNERS:
-            raise ConfigError(
-                f"learner: expected one of {', '.join(LEARNERS)}, got {self.learner!r}"
-            )
-        changes: dict[str, Any] = {"bbe_constant": self.bbe_constant}
-        if self.num_warm_up is not None:
-            changes["num_warm_up"] = self.num_warm_up
-        if self.num_main is not None:
-            changes["num_main"] = self.num_main
-        if self.exact_ranking:
-            changes |= {"rank_sample": None, "alpha_sample": None}
-        return dataclasses.replace(LEARNERS[self.learner], **changes)
+        known = [field.name for field in dataclasses.fields(self)]
+        values = {}
+        for name, value in changes.items():
+            if name not in known:
+                raise ConfigError(f"pu: expected settings among {', '.join(known)}; got {name}")
+            is_part = isinstance(value, Mapping)
+            values[name] = dataclasses.replace(getattr(self, name), **value) if is_part else value
+        return dataclasses.replace(self, **values)
 
-    @property
-    def num_epochs(self) -> int:
-        """Of warm-up and after it."""
-        recipe = self.recipe()
-        return recipe.num_warm_up + recipe.num_main
+    def to_dict(self) -> dict[str, Any]:
+        """Return all settings, JSON-ready."""
+        content = json.loads(json.dumps(dataclasses.asdict(self)))
+        if content["alpha_estimator"] == "bbe":
+            # Hashes of settings from before this field existed stay valid.
+            del content["alpha_estimator"]
+        return content
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "FilterConfig":
-        """Read what `dataclasses.asdict` made, after a trip through JSON."""
-        network, models = dict(content["network"]), content["residuals"]
-        network["hidden"] = tuple(network["hidden"])
-        if models is not None:
-            models = ResidualConfig(**(models | {"hidden": tuple(models["hidden"])}))
+    def from_dict(cls, content: Mapping[str, Any]) -> "FilterConfig":
+        """Read what `to_dict` made."""
+        network, residuals = content["network"], content["residuals"]
+        if residuals is not None:
+            residuals = ResidualConfig(**(residuals | {"hidden": tuple(residuals["hidden"])}))
         parts = {
             "features": FeatureConfig(**content["features"]),
-            "network": NetworkConfig(**network),
-            "residuals": models,
+            "network": NetworkConfig(**(network | {"hidden": tuple(network["hidden"])})),
+            "residuals": residuals,
         }
-        return cls(**(content | parts))
+        return cls(**(dict(content) | parts))
 
 
 PRESETS = {
@@ -83,3 +144,13 @@ PRESETS = {
         bbe_constant=1.0,
     ),
 }
+
+
+def preset_config(name: str) -> FilterConfig:
+    """Return the settings of a preset.
+
+    Raises:
+        ConfigError: Unknown preset.
+    """
+    _check_choice("preset", name, tuple(PRESETS))
+    return PRESETS[name]

@@ -1,4 +1,4 @@
-"""DomainFilter: learn from a few labelled rows which of the unlabelled ones are the target's."""
+"""DomainFilter: find the target's rows among unlabelled ones, given a few labelled rows."""
 
 import os
 from pathlib import Path
@@ -9,25 +9,24 @@ import numpy as np
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.hashing import generator
+from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.pu import model as learnt_files
-from puorl.pu.alpha import AlphaEstimate
-from puorl.pu.checks.make import make_report
-from puorl.pu.config import PRESETS, FilterConfig
-from puorl.pu.cross_fit import Mode, cross_fit_behaviour, judge, keep
-from puorl.pu.fitting import identity, learn
-from puorl.pu.model import FilterModel
-from puorl.pu.report import FilterReport
-from puorl.pu.units import group, parse_unit
+from puorl.pu import model as model_files
+from puorl.pu.config import AlphaEstimator, FilterConfig, preset_config
+from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
+from puorl.pu.fitting import fit, identity
+from puorl.pu.model import FilterModel, Mode
+from puorl.pu.report import FilterReport, make_report
+from puorl.pu.units import parse_unit
 
 
 class DomainFilter:
-    """Tell the target's rows from the others, without a single negative label.
+    """Separate the target's rows from others without negative labels.
 
-    ``fit`` learns from a split, ``score`` and ``predict`` judge its unlabelled rows in their
-    order, ``filter`` hands what is kept to a learner, ``report`` says without labels how good that
-    is. FilterModel things end in ``_``.
+    ``fit`` learns from a split, ``score`` and ``predict`` return a number and a decision for each
+    unlabelled row, ``filter`` makes a training set, ``report`` estimates without further labels how
+    good it is. Attributes that end in ``_`` exist after `fit`.
     """
 
     model_: FilterModel
@@ -38,24 +37,26 @@ class DomainFilter:
         *,
         mode: Mode = "hard",
         unit: str = "transition",
+        alpha_estimator: AlphaEstimator | None = None,
         config: FilterConfig | None = None,
     ) -> None:
         """Store the settings; they are checked in `fit`.
 
         Args:
             preset: ``default`` (about a minute for a million rows on two cores), ``thorough`` (the
-                same with larger models of the dynamics: wants a GPU, or patience) or ``paper``
-                (as published).
+                same with larger models of the dynamics, for a GPU) or ``paper`` (as published).
             mode: What `filter` keeps: ``hard``, rows more likely the target's than not;
-                ``top_alpha``, the estimated share with the highest scores; ``soft``, all rows,
-                weighted by how likely they are the target's.
+                ``top_alpha``, the fraction alpha of rows with the highest scores; ``soft``, all
+                rows, weighted by their probability of being the target's.
             unit: What is decided about: ``transition``, ``window:50`` (steps), ``episode`` or
                 ``column:robot_id``.
-            config: Settings of one's own instead of a preset.
+            alpha_estimator: ``bbe`` (default), ``en``, ``scott`` or ``dedpul``.
+            config: Settings instead of a preset.
         """
         self.preset = preset
         self.mode: Mode = mode
         self.unit = unit
+        self.alpha_estimator = alpha_estimator
         self.config = config
 
     def fit(
@@ -66,30 +67,33 @@ class DomainFilter:
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> "DomainFilter":
-        """Learn from the split; forgets earlier fits.
+        """Fit to a split, instead of earlier ones.
 
         Args:
             split: Labelled and unlabelled rows.
             seed: Seed of initial weights and batches.
             progress: Show a bar.
-            checkpoint: Folder to keep the state in now and then; a killed fit that is called again
-                with the same folder, split and settings goes on, with the same result.
+            checkpoint: Folder for progress; a killed fit that is called again with the same folder,
+                split and settings continues, with the same result.
 
         Raises:
-            ConfigError: Unknown preset, mode, unit or learner.
+            ConfigError: Unknown preset, mode, unit, estimator or learner.
             DataError: Too few labelled rows, or features in which nothing varies.
         """
-        config = self._checked_config()
-        kept = Checkpoint(checkpoint, identity("fit", split, config, self.unit, seed))
-        self.model_ = learn(
-            split, config, unit=self.unit, seed=seed, checkpoint=kept, progress=progress
-        )
+        if self.mode not in get_args(Mode):
+            known = ", ".join(get_args(Mode))
+            raise ConfigError(f"mode: expected one of {known}, got {self.mode!r}")
+        config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)
+        if self.alpha_estimator is not None:
+            config = config.changed({"alpha_estimator": self.alpha_estimator})
+        store = Checkpoint(checkpoint, identity("fit", split, config, unit, seed))
+        self.model_ = fit(split, config, unit=unit, seed=seed, checkpoint=store, progress=progress)
         self._split = split
         return self
 
     @property
-    def alpha_(self) -> AlphaEstimate:
-        """Share of target rows among the unlabelled, with its interval."""
+    def alpha_(self) -> Estimate:
+        """Fraction of target rows among the unlabelled, with its interval."""
         return self._fitted().alpha
 
     @property
@@ -98,29 +102,27 @@ class DomainFilter:
         return self._fitted().alpha_history
 
     def score(self, split: PUSplit) -> np.ndarray:
-        """(u,) float32 in [0, 1]. How likely each unlabelled row is the target's.
+        """(u,) float32 in [0, 1]. Probability that each unlabelled row is the target's.
 
-        Rows whose next state is unknown cannot be judged and get the estimated share itself; so do
-        units of such rows alone. Rows of a unit that has a labelled row are known, and get 1.
+        Rows without a next state, and units of such rows alone, get alpha itself. Rows of a unit
+        with a labelled row get 1.
         """
-        learnt = self._fitted()
-        return learnt.probability(learnt.logits(split, split.unlabelled))
+        return self._fitted().score(split)
 
     def predict(self, split: PUSplit) -> np.ndarray:
-        """(u,) bool. Which unlabelled rows are kept by the modes ``hard`` and ``top_alpha``.
+        """(u,) bool. Unlabelled rows that the modes ``hard`` and ``top_alpha`` keep.
 
-        Rows of a unit that has a labelled row are known and always kept; alpha is of the others.
+        Rows of a unit with a labelled row are always kept; alpha is about the others.
         """
-        return self._kept(split, self.score(split))
+        return self._fitted().keep(split, self.score(split), self.mode)
 
     def filter(self, split: PUSplit) -> TrainingSet:
-        """The labelled rows and what is kept of the unlabelled ones."""
+        """Return the labelled rows and the kept unlabelled ones."""
         if self.mode == "soft":
             rows = np.concatenate([split.labelled, split.unlabelled])
             weight = np.concatenate([np.ones(len(split.labelled), np.float32), self.score(split)])
             return TrainingSet(split.pool, rows, weight, split.returns)
-        kept = split.unlabelled[self.predict(split)]
-        rows = np.concatenate([split.labelled, kept])
+        rows = np.concatenate([split.labelled, split.unlabelled[self.predict(split)]])
         return TrainingSet(split.pool, rows, None, split.returns)
 
     def report(
@@ -131,11 +133,10 @@ class DomainFilter:
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> FilterReport:
-        """How good the choice is, said without labels, and whether it can be made at all.
+        """Estimate without further labels how good the choice is, and whether it can be made.
 
-        Every row is judged by a network that did not learn from it (a split by rows is learnt again
-        for that, with a fifth of its rows held out in turn), and the same learner is tried on
-        (s, a) alone.
+        Every row is scored by a network that was not trained on it (a split by rows is fitted again
+        over folds for that), and the same learner is fitted on (s, a) alone.
 
         Args:
             split: The split of `fit`; needed after `load` only.
@@ -146,37 +147,46 @@ class DomainFilter:
         Raises:
             DataError: Not the split that the filter was fitted on.
         """
-        learnt = self._fitted()
+        model = self._fitted()
         split = getattr(self, "_split", None) if split is None else split
-        if split is None or split.fingerprint != learnt.split_fingerprint:
+        if split is None or split.fingerprint != model.split_fingerprint:
             raise DataError("report: expected the split that the filter was fitted on; pass it")
-        seed = learnt.seed if seed is None else seed
-        kept = Checkpoint(checkpoint, identity("report", split, learnt.config, learnt.unit, seed))
-        judged = judge(learnt, split, self.mode, seed=seed, checkpoint=kept, progress=progress)
-        behaviour = cross_fit_behaviour(
-            learnt, split, self.mode, seed=seed, checkpoint=kept, progress=progress
+        seed = model.seed if seed is None else seed
+        store = Checkpoint(checkpoint, identity("report", split, model.config, model.unit, seed))
+        scores, behaviour = (
+            make(model, split, self.mode, seed=seed, checkpoint=store, progress=progress)
+            for make in (cross_fit, cross_fit_behaviour)
         )
-        score = self.score(split)
-        unit = parse_unit(learnt.unit)
-        is_row = unit.kind == "transition"
-        scattered = 0 if is_row else group(split, unit, learnt.seed).num_scattered
+        score, grouping = self.score(split), model.grouping(split)
         return make_report(
             split,
-            judged,
+            scores,
             behaviour,
-            kept=self._kept(split, score),
+            kept=model.keep(split, score, self.mode),
             weight=score if self.mode == "soft" else None,
-            num_scattered=scattered,
-            alpha_history=learnt.alpha_history.mean(axis=1).tolist(),
-            settings=self._settings(split, seed),
-            unit=learnt.unit,
+            num_scattered=0 if grouping is None else grouping.num_scattered,
+            alpha_history=model.alpha_history.mean(axis=1).tolist(),
+            settings=self._settings() | {"sampling": split.sampling, "seed": seed},
+            unit=model.unit,
             rng=generator(seed, "filter", "report"),
         )
 
+    def metadata(self, split: PUSplit) -> dict[str, Any]:
+        """Return settings and results of the fit, JSON-ready."""
+        model, settings = self._fitted(), self._settings()
+        return {
+            "seed": model.seed,
+            "alpha": model.alpha.value,
+            "alpha_interval": None if model.alpha.interval is None else list(model.alpha.interval),
+            **{name: settings[name] for name in ("preset", "mode")},
+            "unit": str(model.unit),
+            "fitted_on_this_split": model.split_fingerprint == split.fingerprint,
+        }
+
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the networks (safetensors) and everything else (JSON)."""
-        about = {"preset": self.preset, "mode": self.mode}
-        return learnt_files.write(self._fitted(), folder, about, force=force)
+        metadata = {"preset": self.preset, "mode": self.mode}
+        return model_files.write(self._fitted(), folder, metadata, force=force)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "DomainFilter":
@@ -185,51 +195,29 @@ class DomainFilter:
         Raises:
             DataError: Not a filter, or one of another version.
         """
-        learnt, about = learnt_files.read(folder)
-        return cls.of(learnt, preset=about["preset"], mode=about["mode"])
+        model, content = model_files.read(folder)
+        return cls.of(model, preset=content["preset"], mode=content["mode"])
 
     @classmethod
     def of(
-        cls, learnt: FilterModel, *, preset: str = "default", mode: Mode = "hard"
+        cls, model: FilterModel, *, preset: str = "default", mode: Mode = "hard"
     ) -> "DomainFilter":
-        """A fitted filter from what was learnt elsewhere."""
-        made = cls(preset, mode=mode, unit=learnt.unit, config=learnt.config)
-        made.model_ = learnt
+        """Make a fitted filter from a model."""
+        made = cls(preset, mode=mode, unit=str(model.unit), config=model.config)
+        made.model_ = model
         return made
-
-    def _checked_config(self) -> FilterConfig:
-        if self.mode not in get_args(Mode):
-            raise ConfigError(
-                f"mode: expected one of {', '.join(get_args(Mode))}, got {self.mode!r}"
-            )
-        if self.config is not None:
-            return self.config
-        if self.preset not in PRESETS:
-            raise ConfigError(f"preset: expected one of {', '.join(PRESETS)}, got {self.preset!r}")
-        return PRESETS[self.preset]
 
     def _fitted(self) -> FilterModel:
         if not hasattr(self, "model_"):
-            raise NotFittedError("this filter has not learnt yet; call fit(split) first")
+            raise NotFittedError("this filter is not fitted; call fit(split) first")
         return self.model_
 
-    def _kept(self, split: PUSplit, score: np.ndarray) -> np.ndarray:
-        learnt = self._fitted()
-        unit = parse_unit(learnt.unit)
-        if unit.kind == "transition":
-            return keep(score, self.mode, learnt.alpha.value)
-        kept = group(split, unit, learnt.seed).known[split.unlabelled]
-        kept[~kept] = keep(score[~kept], self.mode, learnt.alpha.value)
-        return kept
-
-    def _settings(self, split: PUSplit, seed: int) -> dict[str, Any]:
-        learnt = self._fitted()
+    def _settings(self) -> dict[str, Any]:
+        config = self._fitted().config
         return {
             "preset": self.preset if self.config is None else "own settings",
-            "learner": learnt.config.learner,
-            "inputs": learnt.config.features.inputs,
+            "learner": config.learner,
+            "inputs": config.features.inputs,
             "mode": self.mode,
-            "sampling": split.sampling,
-            "seed": seed,
-            "split": learnt.split_fingerprint,
+            "split": self._fitted().split_fingerprint,
         }

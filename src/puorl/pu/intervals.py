@@ -1,58 +1,56 @@
-"""Intervals for alpha that need no labels.
+"""Intervals for alpha without labels of other rows.
 
-For every threshold c the ratio ``r(c) = share of U above c / share of P above c`` is alpha plus
-what other rows above c add. Each end of the interval comes from this profile:
+For every threshold c the ratio ``r(c) = fraction of U above c / fraction of P above c`` is alpha
+plus what other rows above c add. Each end of the interval comes from this profile:
 
 - upper end: the least upper bound on r over all thresholds at which enough labelled rows remain,
-  with the bootstrap's critical value for all of them at once, so that the choice is paid for;
-- lower end: the least lower bound over the same thresholds, which keep at least ``CLEAR_SHARE`` of
-  the labelled rows. alpha has no lower bound unless the highest scores belong to target rows alone.
-  Where r still falls as the kept share goes from 0.7 to 0.3 the domains overlap: then thresholds go
-  on to ``OVERLAP_SHARE`` and the fall is taken off once more; where r falls even there the lower
-  end is 0, because the scores bound alpha from above only.
+  with the bootstrap's critical value for all of them at once, since the least one is chosen;
+- lower end: the least lower bound over the same thresholds, which keep at least ``CLEAR_FRACTION``
+  of the labelled rows. alpha has no lower bound unless the highest scores are of target rows alone.
+  Where r still falls as the kept fraction goes from 0.7 to 0.3 the domains overlap: then thresholds
+  continue to ``OVERLAP_FRACTION`` and the fall is subtracted once more; where r falls even there
+  the lower end is 0, because the scores bound alpha from above only.
 
-What was tried: coverage and median width of 95 % intervals, n_p = 1,000, n_u = 99,000, alpha 29/99,
-unit-variance Gaussians ``gap`` apart. 200 fresh draws for the last line (measured again by
-benchmarks/filter/coverage.py), 100 for the others, which look at thresholds that keep 0.3 of P.
-Where the domains overlap, misses are lower ends above alpha: the upper ends of all hold.
+Coverage and median width of 95 % intervals, n_p = 1,000, n_u = 99,000, alpha 29/99, unit-variance
+Gaussians ``gap`` apart. 200 fresh draws for the last line (measured again by
+benchmarks/filter/coverage.py), 100 for the others, which use thresholds that keep 0.3 of P. Where
+the domains overlap, misses are lower ends above alpha: the upper ends of all hold.
 
 | construction | gap 8 | gap 4 | gap 2 | gap 1 |
 |---|---|---|---|---|
 | percentile bootstrap of BBE | 85 %, 0.011 | 92 %, 0.020 | 53 %, 0.059 | 0 %, 0.13 |
 | the same, reflected at BBE | 96 %, 0.014 | 83 %, 0.020 | 30 %, 0.059 | 6 %, 0.13 |
-| profile, each threshold for itself | 69 %, 0.034 | 81 %, 0.038 | 90 %, 0.055 | 0 %, 0.08 |
+| profile, each threshold separately | 69 %, 0.034 | 81 %, 0.038 | 90 %, 0.055 | 0 %, 0.08 |
 | profile, all thresholds at once | 98 %, 0.055 | 98 %, 0.062 | 99 %, 0.088 | 0 %, 0.13 |
-| upper end at once, lower for itself | 98 %, 0.038 | 97 %, 0.044 | 90 %, 0.067 | 0 %, 0.10 |
-| the same, overlap noticed (this file) | 99 %, 0.029 | 98 %, 0.035 | 97 %, 0.141 | 96 %, 0.34 |
+| upper end at once, lower separately | 98 %, 0.038 | 97 %, 0.044 | 90 %, 0.067 | 0 %, 0.10 |
+| the same, overlap detected (this file) | 99 %, 0.029 | 98 %, 0.035 | 97 %, 0.141 | 96 %, 0.34 |
 """
 
-from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.pu.alpha import AlphaEstimate, check_scores, clip_alpha, upper_bounds
+from puorl.core.stats import binomial_upper_bound
+from puorl.pu.alpha import check_scores, clip_alpha
 
-Estimator = Callable[[np.ndarray, np.ndarray], AlphaEstimate]
-
-CLEAR_SHARE = 0.4
-"""Labelled rows kept by the highest threshold that is looked at, where the domains separate."""
-OVERLAP_SHARE = 0.05
+CLEAR_FRACTION = 0.4
+"""Labelled rows that the highest threshold keeps, where the domains separate."""
+OVERLAP_FRACTION = 0.05
 """The same where they overlap."""
-_LOW_SHARE = 0.7
-_HIGH_SHARE = 0.3
+_LOW_FRACTION = 0.7
+_HIGH_FRACTION = 0.3
 _MIN_ROWS = 20
 _NUM_BINS = 400
-_KEPT_SHARE = 0.8
+_KEPT_FRACTION = 0.8
 _FEW_LABELS = 200
 
 
 class _Profile(NamedTuple):
     """Logarithm of r at every threshold, thresholds descending, and its spread."""
 
-    share_p: np.ndarray
+    fraction_p: np.ndarray
     log_ratio: np.ndarray
     spread: np.ndarray
     deviation: np.ndarray
@@ -60,38 +58,36 @@ class _Profile(NamedTuple):
 
 
 def bootstrap_interval(
-    estimator: Estimator | None,
     score_p: np.ndarray,
     score_u: np.ndarray,
     *,
+    value: float | None = None,
     rng: np.random.Generator,
     reps: int = 200,
     level: float = 0.95,
     groups_p: np.ndarray | None = None,
     groups_u: np.ndarray | None = None,
 ) -> tuple[float, float]:
-    """An interval for alpha from held-out scores, stretched to hold the estimator's own value.
+    """Compute an interval for alpha from held-out scores, extended to hold a given estimate.
 
     Args:
-        estimator: Its estimate is never left outside; None for the profile alone.
         score_p: (p,) float. Held-out labelled rows, higher = more like the target, any scale.
         score_u: (u,) float. Held-out unlabelled rows.
+        value: An estimate that the interval must hold.
         rng: Draws the resamples.
         reps: Number of resamples.
-        level: Chance that the interval covers alpha.
+        level: Probability that the interval covers alpha.
         groups_p: (p,) int. Episode of each labelled row: whole episodes are resampled, since rows
-            of one episode say less than as many independent ones.
-        groups_u: (u,) int. The same for U. The interval is then about the alpha that other
-            episodes from the same source would have; leave it out for the alpha of these very
-            rows, which their number of episodes does not make uncertain.
+            of one episode carry less information than as many independent ones.
+        groups_u: (u,) int. The same for U. The interval is then about the alpha of other episodes
+            from the same source; leave it out for the alpha of exactly these rows.
 
     Returns:
         Lower and upper end in [0, 0.999].
 
-    >>> from puorl.pu.alpha import bbe
     >>> rng = np.random.default_rng(0)
     >>> u = np.r_[rng.normal(8, 1, 300), rng.normal(0, 1, 700)]
-    >>> low, high = bootstrap_interval(bbe, rng.normal(8, 1, 500), u, rng=rng)
+    >>> low, high = bootstrap_interval(rng.normal(8, 1, 500), u, rng=rng)
     >>> low < 0.3 < high
     True
 
@@ -100,7 +96,10 @@ def bootstrap_interval(
         ConfigError: ``reps`` or ``level`` out of range.
     """
     score_p, score_u = check_scores(score_p, score_u)
-    _check_settings(reps, level)
+    if reps < 20 or not 0 < level < 1:
+        raise ConfigError(
+            f"interval: expected reps >= 20 and 0 < level < 1, got reps={reps}, level={level}"
+        )
     count_p, count_u = _binned(score_p, score_u)
     profile = _profile(
         _resampled(count_p, groups_p, "groups_p", reps, rng),
@@ -112,40 +111,9 @@ def bootstrap_interval(
     num_independent = len(score_p) if groups_p is None else len(np.unique(groups_p))
     if num_independent < _FEW_LABELS:
         high = max(high, _few_labels_bound(score_p, score_u, num_independent, (1 - level) / 2))
-    if estimator is not None:
-        value = estimator(score_p, score_u).value
+    if value is not None:
         low, high = min(low, value), max(high, value)
     return clip_alpha(low), clip_alpha(high)
-
-
-def percentile_interval(
-    estimator: Estimator,
-    score_p: np.ndarray,
-    score_u: np.ndarray,
-    *,
-    rng: np.random.Generator,
-    reps: int = 200,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """The plain percentile bootstrap of an estimator: its own spread, blind to its bias."""
-    score_p, score_u = check_scores(score_p, score_u)
-    _check_settings(reps, level)
-    values = [
-        estimator(
-            score_p[rng.integers(len(score_p), size=len(score_p))],
-            score_u[rng.integers(len(score_u), size=len(score_u))],
-        ).value
-        for _ in range(reps)
-    ]
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _check_settings(reps: int, level: float) -> None:
-    if reps < 20 or not 0 < level < 1:
-        raise ConfigError(
-            f"interval: expected reps >= 20 and 0 < level < 1, got reps={reps}, level={level}"
-        )
 
 
 class _Binned(NamedTuple):
@@ -156,9 +124,9 @@ class _Binned(NamedTuple):
 
 
 def _binned(score_p: np.ndarray, score_u: np.ndarray) -> tuple[_Binned, _Binned]:
-    """Cut the scores at quantiles of both sets; sorting once is all that the resamples need."""
-    share = np.linspace(0, 1, _NUM_BINS // 2 + 1)[1:-1]
-    edge = np.unique(np.concatenate([np.quantile(score_p, share), np.quantile(score_u, share)]))
+    """Bin the scores at quantiles of both sets, so that resamples need no sorting."""
+    level = np.linspace(0, 1, _NUM_BINS // 2 + 1)[1:-1]
+    edge = np.unique(np.concatenate([np.quantile(score_p, level), np.quantile(score_u, level)]))
 
     def cut(score: np.ndarray) -> _Binned:
         number = len(edge) - np.searchsorted(edge, score, side="right")
@@ -189,25 +157,27 @@ def _profile(
     resampled_p: np.ndarray, resampled_u: np.ndarray, rows_p: _Binned, rows_u: _Binned
 ) -> _Profile:
     above_p, above_u = np.cumsum(rows_p.num_rows), np.cumsum(rows_u.num_rows)
-    share_p, share_u = above_p / above_p[-1], above_u / above_u[-1]
-    log_ratio = _log_share(above_u) - _log_share(above_p)
-    again = _log_share(np.cumsum(resampled_u, axis=1)) - _log_share(np.cumsum(resampled_p, axis=1))
+    fraction_p, fraction_u = above_p / above_p[-1], above_u / above_u[-1]
+    log_ratio = _log_fraction(above_u) - _log_fraction(above_p)
+    again = _log_fraction(np.cumsum(resampled_u, axis=1)) - _log_fraction(
+        np.cumsum(resampled_p, axis=1)
+    )
     deviation = again - log_ratio
-    # The bootstrap sees no spread where a count is 0; the binomial formula does.
-    binomial = (1 - share_p) / (above_p + 0.5) + (1 - share_u) / (above_u + 0.5)
+    # The bootstrap has no spread where a count is 0; the binomial formula does.
+    binomial = (1 - fraction_p) / (above_p + 0.5) + (1 - fraction_u) / (above_u + 0.5)
     spread = np.sqrt(np.maximum(deviation.var(axis=0), binomial))
-    return _Profile(share_p, log_ratio, np.maximum(spread, 1e-9), deviation)
+    return _Profile(fraction_p, log_ratio, np.maximum(spread, 1e-9), deviation)
 
 
-def _log_share(above: np.ndarray) -> np.ndarray:
-    """Logarithm of the share above each threshold; half a row is added so that 0 has one."""
+def _log_fraction(above: np.ndarray) -> np.ndarray:
+    """Logarithm of the fraction above each threshold; half a row is added so that 0 has one."""
     return np.log((above + 0.5) / (above[..., -1:] + 0.5))
 
 
 def _ends(profile: _Profile, level: float, *, num_p: int) -> tuple[float, float]:
     tail = (1 - level) / 2
     pointwise = NormalDist().inv_cdf(1 - tail)
-    clear = _first(profile, CLEAR_SHARE, num_p)
+    clear = _first(profile, CLEAR_FRACTION, num_p)
     lowest = np.max((-profile.deviation / profile.spread)[:, clear:], axis=1)
     together = max(float(np.quantile(lowest, 1 - tail)), pointwise)
     high = np.exp(np.min((profile.log_ratio + together * profile.spread)[clear:]))
@@ -216,13 +186,13 @@ def _ends(profile: _Profile, level: float, *, num_p: int) -> tuple[float, float]
 
 def _lower_end(profile: _Profile, pointwise: float, clear: int, num_p: int) -> float:
     bound = np.exp(profile.log_ratio - pointwise * profile.spread)
-    start, end = _first(profile, _LOW_SHARE, num_p), _first(profile, _HIGH_SHARE, num_p)
+    start, end = _first(profile, _LOW_FRACTION, num_p), _first(profile, _HIGH_FRACTION, num_p)
     if not _falls(profile, start, end):
         return float(bound[clear:].min())
-    top = _first(profile, OVERLAP_SHARE, num_p)
+    top = _first(profile, OVERLAP_FRACTION, num_p)
     if _falls(profile, end, top):
         return 0.0
-    # What others still add is less than what they lost on the way up, if their share falls off.
+    # If the others' fraction keeps falling, they still add less than they lost on the way up.
     lost = np.exp(profile.log_ratio[start]) - np.exp(profile.log_ratio[end])
     return float(max(min(bound[top:].min(), bound[end] - lost), 0.0))
 
@@ -232,22 +202,22 @@ def _few_labels_bound(
 ) -> float:
     """Upper end at the threshold that keeps four fifths of P, exact for any number of labels.
 
-    The bootstrap cannot know how far below the lowest of a few labelled scores others would lie.
+    The bootstrap underestimates how far labelled scores reach down when there are few.
     """
-    threshold = np.quantile(score_p, 1 - _KEPT_SHARE, method="lower")
-    share = float((score_p >= threshold).mean())
-    missed = np.array([num_independent - int(share * num_independent)])
-    least = 1.0 - float(upper_bounds(missed, num_independent, tail)[0])
+    threshold = np.quantile(score_p, 1 - _KEPT_FRACTION, method="lower")
+    kept = float((score_p >= threshold).mean())
+    missed = np.array([num_independent - int(kept * num_independent)])
+    least = 1.0 - float(binomial_upper_bound(missed, num_independent, tail)[0])
     return float((score_u >= threshold).mean()) / least if least > 0 else 1.0
 
 
-def _first(profile: _Profile, share: float, num_p: int) -> int:
-    """The highest threshold that keeps so much of P, and enough rows for a spread."""
-    return int(np.argmax(profile.share_p >= max(share, min(_MIN_ROWS / num_p, 1.0))))
+def _first(profile: _Profile, fraction: float, num_p: int) -> int:
+    """Return the highest threshold that keeps this fraction of P, and enough rows for a spread."""
+    return int(np.argmax(profile.fraction_p >= max(fraction, min(_MIN_ROWS / num_p, 1.0))))
 
 
 def _falls(profile: _Profile, start: int, end: int) -> bool:
-    """Does r fall significantly from a low threshold to a high one? Then others reach up there."""
+    """Return whether r falls significantly from a low threshold to a high one."""
     fall = profile.log_ratio[start] - profile.log_ratio[end]
     spread = float((profile.deviation[:, start] - profile.deviation[:, end]).std())
     return bool(fall > 2 * max(spread, 1e-9))

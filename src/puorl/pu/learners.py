@@ -1,12 +1,95 @@
-"""Recipes of the PU learners: TEDn, nnPU, uPU and P-versus-U, and the supervised upper bound."""
+"""PU learners: their risks as pure functions of logits, and the recipes built from them.
 
+A logit above 0 means target; ``alpha`` is the fraction of target rows among the unlabelled. With a
+loss l and means over the rows of a batch:
+
+- uPU (du Plessis et al. 2015, "Convex Formulation for Learning from Positive and Unlabeled Data"):
+  ``alpha E_P[l(+)] - alpha E_P[l(-)] + E_U[l(-)]``;
+- nnPU (Kiryo et al. 2017, "Positive-Unlabeled Learning with Non-Negative Risk Estimator"):
+  ``alpha E_P[l(+)] + max(-slack, E_U[l(-)] - alpha E_P[l(-)])``;
+- P versus U (Elkan and Noto 2008): ``(E_P[ce(+)] + E_U[ce(-)]) / 2``;
+- TEDn (Garg et al. 2021, "Mixture Proportion Estimation and PU Learning"): P versus U as warm-up,
+  then in every epoch leave out the fraction alpha of U with the highest scores (CVIR), train on the
+  rest against P, and estimate alpha again from held-out rows (BBE).
+
+alpha is never given: all learners estimate it by BBE after each epoch, starting with the warm-up.
+
+Deviations of TEDn from the released PUORL code:
+1. The rejection threshold is a quantile of a sample of U (``rank_sample=None`` ranks all of U).
+2. Rows of U are drawn with replacement; an epoch uses about one in a hundred.
+3. alpha is clipped to [0, 0.999].
+
+To add a learner, add its risk and its recipe here.
+"""
+
+import dataclasses
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
-from puorl.pu.classifier import Recipe
-from puorl.pu.losses import nnpu_risk, pvu_loss, upu_risk
+from puorl.core.errors import ConfigError
+from puorl.pu.config import FilterConfig
+
+Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+"""(logit_p, logit_u, weight_p, weight_u, alpha) -> scalar.
+
+Weights are per row, (p,) and (u,) float32: 0 leaves a row out, and a batch in which all are 0 has
+loss and gradient 0.
+"""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What distinguishes one PU learner from another."""
+
+    name: str
+    warm_up: Loss
+    """Loss of the first epochs, before alpha is estimated."""
+    main: Loss
+    """Loss of the following epochs."""
+    num_warm_up: int = 10
+    num_main: int = 100
+    rejects: bool = False
+    """CVIR: leave the fraction alpha of U with the highest scores out of the main epochs."""
+    bbe_constant: float = 4.0
+    rank_sample: int | None = 32_768
+    """Rows of U that set the rejection threshold; None ranks all, as the released code does."""
+    alpha_sample: int | None = 20_000
+    """Held-out rows of U that estimate alpha in an epoch; None uses all."""
+
+    def __post_init__(self) -> None:
+        if self.num_warm_up < 1 or self.num_main < 0:
+            raise ConfigError(
+                f"epochs: expected at least one of warm-up and none or more of main, got "
+                f"{self.num_warm_up} and {self.num_main}"
+            )
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs of warm-up and after it."""
+        return self.num_warm_up + self.num_main
+
+
+def sigmoid_loss(logit: jax.Array, sign: int) -> jax.Array:
+    """Return the probability of the wrong class where the class is ``sign`` (+1 or -1)."""
+    return jax.nn.sigmoid(-sign * logit)
+
+
+def weighted_mean(value: jax.Array, weight: jax.Array) -> jax.Array:
+    """Return the mean of (n,) values with (n,) weights; 0 if all weights are 0.
+
+    Raises:
+        ValueError: Shapes differ, which would otherwise broadcast in silence.
+    """
+    if value.shape != weight.shape:
+        raise ValueError(f"value {value.shape} and weight {weight.shape} must have the same shape")
+    total = jnp.sum(weight)
+    # The inner where keeps the gradient finite as well.
+    return jnp.where(total > 0, jnp.sum(weight * value) / jnp.where(total > 0, total, 1.0), 0.0)
 
 
 def p_versus_u(
@@ -16,74 +99,109 @@ def p_versus_u(
     weight_u: jax.Array,
     alpha: jax.Array,
 ) -> jax.Array:
-    """Cross-entropy of P against what is left of U; alpha acts through the rejection alone."""
-    del alpha
-    return pvu_loss(logit_p, logit_u, weight_p=weight_p, weight_u=weight_u)
+    """Return the cross-entropy with unlabelled rows as others, both sets weighted alike.
 
-
-TEDN = Recipe("tedn", warm_up=p_versus_u, main=p_versus_u, rejects=True)
-"""The paper's learner; ``bbe_constant=1`` is the constant of its released code."""
-
-
-def non_negative(
-    logit_p: jax.Array,
-    logit_u: jax.Array,
-    weight_p: jax.Array,
-    weight_u: jax.Array,
-    alpha: jax.Array,
-) -> jax.Array:
-    """The non-negative risk with the latest alpha."""
-    return nnpu_risk(logit_p, logit_u, alpha, weight_p=weight_p, weight_u=weight_u)
-
-
-NNPU = Recipe("nnpu", warm_up=p_versus_u, main=non_negative)
-"""Warm up on P versus U, then descend the risk."""
-
-
-def unbiased(
-    logit_p: jax.Array,
-    logit_u: jax.Array,
-    weight_p: jax.Array,
-    weight_u: jax.Array,
-    alpha: jax.Array,
-) -> jax.Array:
-    """The unbiased risk with the latest alpha."""
-    return upu_risk(logit_p, logit_u, alpha, weight_p=weight_p, weight_u=weight_u)
-
-
-UPU = Recipe("upu", warm_up=p_versus_u, main=unbiased)
-"""Warm up on P versus U, then descend the risk."""
-
-
-PVU = Recipe("pvu", warm_up=p_versus_u, main=p_versus_u, num_warm_up=110, num_main=0)
-"""All epochs are warm-up: the plain baseline of TEDn's authors."""
-
-
-def decision_logit(alpha: float) -> float:
-    """The logit above which a row is more likely the target's than not.
-
-    The classifier's odds are p_P(x) / p_U(x), and the posterior in U is alpha times that: 1/2 is
-    passed at odds 1 / (2 alpha).
-
-    >>> decision_logit(0.5)
-    0.0
+    alpha acts through the rejection alone: rejected rows have weight 0.
     """
-    return math.log(0.5 / max(alpha, 1e-6))
+    del alpha
+    loss_p = weighted_mean(jax.nn.softplus(-logit_p), weight_p)
+    return 0.5 * (loss_p + weighted_mean(jax.nn.softplus(logit_u), weight_u))
 
 
-SUPERVISED = Recipe("supervised", warm_up=p_versus_u, main=p_versus_u, num_warm_up=110, num_main=0)
-"""Target rows against other rows, both as handed in."""
+def upu_risk(
+    logit_p: jax.Array,
+    logit_u: jax.Array,
+    weight_p: jax.Array,
+    weight_u: jax.Array,
+    alpha: jax.Array,
+) -> jax.Array:
+    """Return the unbiased risk; it may turn negative when a flexible network overfits."""
+    positive, negative = _risk_parts(logit_p, logit_u, weight_p, weight_u, alpha)
+    return positive + negative
 
 
-def true_sets(
-    labelled: np.ndarray, unlabelled: np.ndarray, is_target: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of all target rows and of all others, for `classifier.Rows`.
+def nnpu_risk(
+    logit_p: jax.Array,
+    logit_u: jax.Array,
+    weight_p: jax.Array,
+    weight_u: jax.Array,
+    alpha: jax.Array,
+    *,
+    slack: float = 0.0,
+    step: float = 1.0,
+) -> jax.Array:
+    """Return the non-negative risk, with the gradient rule of its authors.
+
+    The value is ``positive + max(-slack, negative)``. Where the bracket ``negative`` lies below
+    ``-slack`` the gradient is that of ``-step * negative`` instead: descending it lifts the bracket
+    back up, while the gradient of the value would leave it unchanged.
 
     Args:
-        labelled: (p,) int64 positions in the pool.
-        unlabelled: (u,) int64 positions in the pool.
-        is_target: (n,) bool over the pool: the truth, from the caller.
+        logit_p: (p,) float32. Labelled rows.
+        logit_u: (u,) float32. Unlabelled rows.
+        weight_p: (p,) float32.
+        weight_u: (u,) float32.
+        alpha: Fraction of target rows among the unlabelled.
+        slack: How far below 0 the bracket may go (the authors' beta).
+        step: Factor of the corrective gradient (the authors' gamma).
     """
-    mine = is_target[unlabelled]
-    return np.concatenate([labelled, unlabelled[mine]]), unlabelled[~mine]
+    positive, negative = _risk_parts(logit_p, logit_u, weight_p, weight_u, alpha)
+    value = positive + jnp.maximum(-slack, negative)
+    descended = jnp.where(negative < -slack, -step * negative, positive + negative)
+    return descended + jax.lax.stop_gradient(value - descended)
+
+
+def _risk_parts(
+    logit_p: jax.Array,
+    logit_u: jax.Array,
+    weight_p: jax.Array,
+    weight_u: jax.Array,
+    alpha: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the target's part of the risk, and the bracket that estimates the others' part."""
+    positive = alpha * weighted_mean(sigmoid_loss(logit_p, +1), weight_p)
+    mistaken = alpha * weighted_mean(sigmoid_loss(logit_p, -1), weight_p)
+    return positive, weighted_mean(sigmoid_loss(logit_u, -1), weight_u) - mistaken
+
+
+LEARNERS = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("tedn", warm_up=p_versus_u, main=p_versus_u, rejects=True),
+        Recipe("nnpu", warm_up=p_versus_u, main=nnpu_risk),
+        Recipe("upu", warm_up=p_versus_u, main=upu_risk),
+        # All epochs are warm-up: the plain baseline of TEDn's authors.
+        Recipe("pvu", warm_up=p_versus_u, main=p_versus_u, num_warm_up=110, num_main=0),
+    )
+}
+"""Learners by name."""
+
+
+def make_recipe(config: FilterConfig) -> Recipe:
+    """Return the learner of a config, with its settings.
+
+    Raises:
+        ConfigError: Unknown learner, or no epochs.
+    """
+    if config.learner not in LEARNERS:
+        raise ConfigError(f"learner: expected one of {', '.join(LEARNERS)}, got {config.learner!r}")
+    changes: dict[str, Any] = {"bbe_constant": config.bbe_constant}
+    if config.num_warm_up is not None:
+        changes["num_warm_up"] = config.num_warm_up
+    if config.num_main is not None:
+        changes["num_main"] = config.num_main
+    if config.exact_ranking:
+        changes |= {"rank_sample": None, "alpha_sample": None}
+    return dataclasses.replace(LEARNERS[config.learner], **changes)
+
+
+def row_threshold(learner: str, alpha: float) -> float:
+    """Return the logit above which a row is more likely the target's than not.
+
+    P versus U learns the odds p_P(x) / p_U(x) of being labelled; the posterior in U is alpha times
+    that and passes 1/2 at odds 1 / (2 alpha). Other learners have the threshold 0.
+
+    >>> row_threshold("pvu", 0.5), row_threshold("tedn", 0.1)
+    (0.0, 0.0)
+    """
+    return math.log(0.5 / max(alpha, 1e-6)) if learner == "pvu" else 0.0

@@ -1,11 +1,10 @@
-"""FilterModel: all that a fit leaves behind, and how it judges rows."""
+"""FilterModel: the result of a fit, how it scores rows and decides, and its files."""
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,91 +14,101 @@ from safetensors.numpy import load_file, save_file
 
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
+from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
 from puorl.pu import classifier, dynamics
-from puorl.pu.alpha import AlphaEstimate
+from puorl.pu.alpha import current_estimate
+from puorl.pu.classifier import BLOCK
 from puorl.pu.config import FilterConfig
 from puorl.pu.dynamics import Task
-from puorl.pu.encoder import Encoder
-from puorl.pu.features import Scaling
-from puorl.pu.units import Grouping, group, parse_unit
+from puorl.pu.features import Encoder, Scaling
+from puorl.pu.units import Grouping, Unit, group, parse_unit
 
+Mode = Literal["hard", "top_alpha", "soft"]
 _VERSION = 2
-_BLOCK = 16_384
 
 
 @dataclass(frozen=True, eq=False)
 class FilterModel:
-    """Encoder, networks, and where their logits turn from no to yes."""
+    """Encoder, networks, and the threshold of their logits."""
 
     config: FilterConfig
-    unit: str
+    unit: Unit
     seed: int
     encoder: Encoder
     params: mlp.Params
     """Networks, one lane each."""
-    alpha: AlphaEstimate
+    alpha: Estimate
     alpha_history: np.ndarray
     """(epochs, lanes) float32."""
     threshold: float
-    """Logit at which the decision turns."""
+    """Logit above which a row or unit is kept."""
     spread: float
     """Logits for one unit of log-odds."""
     split_fingerprint: str
-    """Of the split that was learnt from."""
+    """Of the split of the fit."""
+
+    def grouping(self, split: PUSplit) -> Grouping | None:
+        """Return the units of a split; None where they are single rows."""
+        return group(split, self.unit, self.seed)
 
     def logits(self, split: PUSplit, positions: np.ndarray) -> np.ndarray:
-        """(k,) float32. Logits of pool rows, of their whole units where units are larger.
-
-        NaN where the next state is unknown, infinity for rows whose unit has a labelled row.
-        """
-        unit = parse_unit(self.unit)
-        if unit.kind == "transition":
-            return self.held_out_logits(split, positions)
-        grouping = group(split, unit, self.seed)
-        every = self._unit_logits(split, grouping)
-        return np.where(grouping.known, np.float32(np.inf), every)[positions]
+        """(k,) float32. Logits of pool rows; infinity for rows of units with a labelled row."""
+        logit = self.held_out_logits(split, positions)
+        grouping = self.grouping(split)
+        if grouping is None:
+            return logit
+        return np.where(grouping.labelled[positions], np.float32(np.inf), logit)
 
     def held_out_logits(self, split: PUSplit, positions: np.ndarray) -> np.ndarray:
-        """(k,) float32. The same without regard to what is known.
+        """(k,) float32. Logits of pool rows, or of their whole units; NaN without a next state.
 
-        Rows of the split that was learnt from are judged by the lane that did not learn from them,
-        where there is one; others by the mean of all lanes.
+        Rows of the fitted split are scored by the lane that held them out, where there is one;
+        other rows by the mean of all lanes.
         """
-        unit = parse_unit(self.unit)
-        if unit.kind != "transition":
-            return self._unit_logits(split, group(split, unit, self.seed))[positions]
-        lane = self._lanes(split, None)
-        rows = split.pool.rows[positions]
-        return self.row_logits(rows, None if lane is None else lane[positions])
+        grouping = self.grouping(split)
+        lane = self._lanes(split, grouping)
+        if grouping is not None:
+            every = self.row_logits(split.pool.rows, lane)
+            return grouping.mean(every).astype(np.float32)[positions]
+        return self.row_logits(
+            split.pool.rows[positions], None if lane is None else lane[positions]
+        )
 
     def row_logits(self, rows: Transitions, lane: np.ndarray | None) -> np.ndarray:
         """(n,) float32. Logits of single rows, by the given lane or by the mean of all."""
-        result = np.full(len(rows), np.nan, np.float32)
-        num_lanes = self.params[0].w.shape[0]
         if lane is None:
-            result[:] = self._mean_logits(rows, self.params)
-            return result
-        for k in range(num_lanes):
+            return self._mean_logits(rows, self.params)
+        result = np.full(len(rows), np.nan, np.float32)
+        for k in range(self.params[0].w.shape[0]):
             mine = np.flatnonzero(lane == k)
             one = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], self.params)
             result[mine] = self._mean_logits(rows[mine], one)
         return result
 
     def probability(self, logit: np.ndarray) -> np.ndarray:
-        """(n,) float32 in [0, 1]; the estimated share itself where the logit is NaN."""
+        """(n,) float32 in [0, 1]; alpha where the logit is NaN."""
         odds = np.clip((logit - self.threshold) / self.spread, -60, 60)
         chance = 1.0 / (1.0 + np.exp(-odds))
         return np.where(np.isnan(logit), self.alpha.value, chance).astype(np.float32)
 
-    def _unit_logits(self, split: PUSplit, grouping: Grouping) -> np.ndarray:
-        every = self.row_logits(split.pool.rows, self._lanes(split, grouping))
-        return grouping.mean(every).astype(np.float32)
+    def score(self, split: PUSplit) -> np.ndarray:
+        """(u,) float32 in [0, 1]. Probability that each unlabelled row is the target's."""
+        return self.probability(self.logits(split, split.unlabelled))
+
+    def keep(self, split: PUSplit, score: np.ndarray, mode: Mode) -> np.ndarray:
+        """(u,) bool. Unlabelled rows that a mode keeps; rows of labelled units always."""
+        grouping = self.grouping(split)
+        if grouping is None:
+            return keep(score, mode, self.alpha.value)
+        kept = grouping.labelled[split.unlabelled]
+        kept[~kept] = keep(score[~kept], mode, self.alpha.value)
+        return kept
 
     def _lanes(self, split: PUSplit, grouping: Grouping | None) -> np.ndarray | None:
-        """(n,) int64. The lane that did not learn from each pool row; None: ask all of them."""
+        """(n,) int64. The lane that held out each pool row; None where all lanes score."""
         if split.fingerprint != self.split_fingerprint:
             return None
         if grouping is not None:
@@ -112,16 +121,41 @@ class FilterModel:
 
     def _mean_logits(self, rows: Transitions, params: mlp.Params) -> np.ndarray:
         result = np.empty(len(rows), np.float32)
-        for start in range(0, len(rows), _BLOCK):
-            x = self.encoder.scaled(rows[start : start + _BLOCK])
+        for start in range(0, len(rows), BLOCK):
+            x = self.encoder.scaled(rows[start : start + BLOCK])
             unknown = np.isnan(x).any(axis=1)
             np.nan_to_num(x, copy=False)
-            missing = min(_BLOCK, len(rows)) - len(x)  # one shape for all blocks: compiled once
+            missing = min(BLOCK, len(rows)) - len(x)  # one shape for all blocks: compiled once
             shown = np.pad(x, ((0, missing), (0, 0))) if missing else x
             made = _logits_block(params, self.encoder.models, shown, self.encoder.tasks)
             result[start : start + len(x)] = np.asarray(made)[: len(x)]
             result[start : start + len(x)][unknown] = np.nan
         return result
+
+
+def keep(score: np.ndarray, mode: Mode, alpha: float) -> np.ndarray:
+    """(n,) bool. Rows that a mode keeps; ``soft`` counts as ``hard``.
+
+    Rows of equal scores are kept or rejected together, so that no unit is divided: ``top_alpha``
+    comes as near to its number as that allows.
+    """
+    if mode != "top_alpha":
+        return score >= 0.5
+    return score >= cut_score(score, int(alpha * len(score)))
+
+
+def cut_score(score: np.ndarray, num_kept: int) -> float:
+    """Return the least score to keep so that ``num_kept`` rows are, or as near as ties allow.
+
+    Infinite for none or all: rows that score below all of these are then kept too.
+    """
+    if num_kept == 0:
+        return np.inf
+    if num_kept == len(score):
+        return -np.inf
+    value, count = np.unique(score, return_counts=True)
+    at_or_above = np.cumsum(count[::-1])[::-1]
+    return float(value[np.argmin(np.abs(at_or_above - num_kept))])
 
 
 @partial(jax.jit, static_argnames="tasks")
@@ -134,26 +168,26 @@ def _logits_block(
 
 
 def write(
-    learnt: FilterModel, folder: str | os.PathLike[str], about: dict[str, Any], *, force: bool
+    model: FilterModel, folder: str | os.PathLike[str], metadata: dict[str, Any], *, force: bool
 ) -> Path:
-    """Networks as safetensors, everything else as JSON."""
-    scaling = learnt.encoder.scaling
-    arrays = {"mean": scaling.mean, "scale": scaling.scale, "alpha_history": learnt.alpha_history}
-    arrays |= _arrays("classifier", learnt.params)
-    for i, params in enumerate(learnt.encoder.models):
+    """Write the networks as safetensors and everything else as JSON."""
+    scaling = model.encoder.scaling
+    arrays = {"mean": scaling.mean, "scale": scaling.scale, "alpha_history": model.alpha_history}
+    arrays |= _arrays("classifier", model.params)
+    for i, params in enumerate(model.encoder.models):
         arrays |= _arrays(f"model{i}", params)
     content = {
         "puorl_filter": _VERSION,
-        **about,
-        "unit": learnt.unit,
-        "seed": learnt.seed,
-        "config": dataclasses.asdict(learnt.config),
-        "tasks": [list(task) for task in learnt.encoder.tasks],
-        "num_behaviour": learnt.encoder.num_behaviour,
-        "alpha": learnt.alpha.to_dict(),
-        "threshold": learnt.threshold,
-        "spread": learnt.spread,
-        "split": learnt.split_fingerprint,
+        **metadata,
+        "unit": str(model.unit),
+        "seed": model.seed,
+        "config": model.config.to_dict(),
+        "tasks": [list(task) for task in model.encoder.tasks],
+        "num_behaviour": model.encoder.num_behaviour,
+        "alpha": model.alpha.to_dict(),
+        "threshold": model.threshold,
+        "spread": model.spread,
+        "split": model.split_fingerprint,
     }
     with atomic_path(folder, force=force, marker="filter.json") as part:
         part.mkdir()
@@ -163,7 +197,7 @@ def write(
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
-    """What `write` wrote, and all that stands in the JSON file.
+    """Read what `write` wrote; return the model and the content of the JSON file.
 
     Raises:
         DataError: Not a filter, or one of another version.
@@ -184,18 +218,13 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
         models = tuple(_params(f"model{i}", arrays) for i in range(len(tasks)))
         limited = config.features.standardise
         scaling = Scaling(arrays["mean"], arrays["scale"], limited)
-        interval = content["alpha"]["interval"]
-        learnt = FilterModel(
+        model = FilterModel(
             config=config,
-            unit=content["unit"],
+            unit=parse_unit(content["unit"]),
             seed=content["seed"],
             encoder=Encoder(config.features, scaling, tasks, models, content["num_behaviour"]),
             params=_params("classifier", arrays),
-            alpha=AlphaEstimate(
-                content["alpha"]["value"],
-                None if interval is None else tuple(interval),
-                content["alpha"]["method"],
-            ),
+            alpha=Estimate(**current_estimate(content["alpha"])),
             alpha_history=arrays["alpha_history"],
             threshold=content["threshold"],
             spread=content["spread"],
@@ -203,7 +232,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
         )
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise DataError(f"{folder}: expected a whole saved filter, got: {error}") from error
-    return learnt, content
+    return model, content
 
 
 def _arrays(name: str, params: mlp.Params) -> dict[str, np.ndarray]:

@@ -1,121 +1,41 @@
-"""FilterReport: how good a choice of rows is, said without labels, and when it cannot be made.
+"""FilterReport: the estimated quality of a filter's choice, without further labels.
 
-Every number here follows from the labelled rows, the unlabelled rows and their scores. What makes
-the parts is in `puorl.pu.checks`; what draws them is in `report_text` and `report_page`.
+`make_report` runs the checks of `puorl.pu.checks`; `report_text` and `report_page` show the result.
+Free of jax, so that stored reports are read fast.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from puorl.pu.alpha import AlphaEstimate
+from puorl.core.stats import Estimate, group_numbers
+from puorl.data.split import PUSplit
+from puorl.pu.alpha import current_estimate
+from puorl.pu.checks.auroc import DETECTABLE_AUROC, HeldOutScores, second_domain_detectable
+from puorl.pu.checks.behaviour import Selection, Shortcut, check_selection, check_shortcut
+from puorl.pu.checks.doubtful import DoubtfulEpisode, doubtful_episodes
+from puorl.pu.checks.quality import (
+    Quality,
+    estimates_agree,
+    measure_quality,
+    of_filter,
+    second_alpha,
+)
+from puorl.pu.checks.recording import ColumnShortcut, check_columns
+from puorl.pu.checks.verdict import Evidence, Verdict, decide
+from puorl.pu.units import Unit
 
-Verdict = Literal["clear", "behaviour", "doubtful", "cannot_tell"]
-VISIBLE_AREA = 0.62
-"""Separation from which on scores look separated; why this number: `checks.visibility`."""
-_CHANCE = 0.5
-_NEARLY_EVERYTHING = 0.8
-"""Intervals of alpha wider than this meet any other."""
-_EVERYTHING = 0.95
-"""An interval of a share wider than this says nothing."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Quality:
-    """What is kept, and how good it is likely to be."""
-
-    num_labelled: int
-    num_unlabelled: int
-    num_kept: int
-    """Unlabelled rows that the filter keeps; in the mode soft, those of weight 0.5 or more."""
-    recall: Measured
-    """Share of the target's rows that is kept; from labelled rows that were held out."""
-    precision: Measured
-    """Share of the kept unlabelled rows that is the target's: alpha x recall / kept share."""
-    purity: Measured
-    """Share of the target's rows in the whole training set, labelled rows included."""
-    precision_is_upper: bool
-    """alpha is only bounded from above, and so is the precision that follows from it."""
-    mean_weight: float | None = None
-    """Of the unlabelled rows in the mode soft, which keeps them all; None in other modes."""
-    disputed: float = 0.0
-    """Share of the unlabelled rows about which networks that did not learn from them decide
-    otherwise than the filter; recall is the less certain the more they are."""
-
-    @property
-    def is_soft(self) -> bool:
-        """Whether all rows are kept with weights; recall and precision are of `num_kept` then."""
-        return self.mean_weight is not None
-
-    @property
-    def precision_is_open(self) -> bool:
-        """Whether any precision fits the data; then its estimate and the purity's mean nothing."""
-        return self.precision.high - self.precision.low > _EVERYTHING
-
-    @property
-    def precision_is_known(self) -> bool:
-        """Whether there is a precision, and an interval that says something."""
-        return bool(np.isfinite(self.precision.value)) and not self.precision_is_open
-
-
-@dataclass(frozen=True)
-class Shortcut:
-    """Does behaviour, (s, a) alone, tell the domains apart?"""
-
-    separation: Measured
-    """Chance that a held-out labelled row scores above an unlabelled one, with all inputs."""
-    separation_behaviour: Measured
-    """The same, with (s, a) alone."""
-    share: float
-    """How much of the separation above one half behaviour alone gives; 0 to 1."""
-    is_shortcut: bool
-    is_sure: bool = True
-    """False where the intervals are too wide to say whether it is a shortcut."""
-
-    @property
-    def hardly_separated(self) -> bool:
-        """Whether all inputs give so little that there is nothing for a shortcut to explain."""
-        return self.separation.low <= _CHANCE and self.separation.value < VISIBLE_AREA
-
-
-@dataclass(frozen=True)
-class ColumnShortcut:
-    """One column that tells labelled from unlabelled rows by how it was recorded."""
-
-    column: str
-    kind: str
-    """``rounding``, ``offset``, ``sample rate``, ``constant`` or ``missing``."""
-    separation: float
-    """Chance (0.5 to 1) that this alone orders a labelled and an unlabelled row rightly."""
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Are the labelled rows a random draw of the target's rows?"""
-
-    separation: Measured
-    """Chance that labelled rows can be told from kept unlabelled ones; 0.5 is a random draw."""
-    is_random: bool
-    """Nothing speaks against it."""
-    sentence: str
-    is_known: bool = True
-    """False where too little is kept for anything to speak against it."""
+_NEARLY_ANY = 0.8
+"""Intervals of alpha wider than this overlap any other."""
+_NUM_BINS = 40
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Scores of labelled (held out) and unlabelled rows, as shares in equal bins of [0, 1]."""
+    """Scores of labelled (held out) and unlabelled rows, as fractions in equal bins of [0, 1]."""
 
     edge: tuple[float, ...]
     labelled: tuple[float, ...]
@@ -123,26 +43,15 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class DoubtfulEpisode:
-    """An episode about which the filter is least sure, worth a look by a person."""
-
-    episode: str
-    """Its id, a text id where a column has one; the value of the column that is decided by."""
-    num_rows: int
-    mean_score: float
-    share_kept: float
-
-
-@dataclass(frozen=True)
 class FilterReport:
-    """All that can be said without labels."""
+    """The results of all checks."""
 
     verdict: Verdict
     advice: str
-    """One or two plain sentences: what to do."""
+    """One or two sentences: what to do."""
     warnings: tuple[str, ...]
-    alphas: tuple[AlphaEstimate, ...]
-    """Two estimators, that of the filter's method first; it may differ from the filter's value."""
+    alphas: tuple[Estimate, ...]
+    """Two estimators, the filter's own first; it may differ from the filter's value."""
     alphas_agree: bool
     quality: Quality
     shortcut: Shortcut
@@ -152,7 +61,7 @@ class FilterReport:
     alpha_history: tuple[float, ...]
     """The estimate after each epoch."""
     doubtful: tuple[DoubtfulEpisode, ...]
-    """Empty where rows carry no episode; values of a column where that is decided by."""
+    """Empty where rows carry no episode; values of the column where that is the unit."""
     unit: str
     settings: dict[str, Any]
     """Preset, learner, inputs, seed, fingerprint of the split: JSON-ready."""
@@ -164,16 +73,145 @@ class FilterReport:
 
     @property
     def alphas_comparable(self) -> bool:
-        """False where an interval spans nearly everything, so that agreement says nothing."""
-        ends = [alpha.interval for alpha in self.alphas if alpha.interval is not None]
-        return all(high - low <= _NEARLY_EVERYTHING for low, high in ends)
+        """False where an interval spans nearly everything, so that agreement means nothing."""
+        return not any(2 * alpha.half_width > _NEARLY_ANY for alpha in self.alphas)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; not-a-number becomes None."""
-        return _plain(asdict(self))
+        """Return all content, JSON-ready; numbers that are not finite become None."""
+        return _plain(self)
+
+
+def make_report(
+    split: PUSplit,
+    scores: HeldOutScores,
+    behaviour: HeldOutScores,
+    *,
+    kept: np.ndarray,
+    weight: np.ndarray | None = None,
+    num_scattered: int = 0,
+    alpha_history: Sequence[float],
+    settings: Mapping[str, Any],
+    unit: Unit,
+    rng: np.random.Generator,
+) -> FilterReport:
+    """Run all checks on a filter's choice.
+
+    Args:
+        split: The rows.
+        scores: Held-out scores of the filter.
+        behaviour: Held-out scores of the same learner with (s, a) alone.
+        kept: (u,) bool. The filter's decisions about the unlabelled rows.
+        weight: (u,) float. Their weights in the mode soft; None in other modes.
+        num_scattered: Unlabelled rows that count as labelled because a row of their unit is.
+        alpha_history: The estimate of alpha after each epoch.
+        settings: Of the filter, JSON-ready.
+        unit: What was decided about.
+        rng: Draws samples and resamples.
+
+    Raises:
+        DataError: No labelled or no unlabelled row could be scored.
+    """
+    is_kept = np.zeros(len(split.pool), bool)
+    is_kept[split.unlabelled] = kept
+    quality = of_filter(
+        measure_quality(scores, decided=is_kept[scores.position_u], rng=rng),
+        num_labelled=len(split.labelled),
+        kept=kept,
+        weight=weight,
+    )
+    shortcut = check_shortcut(scores, behaviour)
+    if shortcut.auroc.value < DETECTABLE_AUROC:
+        quality = dataclasses.replace(quality, precision_is_upper=True)
+    alphas = (scores.alpha, second_alpha(scores, rng=rng))
+    evidence = Evidence(
+        second_domain_detectable=second_domain_detectable(scores, shortcut.auroc),
+        alphas=alphas,
+        alphas_agree=estimates_agree(*alphas),
+        quality=quality,
+        num_scored=len(scores.score_p),
+        num_groups=_num_groups(scores.group_p),
+        num_groups_u=_num_groups(scores.group_u),
+        unit=unit,
+        has_episodes=split.pool.episode is not None,
+        num_scattered=num_scattered,
+        may_use_reward=split.pool.rows.reward is not None and settings.get("inputs") == "sas",
+        shortcut=shortcut,
+        columns=check_columns(split, rng=rng),
+        selection=check_selection(split, scores, rng=rng, groups=unit.groups_name),
+    )
+    verdict, advice, warnings = decide(evidence)
+    return FilterReport(
+        verdict=verdict,
+        advice=advice,
+        warnings=warnings,
+        alphas=alphas,
+        alphas_agree=evidence.alphas_agree,
+        quality=quality,
+        shortcut=shortcut,
+        columns=evidence.columns,
+        selection=evidence.selection,
+        histogram=score_histogram(scores),
+        alpha_history=tuple(float(a) for a in alpha_history),
+        doubtful=doubtful_episodes(split, scores, kept, unit=unit),
+        unit=str(unit),
+        settings=dict(settings),
+    )
+
+
+def score_histogram(scores: HeldOutScores) -> Histogram:
+    """Count the scores of both sets in 40 equal bins of [0, 1]."""
+    edge = np.linspace(0, 1, _NUM_BINS + 1)
+
+    def fractions(score: np.ndarray) -> tuple[float, ...]:
+        num_rows = np.histogram(np.clip(score, 0, 1), edge)[0]
+        return tuple((num_rows / max(len(score), 1)).tolist())
+
+    return Histogram(tuple(edge.tolist()), fractions(scores.score_p), fractions(scores.score_u))
+
+
+_RENAMED = {
+    "shortcut": {
+        "separation": "auroc",
+        "separation_behaviour": "auroc_behaviour",
+        "share": "fraction",
+    },
+    "selection": {"separation": "auroc"},
+    "columns": {"separation": "auroc"},
+    "doubtful": {"share_kept": "kept_fraction"},
+}
+"""Names of fields in stored reports of version 0.1, and their names now."""
+
+
+def current_keys(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a stored report with today's names; it may be older or damaged."""
+    made = dict(content)
+    for name, renamed in _RENAMED.items():
+        made[name] = _rename(made.get(name), renamed)
+    if isinstance(made.get("alphas"), list):
+        made["alphas"] = [
+            current_estimate(alpha) if isinstance(alpha, dict) and "interval" in alpha else alpha
+            for alpha in made["alphas"]
+        ]
+    return {name: value for name, value in made.items() if name in content}
+
+
+def _rename(part: Any, renamed: Mapping[str, str]) -> Any:
+    if isinstance(part, list):
+        return [_rename(each, renamed) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {renamed.get(name, name): value for name, value in part.items()}
+
+
+def _num_groups(group: np.ndarray | None) -> int | None:
+    return None if group is None else group_numbers(group, len(group))[1]
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Estimate):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The pictures of a FilterReport: alpha, its course, the scores, and how well rows separate."""
+"""A filter report as HTML: its pictures, its sections and the whole page."""
 
 import json
 import math
@@ -8,18 +8,23 @@ from typing import Any
 from puorl.core.stats import Estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range, shorten
-from puorl.pu.alpha import AlphaEstimate
-from puorl.pu.report import FilterReport, Histogram, Measured, Quality, Verdict
+from puorl.pu.checks.auroc import CHANCE
+from puorl.pu.checks.verdict import Verdict
+from puorl.pu.report import FilterReport, Histogram, Quality
+from puorl.pu.report_text import (
+    LONGEST_NAME,
+    MEANINGS,
+    VERDICT_NAMES,
+    describe_alphas,
+    describe_shortcut,
+)
 
-CHANCE = 0.5
-"""The separation of rows that cannot be told apart."""
 _SPIKY = 0.25  # a bin this full flattens all others on a linear axis
-_LONGEST_LABEL = 80
 _NARROWEST = 0.1  # of the axis of alpha: small differences should look small
 
 
 def alpha_picture(report: FilterReport) -> Markup:
-    """Every estimate of alpha with its interval; nothing where there is no estimate."""
+    """Draw every estimate of alpha with its interval; empty without an estimate."""
     dots = [_alpha_dot(estimate, own=not index) for index, estimate in enumerate(report.alphas)]
     if not dots:
         return Markup("")
@@ -36,13 +41,13 @@ def alpha_picture(report: FilterReport) -> Markup:
         dot=dots,
         low=low,
         high=high,
-        x_label="alpha, share of the unlabelled rows",
+        x_label="alpha, fraction of the unlabelled rows",
         percent=True,
     )
 
 
 def history_picture(report: FilterReport) -> Markup:
-    """Alpha after each epoch, with the band of the final estimate; nothing if none is known."""
+    """Draw alpha after each epoch, with the band of the final estimate; empty if none is known."""
     history = report.alpha_history
     known = [value for value in history if math.isfinite(value)]
     if not known:
@@ -68,25 +73,25 @@ def history_picture(report: FilterReport) -> Markup:
 
 
 def score_picture(bins: Histogram) -> Markup:
-    """Scores of labelled and unlabelled rows, one over the other; nothing without bins."""
+    """Draw the scores of labelled and unlabelled rows; empty without bins."""
     if len(bins.edge) < 2:
         return Markup("")
     spiky = max((*bins.labelled, *bins.unlabelled)) > _SPIKY
     return charts.histogram(
         "Scores of labelled and unlabelled rows",
-        f"In bins from 0.5 upwards lie {_upper_share(bins, bins.labelled)} of the labelled and "
-        f"{_upper_share(bins, bins.unlabelled)} of the unlabelled rows.",
+        f"In bins from 0.5 upwards lie {_upper_fraction(bins, bins.labelled)} of the labelled and "
+        f"{_upper_fraction(bins, bins.unlabelled)} of the unlabelled rows.",
         edge=bins.edge,
         fraction={"labelled (held out)": bins.labelled, "unlabelled": bins.unlabelled},
         x_label="score",
-        y_label="share of rows" + (", square-root axis" if spiky else ""),
+        y_label="fraction of rows" + (", square-root axis" if spiky else ""),
         scale="sqrt" if spiky else "linear",
     )
 
 
-def separation_picture(title: str, measured: dict[str, Measured]) -> Markup:
-    """Separations between a coin toss and 1, each under its name."""
-    dots = [_separation_dot(name, each) for name, each in measured.items()]
+def auroc_picture(title: str, estimates: dict[str, Estimate]) -> Markup:
+    """Draw AUROCs between chance and 1, each with its name."""
+    dots = [_auroc_dot(name, each) for name, each in estimates.items()]
     known = [
         value
         for each in dots
@@ -99,37 +104,35 @@ def separation_picture(title: str, measured: dict[str, Measured]) -> Markup:
         dot=dots,
         low=math.floor(20 * min((CHANCE, *known))) / 20,
         high=1.0,
-        x_label="separation",
-        mark=(CHANCE, "a coin toss"),
+        x_label="AUROC",
+        mark=(CHANCE, "chance"),
     )
 
 
-def _alpha_dot(estimate: AlphaEstimate, *, own: bool) -> charts.Dot:
-    low, high = estimate.interval or (math.nan, math.nan)
-    ends = as_percent_range(low, high)
-    method = shorten(estimate.method, _LONGEST_LABEL)
+def _alpha_dot(estimate: Estimate, *, own: bool) -> charts.Dot:
+    ends = as_percent_range(estimate.low, estimate.high)
+    method = shorten(estimate.method, LONGEST_NAME)
     return charts.Dot(
         f"{method} (the filter's method)" if own else method,
-        Estimate(estimate.value, low, high),
+        estimate,
         as_percent(estimate.value) + (f" ({ends})" if ends else ""),
     )
 
 
-def _separation_dot(name: str, measured: Measured) -> charts.Dot:
-    value, low, high = measured.value, measured.low, measured.high
-    text = f"{value:.3f}" if math.isfinite(value) else "not known"
-    if math.isfinite(low) and math.isfinite(high):
-        text += f" ({low:.3f}–{high:.3f})"
-    return charts.Dot(name, Estimate(value, low, high), text)
+def _auroc_dot(name: str, estimate: Estimate) -> charts.Dot:
+    text = f"{estimate.value:.3f}" if math.isfinite(estimate.value) else "not known"
+    if estimate.interval is not None:
+        text += f" ({estimate.low:.3f}–{estimate.high:.3f})"
+    return charts.Dot(name, estimate, text)
 
 
 def _words(dots: list[charts.Dot]) -> str:
     return "; ".join(f"{each.name}: {each.text}" for each in dots)
 
 
-def _upper_share(bins: Histogram, share: tuple[float, ...]) -> str:
+def _upper_fraction(bins: Histogram, fraction: tuple[float, ...]) -> str:
     # A bin counts by its left edge, so that none is counted in part.
-    pairs = zip(share, bins.edge[:-1], strict=True)
+    pairs = zip(fraction, bins.edge[:-1], strict=True)
     # Rounding may lift the sum of all bins above 1.
     return as_percent(min(sum(each for each, left in pairs if left >= CHANCE), 1.0))
 
@@ -141,52 +144,38 @@ def _zoom(values: list[float]) -> tuple[float, float]:
     return max(low - air, 0.0), min(high + air, 1.0)
 
 
-_HEADLINES: dict[Verdict, tuple[page.Tone, str, str]] = {
-    "clear": ("good", "clear", "The target's rows stand out"),
-    "behaviour": ("caution", "behaviour", "What stands out is behaviour, not dynamics"),
-    "doubtful": ("caution", "doubtful", "What was kept needs a second look"),
-    "cannot_tell": ("neutral", "cannot tell", "No second domain is visible with these inputs"),
+_HEADLINES: dict[Verdict, tuple[page.Tone, str]] = {
+    "clear": ("good", "The target's rows stand out"),
+    "behaviour": ("caution", "Behaviour separates the rows, not dynamics"),
+    "doubtful": ("caution", "Check what was kept"),
+    "cannot_tell": ("neutral", "No second domain is detectable with these inputs"),
 }
-_MEANINGS = {
-    False: (
-        "Share of the target's rows that is kept.",
-        "Share of the kept unlabelled rows that is the target's.",
-        "Share of the target's rows in the training set, labelled rows included.",
-    ),
-    True: (
-        "Share of the target's rows that weighs 0.5 or more.",
-        "Share of the unlabelled rows of weight 0.5 or more that is the target's.",
-        "The same with the labelled rows, which weigh 1.",
-    ),
-}
-"""Of recall, precision and purity, in the mode soft and otherwise."""
-_UNCHECKED = "This could not be checked."
-_LONGEST_NAME = 80
 _TERMS = {
     "Target": "The domain that the labelled rows come from, and that the policy is meant for.",
-    "Alpha": "Share of the target's rows among the unlabelled ones.",
-    "Recall": "Of the target's unlabelled rows, the share that was kept.",
-    "Precision": "Of the unlabelled rows that were kept, the share that is the target's.",
-    "Purity": "Of all rows to train on, labelled ones included, the share that is the target's.",
-    "Score": "How likely a row is the target's, from 0 to 1.",
-    "Separation": (
-        "Chance that a labelled row scores above an unlabelled one. 0.5 is a coin toss. The "
-        "target's rows among the unlabelled keep it below 1 even for a perfect filter."
+    "Alpha": "Fraction of the target's rows among the unlabelled ones.",
+    "Recall": "Of the target's unlabelled rows, the fraction that was kept.",
+    "Precision": "Of the unlabelled rows that were kept, the fraction that is the target's.",
+    "Purity": "Of all rows to train on, labelled ones included, the fraction of the target's.",
+    "Score": "Probability that a row is the target's, from 0 to 1.",
+    "AUROC": (
+        "Probability that a labelled row scores above an unlabelled one; 0.5 is chance. The "
+        "target's rows among the unlabelled keep it below 1 even for a perfect filter. What lies "
+        "above 0.5 is called the separation."
     ),
     "95 % interval": (
-        "A range made to hold the true number in 19 of 20 cases, if the labelled rows are a "
-        "random draw of the target's rows."
+        "A range that holds the true number in 19 of 20 cases, if the labelled rows are a random "
+        "draw of the target's rows."
     ),
 }
 
 
 def as_page(report: FilterReport) -> str:
-    """The report as a self-contained HTML page; the same report gives the same page."""
+    """Make a self-contained HTML page; the same report gives the same page."""
     quality = report.quality
     lead = (
         f"Labelled rows: {as_count(quality.num_labelled)}. "
         f"Unlabelled rows: {as_count(quality.num_unlabelled)}. "
-        f"Decided by {page.shorten(report.unit, _LONGEST_NAME)}."
+        f"Decided by {page.shorten(report.unit, LONGEST_NAME)}."
     )
     return page.document(
         "Domain filter report",
@@ -198,11 +187,11 @@ def as_page(report: FilterReport) -> str:
 
 
 def as_sections(report: FilterReport, *, anchor: str = "warnings") -> tuple[Markup, ...]:
-    """All that the report says, the verdict first, as parts of a page that may say more.
+    """Make all sections of the report, the verdict first, for a page that may have more.
 
     Args:
-        report: What is said.
-        anchor: Of the warnings; another one for each report of a page.
+        report: The report.
+        anchor: Anchor of the warnings, unique in the page.
     """
     return (
         _verdict(report, anchor),
@@ -217,11 +206,13 @@ def as_sections(report: FilterReport, *, anchor: str = "warnings") -> tuple[Mark
 
 
 def _verdict(report: FilterReport, anchor: str) -> Markup:
-    tone, name, headline = _HEADLINES[report.verdict]
+    tone, headline = _HEADLINES[report.verdict]
     number = len(report.warnings)
     more = page.link(f"{number} warning{'s' * (number > 1)} below", anchor)
     parts = (more,) if number else ()
-    return page.banner(tone, f"Verdict: {name}", headline, report.advice, *parts)
+    return page.banner(
+        tone, f"Verdict: {VERDICT_NAMES[report.verdict]}", headline, report.advice, *parts
+    )
 
 
 def _kept(report: FilterReport) -> Markup:
@@ -230,12 +221,12 @@ def _kept(report: FilterReport) -> Markup:
     precision, purity = quality.precision, quality.purity
     if quality.precision_is_open:
         precision, purity = (replace(each, value=math.nan) for each in (precision, purity))
-    recalled, of_kept, of_all = _MEANINGS[quality.is_soft]
+    meaning = MEANINGS[quality.is_soft]
     tiles = (
         _rows_tile(quality),
-        _tile("Recall", quality.recall, recalled),
-        _tile("Precision", precision, of_kept, upper=upper),
-        _tile("Purity", purity, of_all, upper=upper),
+        _tile("Recall", quality.recall, meaning["Recall"]),
+        _tile("Precision", precision, meaning["Precision"], upper=upper),
+        _tile("Purity", purity, meaning["Purity"], upper=upper),
     )
     notes = []
     if quality.mean_weight is not None:
@@ -253,8 +244,8 @@ def _kept(report: FilterReport) -> Markup:
 
 
 def _rows_tile(quality: Quality) -> Tile:
-    """How many unlabelled rows are kept; where all are, how many of them count as such."""
-    share = quality.num_kept / quality.num_unlabelled if quality.num_unlabelled else math.nan
+    """Show how many unlabelled rows are kept, or weigh 0.5 or more."""
+    fraction = quality.num_kept / quality.num_unlabelled if quality.num_unlabelled else math.nan
     name, meaning = "Rows kept", "Unlabelled rows that go on to training."
     if quality.is_soft:
         name, meaning = "Weight 0.5 or more", "Unlabelled rows that are likely the target's."
@@ -262,31 +253,31 @@ def _rows_tile(quality: Quality) -> Tile:
         name,
         as_count(quality.num_kept),
         meaning,
-        interval=f"{as_percent(share)} of {as_count(quality.num_unlabelled)} unlabelled",
-        picture=charts.interval_strip(share, math.nan, math.nan),
+        interval=f"{as_percent(fraction)} of {as_count(quality.num_unlabelled)} unlabelled",
+        picture=charts.interval_strip(fraction, math.nan, math.nan),
     )
 
 
-def _tile(name: str, measured: Measured, meaning: str, *, upper: bool = False) -> Tile:
-    ends = as_percent_range(measured.low, measured.high)
+def _tile(name: str, estimate: Estimate, meaning: str, *, upper: bool = False) -> Tile:
+    ends = as_percent_range(estimate.low, estimate.high)
     return Tile(
         name,
-        as_percent(measured.value),
+        as_percent(estimate.value),
         meaning,
         interval=f"95 % interval: {ends}" if ends else "no interval",
-        qualifier="at most" if upper and math.isfinite(measured.value) else "",
-        picture=charts.interval_strip(measured.value, measured.low, measured.high),
+        qualifier="at most" if upper and math.isfinite(estimate.value) else "",
+        picture=charts.interval_strip(estimate.value, estimate.low, estimate.high),
     )
 
 
 def _alpha(report: FilterReport) -> Markup:
     estimates, history = alpha_picture(report), history_picture(report)
     dots_mean = "Each dot is an estimate, the bar its 95 % interval."
-    line_means = "A line that has become level has settled."
+    line_means = "A level line has converged."
     if report.alphas and report.alphas[0].interval:
         line_means += " The band is the first estimate's interval."
     left = page.group(
-        page.paragraph(_agreement(report)),
+        page.paragraph(describe_alphas(report)),
         page.figure(estimates, dots_mean) if estimates else Markup(""),
     )
     right = page.figure(history, line_means) if history else Markup("")
@@ -295,38 +286,16 @@ def _alpha(report: FilterReport) -> Markup:
     )
 
 
-def _agreement(report: FilterReport) -> str:
-    if not report.alphas:
-        return "Alpha was not estimated."
-    said = " and ".join(
-        f"{page.shorten(each.method, _LONGEST_NAME)} says {as_percent(each.value)}"
-        for each in report.alphas
-    )
-    if len(report.alphas) == 1:
-        return f"There is one estimate of alpha and no second one to compare it with: {said}."
-    if report.alphas_agree and not report.alphas_comparable:
-        return (
-            f"Two ways of estimating alpha cannot be compared: {said}, but an interval spans "
-            "nearly everything."
-        )
-    if report.alphas_agree:
-        return f"Two ways of estimating alpha agree: {said}."
-    return (
-        f"Two ways of estimating alpha disagree: {said}. Precision follows from alpha, so take it "
-        "with care until the reason is known."
-    )
-
-
 def _scores(report: FilterReport) -> Markup:
     picture = score_picture(report.histogram)
     words = page.group(
         page.paragraph(
             "Labelled rows are the target's and should score high. Unlabelled rows are a mixture: "
-            "a second heap at low scores is what the filter takes for other domains."
+            "a second peak at low scores is what the filter takes for other domains."
         ),
         page.paragraph(
-            "Two clear heaps with little between them make a safe choice. Where both outlines "
-            "have one shape, nothing was told apart."
+            "Two clear peaks with little between them make a safe choice. Where both outlines "
+            "have one shape, nothing was separated."
         ),
     )
     caption = "Labelled rows were scored by networks that had not seen them."
@@ -337,18 +306,18 @@ def _scores(report: FilterReport) -> Markup:
 
 def _shortcut(report: FilterReport) -> Markup:
     check = report.shortcut
-    picture = separation_picture(
-        "Separation with all inputs and with behaviour alone",
-        {"all inputs": check.separation, "behaviour (s, a) alone": check.separation_behaviour},
+    picture = auroc_picture(
+        "AUROC with all inputs and with behaviour alone",
+        {"all inputs": check.auroc, "behaviour (s, a) alone": check.auroc_behaviour},
     )
     words = page.group(
-        page.paragraph(_shortcut_sentence(report)),
+        page.paragraph(describe_shortcut(check)),
         page.paragraph(
-            "The same learner was trained on states and actions alone. What it can tell apart is "
-            "who acted and where, not how the system answered."
+            "The same learner was trained on states and actions alone. What it separates is who "
+            "acted and where, not how the system answered."
         ),
     )
-    caption = "Chance that a labelled row scores above an unlabelled one, with 95 % intervals."
+    caption = "Probability that a labelled row scores above an unlabelled one, with 95 % intervals."
     return page.section(
         "Is it dynamics, or a shortcut?",
         page.side_by_side(words, page.figure(picture, caption)),
@@ -356,38 +325,18 @@ def _shortcut(report: FilterReport) -> Markup:
     )
 
 
-def _shortcut_sentence(report: FilterReport) -> str:
-    check = report.shortcut
-    share = as_percent(check.share, digits=0)
-    if not math.isfinite(check.separation.value):
-        return _UNCHECKED
-    if check.is_shortcut:
-        return (
-            f"A shortcut: behaviour alone gives {share} of the separation. The filter may be "
-            "choosing rows by how the system was driven, not by how it answered."
-        )
-    if check.hardly_separated:
-        return "There is hardly any separation, so there is nothing for a shortcut to explain."
-    if not check.is_sure:
-        return (
-            f"Not clear: behaviour alone gives {share} of the separation, but the intervals are "
-            "too wide to call it a shortcut."
-        )
-    return f"No shortcut: behaviour alone gives {share} of the separation."
-
-
 def _columns(report: FilterReport) -> Markup:
     if not report.columns:
         return page.paragraph(
-            "No single column gives the labelled rows away by how it was recorded."
+            "No single column separates the labelled rows by how it was recorded."
         )
     return page.table(
-        "Columns that give the labelled rows away by how they were recorded",
-        ("Column", "Separation", "What was seen"),
+        "Columns that separate the labelled rows by how they were recorded",
+        ("Column", "AUROC", "Finding"),
         [
             (
-                page.shorten(each.column, _LONGEST_NAME),
-                f"{each.separation:.3f}",
+                page.shorten(each.column, LONGEST_NAME),
+                f"{each.auroc:.3f}",
                 f"{each.kind.capitalize()}: {each.sentence}",
             )
             for each in report.columns
@@ -398,13 +347,13 @@ def _columns(report: FilterReport) -> Markup:
 
 def _selection(report: FilterReport) -> Markup:
     check = report.selection
-    answer = "Yes, as far as can be seen." if check.is_random else "No, they do not look like one."
-    if not math.isfinite(check.separation.value):
-        answer = _UNCHECKED
+    answer = "Yes, as far as is known." if check.is_random else "No, they do not look like one."
+    if not math.isfinite(check.auroc.value):
+        answer = "This could not be checked."
     elif not check.is_known:
         answer = "Unsure."
-    picture = separation_picture(
-        "Labelled rows against kept unlabelled rows", {"labelled against kept": check.separation}
+    picture = auroc_picture(
+        "Labelled rows against kept unlabelled rows", {"labelled against kept": check.auroc}
     )
     caption = "At 0.5, labelled rows look like any other row that was kept."
     return page.section(
@@ -417,7 +366,7 @@ def _selection(report: FilterReport) -> Markup:
 
 
 def _doubtful(report: FilterReport) -> Markup:
-    column = page.shorten(report.unit_column, _LONGEST_NAME)
+    column = page.shorten(report.unit_column, LONGEST_NAME)
     groups = f"values of {column}" if column else "episodes"
     heading = f"{groups[0].upper()}{groups[1:]} worth a look"
     if not report.doubtful:
@@ -427,10 +376,10 @@ def _doubtful(report: FilterReport) -> Markup:
         return page.section(heading, page.paragraph(words))
     rows = [
         (
-            page.shorten(each.episode, _LONGEST_NAME),
+            page.shorten(each.episode, LONGEST_NAME),
             as_count(each.num_rows),
             f"{each.mean_score:.3f}" if math.isfinite(each.mean_score) else "not known",
-            as_percent(each.share_kept),
+            as_percent(each.kept_fraction),
         )
         for each in report.doubtful
     ]
@@ -441,11 +390,11 @@ def _doubtful(report: FilterReport) -> Markup:
 
 
 def as_terms(report: FilterReport) -> dict[str, str]:
-    """The words of the sections, and what they mean."""
+    """Return the terms of the sections with their meanings."""
     if not report.quality.is_soft:
         return _TERMS
     kept = "Here, an unlabelled row that weighs 0.5 or more; all others go on to training too."
-    return {"Kept": kept, **_TERMS, "Purity": _MEANINGS[True][2]}
+    return {"Kept": kept, **_TERMS, "Purity": MEANINGS[True]["Purity"]}
 
 
 def _settings(report: FilterReport) -> Markup:
@@ -459,12 +408,12 @@ def _settings(report: FilterReport) -> Markup:
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Settings within settings as one list of dotted names."""
+    """Flatten nested settings to dotted names."""
     rows: list[tuple[str, str]] = []
     for key, value in settings.items():
         if isinstance(value, dict) and value:
             rows += _flat(value, f"{prefix}{key}.")
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            rows.append((page.shorten(f"{prefix}{key}", _LONGEST_NAME), text))
+            rows.append((page.shorten(f"{prefix}{key}", LONGEST_NAME), text))
     return rows

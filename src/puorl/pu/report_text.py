@@ -1,5 +1,6 @@
-"""A filter report for the terminal: the verdict first, then numbers, checks and what to look at."""
+"""A filter report for the terminal, and the sentences that the page shows too."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,26 +10,83 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from puorl.pu.report import FilterReport, Measured, Quality, Shortcut
+from puorl.core.stats import Estimate
+from puorl.html.page import as_percent, shorten
+from puorl.pu.report import FilterReport, Quality, Shortcut
 
 WIDTH = 80
-_VERDICTS = {
-    "clear": ("clear", "bold green"),
-    "behaviour": ("behaviour, not dynamics", "bold yellow"),
-    "doubtful": ("doubtful", "bold yellow"),
-    "cannot_tell": ("cannot tell", "bold red"),
+LONGEST_NAME = 80
+VERDICT_NAMES = {
+    "clear": "clear",
+    "behaviour": "behaviour, not dynamics",
+    "doubtful": "doubtful",
+    "cannot_tell": "cannot tell",
 }
+MEANINGS = {
+    False: {
+        "Recall": "Fraction of the target's rows that is kept.",
+        "Precision": "Fraction of the kept unlabelled rows that is the target's.",
+        "Purity": "Fraction of the target's rows in the training set, labelled rows included.",
+    },
+    True: {
+        "Recall": "Fraction of the target's rows that weighs 0.5 or more.",
+        "Precision": "Fraction of the unlabelled rows of weight 0.5 or more that is the target's.",
+        "Purity": "The same with the labelled rows, which weigh 1.",
+    },
+}
+"""Meaning of the numbers in the mode soft (True) and in other modes."""
+_STYLES = {"clear": "green", "behaviour": "yellow", "doubtful": "yellow", "cannot_tell": "red"}
 _MARKS = {"fine": "green", "look": "yellow", "unsure": "yellow"}
 _MOST_COLUMNS = 5
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-def as_text(report: FilterReport) -> RenderableType:
-    """A summary 80 columns wide; print it with a `rich.console.Console`."""
-    title, style = _VERDICTS[report.verdict]
-    advice = Panel(
-        Text(report.advice), title=Text(title, style=style), title_align="left", width=WIDTH
+def describe_shortcut(check: Shortcut) -> str:
+    """Describe whether behaviour is a shortcut."""
+    fraction = as_percent(check.fraction, digits=0)
+    if not math.isfinite(check.auroc.value):
+        return "This could not be checked."
+    if check.is_shortcut:
+        return (
+            f"A shortcut: behaviour alone gives {fraction} of the separation. The filter may "
+            "select rows by how the system was driven, not by how it answered."
+        )
+    if check.hardly_separated:
+        return "There is hardly any separation, so there is nothing for a shortcut to explain."
+    if not check.is_sure:
+        return (
+            f"Not clear: behaviour alone gives {fraction} of the separation, but the intervals are "
+            "too wide to call it a shortcut."
+        )
+    return f"No shortcut: behaviour alone gives {fraction} of the separation."
+
+
+def describe_alphas(report: FilterReport) -> str:
+    """Describe the estimates of alpha and whether they agree."""
+    if not report.alphas:
+        return "Alpha was not estimated."
+    found = " and ".join(
+        f"{shorten(each.method, LONGEST_NAME)} {as_percent(each.value)}" for each in report.alphas
     )
+    if len(report.alphas) == 1:
+        return f"There is one estimate of alpha and no second one to compare it with: {found}."
+    if report.alphas_agree and not report.alphas_comparable:
+        return (
+            f"Two estimates of alpha cannot be compared: {found}, but an interval spans nearly "
+            "everything."
+        )
+    if report.alphas_agree:
+        return f"Two estimates of alpha agree: {found}."
+    return (
+        f"Two estimates of alpha disagree: {found}. Precision follows from alpha, so do not rely "
+        "on it until the reason is known."
+    )
+
+
+def as_text(report: FilterReport) -> RenderableType:
+    """Render the report 80 columns wide; print it with a `rich.console.Console`."""
+    title = Text(VERDICT_NAMES[report.verdict], style=f"bold {_STYLES[report.verdict]}")
+    advice = Panel(Text(report.advice), title=title, title_align="left", width=WIDTH)
     parts: list[RenderableType] = [advice, *(_warning(text) for text in report.warnings)]
     parts += [_numbers(report), _checks(report), _histogram(report)]
     if report.doubtful:
@@ -37,7 +95,6 @@ def as_text(report: FilterReport) -> RenderableType:
 
 
 def _warning(text: str) -> Table:
-    """The text beside its label, wrapped under itself."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=12)
     grid.add_column(width=WIDTH - 14, overflow="fold")
@@ -53,22 +110,14 @@ def _numbers(report: FilterReport) -> Table:
     table.add_column("95 % interval", justify="right", no_wrap=True)
     table.add_column("", overflow="fold", ratio=1)
     for alpha in report.alphas:
-        low, high = alpha.interval or (np.nan, np.nan)
-        cells = _cells(Measured(alpha.value, low, high))
-        table.add_row(f"alpha ({alpha.method})", *cells, "target rows among the unlabelled")
+        meaning = "Fraction of target rows among the unlabelled."
+        table.add_row(f"alpha ({alpha.method})", *_cells(alpha), meaning)
     is_upper = quality.precision_is_upper and quality.precision_is_known
-    upper = "; an upper estimate" if is_upper else ""
-    shown = not quality.precision_is_open
-    soft = quality.is_soft
-    recalled = "of the target's rows weigh 0.5 or more" if soft else "of the target's rows are kept"
-    of_kept = "of rows of weight 0.5 or more" if soft else "of kept rows"
-    table.add_row("recall", *_cells(quality.recall), recalled)
-    table.add_row(
-        "precision", *_cells(quality.precision, shown=shown), f"{of_kept} are the target's{upper}"
-    )
-    table.add_row(
-        "purity", *_cells(quality.purity, shown=shown), "the same, labelled rows included"
-    )
+    for name, meaning in MEANINGS[quality.is_soft].items():
+        shown = name == "Recall" or not quality.precision_is_open
+        upper = " An upper estimate." if name == "Precision" and is_upper else ""
+        cells = _cells(getattr(quality, name.lower()), shown=shown)
+        table.add_row(name.lower(), *cells, meaning + upper)
     table.caption = f"{_kept(quality)}, {quality.num_labelled:,} labelled; decided by {report.unit}"
     table.caption_justify = "left"
     return table
@@ -83,12 +132,12 @@ def _kept(quality: Quality) -> str:
     )
 
 
-def _cells(measured: Measured, *, shown: bool = True) -> tuple[str, str]:
-    """Estimate and interval; a dash for what is not known or not to be shown."""
-    value = f"{100 * measured.value:.1f}" if shown and np.isfinite(measured.value) else "–"
-    if not np.isfinite([measured.value, measured.low]).all():
+def _cells(estimate: Estimate, *, shown: bool = True) -> tuple[str, str]:
+    """Return value and interval; a dash for what is not known or not to be shown."""
+    value = f"{100 * estimate.value:.1f}" if shown and np.isfinite(estimate.value) else "–"
+    if estimate.interval is None or not np.isfinite(estimate.value):
         return value, "–"
-    return value, f"{100 * measured.low:.1f} to {100 * measured.high:.1f}"
+    return value, f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 
 def _checks(report: FilterReport) -> Table:
@@ -102,46 +151,27 @@ def _checks(report: FilterReport) -> Table:
 
 
 def _answers(report: FilterReport) -> Iterator[tuple[str, str, str]]:
-    """Name of each check, its mark, and what it says."""
+    """Yield the name of each check, its mark, and its result."""
     shortcut, selection = report.shortcut, report.selection
     yield (
         "behaviour",
         _mark(not shortcut.is_shortcut, is_known=shortcut.is_sure),
-        _behaviour(shortcut),
+        f"AUROC {shortcut.auroc_behaviour.value:.2f} with (s, a) alone, {shortcut.auroc.value:.2f} "
+        f"with all inputs. {describe_shortcut(shortcut)}",
     )
     shown = [column.sentence for column in report.columns[:_MOST_COLUMNS]]
     more = len(report.columns) - len(shown)
     if more > 0:
         shown.append(f"And {more} more.")
-    said = " ".join(shown) or "no column gives the labels away"
-    yield "recording", _mark(not report.columns), said
+    found = " ".join(shown) or "No column separates labelled from unlabelled rows."
+    yield "recording", _mark(not report.columns), found
     yield "selection", _mark(selection.is_random, is_known=selection.is_known), selection.sentence
-    both = " and ".join(f"{alpha.method} {alpha.value:.3f}" for alpha in report.alphas)
-    wide = report.alphas_agree and not report.alphas_comparable
-    yield (
-        "estimates",
-        _mark(report.alphas_agree, is_known=not wide),
-        f"alpha by {both}" + ("; an interval spans nearly everything" if wide else ""),
-    )
+    is_known = report.alphas_comparable or not report.alphas_agree
+    yield "estimates", _mark(report.alphas_agree, is_known=is_known), describe_alphas(report)
 
 
 def _mark(is_fine: bool, *, is_known: bool = True) -> str:
     return ("fine" if is_fine else "look") if is_known else "unsure"
-
-
-def _behaviour(shortcut: Shortcut) -> str:
-    numbers = (
-        f"(s, a) alone separates with {shortcut.separation_behaviour.value:.2f}, all inputs with "
-        f"{shortcut.separation.value:.2f}"
-    )
-    if shortcut.is_sure:
-        return f"{numbers}: {shortcut.share:.0%} of it"
-    if shortcut.hardly_separated:
-        return f"{numbers}: hardly anything that a shortcut could explain"
-    return (
-        f"{numbers}; not clear: behaviour alone gives {shortcut.share:.0%} of the separation, but "
-        "the intervals are too wide to call it a shortcut"
-    )
 
 
 def _histogram(report: FilterReport) -> Table:
@@ -149,18 +179,17 @@ def _histogram(report: FilterReport) -> Table:
     table.add_column(width=12)
     table.add_column(no_wrap=True)
     table.add_row("", "")
-    for name, share in (
-        ("labelled", report.histogram.labelled),
-        ("unlabelled", report.histogram.unlabelled),
-    ):
-        table.add_row(Text(name, style="bold"), Text(_bars(share), style="cyan"))
-    table.add_row("", Text("0" + "score".center(max(len(share) - 2, 5)) + "1", style="dim"))
+    bins = report.histogram
+    for name, fraction in (("labelled", bins.labelled), ("unlabelled", bins.unlabelled)):
+        table.add_row(Text(name, style="bold"), Text(_bars(fraction), style="cyan"))
+    width = max(len(bins.unlabelled) - 2, 5)
+    table.add_row("", Text("0" + "score".center(width) + "1", style="dim"))
     return table
 
 
-def _bars(share: tuple[float, ...]) -> str:
-    # Square roots: a few rows in the middle are what one looks for beside two high peaks.
-    height = np.sqrt(np.array(share))
+def _bars(fraction: tuple[float, ...]) -> str:
+    # Square roots, so that a few rows between two high peaks can be seen.
+    height = np.sqrt(np.array(fraction))
     level = np.ceil(height / max(float(height.max(initial=0.0)), 1e-12) * (len(_BARS) - 1))
     return "".join(_BARS[int(k)] for k in level)
 
@@ -183,6 +212,6 @@ def _doubtful(report: FilterReport) -> Table:
             Text(each.episode),
             f"{each.num_rows:,}",
             f"{each.mean_score:.2f}",
-            f"{each.share_kept:.0%}",
+            f"{each.kept_fraction:.0%}",
         )
     return table

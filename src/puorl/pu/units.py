@@ -1,7 +1,7 @@
 """Units of decision: a transition, a window of steps, an episode, or all rows of one column value.
 
 A unit larger than a transition is decided by the mean logit of its rows. Whole units are labelled
-then: where a labelled row shares its unit with unlabelled ones, the whole unit counts as known.
+then: where a unit has a labelled row, all its rows count as labelled.
 """
 
 import re
@@ -15,15 +15,15 @@ from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 
 NUM_FOLDS = 5
-"""At most; where few units are labelled, fewer."""
+"""At most; fewer where few units are labelled."""
 _GRID = 2_001
 _LEAST_RECALL = 0.8
-"""Labelled units that a threshold must keep, where one that is as good does."""
+"""Fraction of labelled units that a threshold must keep, where an equally good one does."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What is decided about."""
+    """What a decision is about."""
 
     kind: str
     """``transition``, ``window``, ``episode`` or ``column``."""
@@ -32,12 +32,27 @@ class Unit:
     column: str = ""
     """Name of the column."""
 
+    def __str__(self) -> str:
+        if self.kind == "window":
+            return f"window:{self.length}"
+        return f"column:{self.column}" if self.kind == "column" else self.kind
+
+    @property
+    def is_row(self) -> bool:
+        """Whether single rows are decided about."""
+        return self.kind == "transition"
+
+    @property
+    def groups_name(self) -> str:
+        """Plural name of the groups of rows that depend on each other."""
+        return f"values of {self.column}" if self.kind == "column" else "episodes"
+
 
 def parse_unit(text: str) -> Unit:
     """Read ``transition``, ``window:50``, ``episode`` or ``column:robot_id``.
 
-    >>> parse_unit("window:50")
-    Unit(kind='window', length=50, column='')
+    >>> parse_unit("window:50").length, str(parse_unit("column:robot_id"))
+    (50, 'column:robot_id')
 
     Raises:
         ConfigError: None of these.
@@ -60,17 +75,17 @@ class Grouping:
 
     number: np.ndarray
     """(n,) int64. Unit of each pool row, from 0."""
-    known: np.ndarray
+    labelled: np.ndarray
     """(n,) bool. Rows of units with a labelled row."""
-    together: np.ndarray
+    cluster: np.ndarray
     """(n,) int64. Rows that depend on each other: episodes, also where windows are decided."""
     fold: np.ndarray
     """(n,) int64. Lane that holds the row out."""
     num_scattered: int
-    """Unlabelled rows that are known because a row of their unit is labelled."""
+    """Unlabelled rows that count as labelled because a row of their unit is."""
 
     def mean(self, value: np.ndarray) -> np.ndarray:
-        """(n,) float64. The mean over each row's unit; rows with NaN do not count."""
+        """(n,) float64. Mean over each row's unit, without NaN."""
         counted = np.isfinite(value)
         size = int(self.number.max()) + 1
         total = np.bincount(self.number, np.where(counted, value, 0.0), minlength=size)
@@ -79,96 +94,98 @@ class Grouping:
             return (total / count)[self.number]
 
 
-def group(split: PUSplit, unit: Unit, seed: int) -> Grouping:
-    """Number the units of a split and put them into folds.
+def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:
+    """Number the units of a split and assign folds; None where units are single rows.
 
-    Windows of an episode share its fold: neighbours know too much of each other.
+    Windows of an episode have the same fold, since neighbouring windows are alike.
 
     Raises:
         DataError: The rows have no episodes, or no such column, or too few units are labelled.
     """
+    if unit.is_row:
+        return None
     if unit.kind == "column":
-        together = _numbered(_column(split, unit.column))
-        number = together
+        cluster = number = _numbered(_column(split, unit.column))
     else:
         if split.pool.episode is None:
             raise DataError(
                 f"unit {unit.kind}: expected rows with episode ids, got none; give an episode "
                 "column, split whole episodes (unit='episode'), or decide by transition"
             )
-        together = _numbered(split.pool.episode)
-        number = together if unit.kind == "episode" else _windows(together, split, unit.length)
+        cluster = _numbered(split.pool.episode)
+        number = cluster if unit.kind == "episode" else _windows(cluster, split, unit.length)
     is_labelled = np.zeros(len(number), bool)
     is_labelled[split.labelled] = True
-    known = np.bincount(number, is_labelled)[number] > 0
-    touched = np.bincount(together, known)[together] > 0
-    count = len(np.unique(together[touched])), len(np.unique(together[~known]))
-    if together.max() == 0:
+    labelled = np.bincount(number, is_labelled)[number] > 0
+    touched = np.bincount(cluster, labelled)[cluster] > 0
+    count = len(np.unique(cluster[touched])), len(np.unique(cluster[~labelled]))
+    if cluster.max() == 0:
         raise DataError(
-            f"unit {unit.kind}: expected rows of several {_several(unit)}, got all in one; name "
-            "the column that tells them apart, or decide by transition"
+            f"unit {unit.kind}: expected rows of several {unit.groups_name}, got all in one; name "
+            "the column that distinguishes them, or decide by transition"
         )
     if min(count) < 2:
         raise DataError(
-            f"unit {unit.kind}: expected at least 2 {_several(unit)} with labelled rows and 2 "
+            f"unit {unit.kind}: expected at least 2 {unit.groups_name} with labelled rows and 2 "
             f"without, so that some can be held out, got {count[0]} and {count[1]}; label rows in "
             "more of them, or decide by transition"
         )
-    fold = _folds(together, touched, min(NUM_FOLDS, *count), seed)
-    return Grouping(number, known, together, fold, int((known & ~is_labelled).sum()))
+    fold = _folds(cluster, touched, min(NUM_FOLDS, *count), seed)
+    return Grouping(number, labelled, cluster, fold, int((labelled & ~is_labelled).sum()))
 
 
 def by_episode(split: PUSplit, num_folds: int, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Fold and episode of every pool row; None where too few episodes are labelled or not."""
-    assert split.pool.episode is not None
-    together = _numbered(split.pool.episode)
-    touched = np.bincount(together[split.labelled], minlength=int(together.max()) + 1)[together] > 0
-    count = len(np.unique(together[touched])), len(np.unique(together[~touched]))
+    """Fold and episode of every pool row; None without episodes, or with too few of a kind."""
+    if split.pool.episode is None:
+        return None
+    cluster = _numbered(split.pool.episode)
+    touched = np.bincount(cluster[split.labelled], minlength=int(cluster.max()) + 1)[cluster] > 0
+    count = len(np.unique(cluster[touched])), len(np.unique(cluster[~touched]))
     if min(count) < 2:
         return None
-    return _folds(together, touched, min(num_folds, *count), seed), together
+    return _folds(cluster, touched, min(num_folds, *count), seed), cluster
 
 
-class Turn(NamedTuple):
-    """Where decisions about units turn, and what share of the unlabelled rows lies above."""
+class Threshold(NamedTuple):
+    """The logit above which units are kept, and the alpha that follows from it."""
 
-    threshold: float
+    logit: float
     alpha: float
 
 
 def find_threshold(
     mean_p: np.ndarray, mean_u: np.ndarray, num_rows: np.ndarray, *, alpha: float
-) -> Turn:
-    """The threshold between target units and others, which needs no negative labels.
+) -> Threshold:
+    """Find the threshold between target units and others, without negative labels.
 
-    With G the share at or above t, error(t) = G_u(t) + alpha (1 - 2 G_p(t)). Labelled units are
-    few, so their lowest mean is known badly: every t whose error is within one labelled unit of the
-    least is as good. Among these the one where unlabelled units are rarest is taken: the valley.
+    With G the fraction at or above t, error(t) = G_u(t) + alpha (1 - 2 G_p(t)). Labelled units are
+    few, so their lowest mean is uncertain: every t whose error is within one labelled unit of the
+    least is as good. Among these, take the one with the lowest density of unlabelled units.
 
     Args:
         mean_p: (p,) mean logit of each labelled unit, held out.
         mean_u: (u,) mean logit of each unlabelled unit, held out.
         num_rows: (u,) rows of each unlabelled unit.
-        alpha: Share of target units among the unlabelled ones, roughly.
+        alpha: Rough fraction of target units among the unlabelled ones.
     """
     low, high = min(mean_p.min(), mean_u.min()), max(mean_p.max(), mean_u.max())
     if not high > low:
-        return Turn(float(low), 1.0)
+        return Threshold(float(low), 1.0)
     t = np.linspace(low, high, _GRID)
     above_p = 1 - np.searchsorted(np.sort(mean_p), t, side="left") / len(mean_p)
     above_u = 1 - np.searchsorted(np.sort(mean_u), t, side="left") / len(mean_u)
     good = np.zeros(len(t), bool)
-    # Few labelled units bound alpha badly, and mostly from below: both ends have their say.
-    for share in (alpha, alpha * (1 + 4.0 / np.sqrt(len(mean_p)))):
-        error = above_u + share * (1 - 2 * above_p)
-        good |= error <= error.min() + 2 * share / (len(mean_p) + 1)
-    # Above the labelled units' bulk unlabelled ones are rare as well; that is no valley.
+    # With few labelled units alpha is uncertain, mostly upwards: allow for both ends.
+    for fraction in (alpha, alpha * (1 + 4.0 / np.sqrt(len(mean_p)))):
+        error = above_u + fraction * (1 - 2 * above_p)
+        good |= error <= error.min() + 2 * fraction / (len(mean_p) + 1)
+    # The density is low above the bulk of the labelled units as well: exclude that.
     good &= (above_p >= _LEAST_RECALL) | ~np.any(good & (above_p >= _LEAST_RECALL))
     density = _density(mean_u, t)
     threshold = float(t[np.argmin(np.where(good, density, np.inf))])
-    share_p = float((mean_p >= threshold).mean())
-    share_u = float(num_rows[mean_u >= threshold].sum() / num_rows.sum())
-    return Turn(threshold, min(share_u / share_p, 1.0) if share_p > 0 else alpha)
+    kept_p = float((mean_p >= threshold).mean())
+    kept_u = float(num_rows[mean_u >= threshold].sum() / num_rows.sum())
+    return Threshold(threshold, min(kept_u / kept_p, 1.0) if kept_p > 0 else alpha)
 
 
 def _density(value: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -203,7 +220,7 @@ def _windows(episode: np.ndarray, split: PUSplit, length: int) -> np.ndarray:
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
     size = np.diff(starts, append=len(ordered))
     place = np.arange(len(ordered)) - np.repeat(starts, size)
-    # A rest shorter than half a window joins the one before it.
+    # A remainder shorter than half a window joins the window before it.
     last = np.maximum((size + length // 2) // length - 1, 0)
     within = np.minimum(place // length, np.repeat(last, size))
     number = np.empty(len(episode), np.int64)
@@ -212,14 +229,10 @@ def _windows(episode: np.ndarray, split: PUSplit, length: int) -> np.ndarray:
     return number
 
 
-def _folds(together: np.ndarray, known: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
-    fold = np.empty(int(together.max()) + 1, np.int64)
-    for name, mask in (("labelled", known), ("unlabelled", ~known)):
-        ids = np.unique(together[mask])
+def _folds(cluster: np.ndarray, labelled: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
+    fold = np.empty(int(cluster.max()) + 1, np.int64)
+    for name, mask in (("labelled", labelled), ("unlabelled", ~labelled)):
+        ids = np.unique(cluster[mask])
         order = generator(seed, "filter", "folds", name).permutation(len(ids))
         fold[ids[order]] = np.arange(len(ids)) % num_folds
-    return fold[together]
-
-
-def _several(unit: Unit) -> str:
-    return f"values of {unit.column}" if unit.kind == "column" else "episodes"
+    return fold[cluster]

@@ -10,7 +10,7 @@ SIZE = 50
 
 def judged_by_mean(draw, mean, *, threshold=0.5):
     """Unlabelled episodes with the given mean scores, labelled rows first."""
-    judged = draw(np.random.default_rng(0), 4, num_p=100, num_u=SIZE * len(mean)).judged
+    judged = draw(np.random.default_rng(0), 4, num_p=100, num_u=SIZE * len(mean)).scores
     score = np.repeat(np.array(mean, np.float32), SIZE)
     return replace(judged, score_u=score, kept_u=score >= threshold)
 
@@ -30,7 +30,7 @@ def test_nearest_the_decision_first(pool, draw):
     # The labelled rows are episodes 0 and 1.
     assert [each.episode for each in found] == ["4", "3", "6"]
     assert found[0].num_rows == SIZE
-    assert found[0].share_kept == 1
+    assert found[0].kept_fraction == 1
     assert abs(found[0].mean_score - 0.52) < 1e-6
 
 
@@ -62,11 +62,11 @@ def test_everything_kept(pool, draw):
     assert [each.episode for each in found] == ["2"]
 
 
-def test_the_share_kept_is_what_the_filter_keeps(pool, draw):
+def test_the_kept_fraction_is_what_the_filter_keeps(pool, draw):
     judged = judged_by_mean(draw, [0.45, 0.55])
     kept = np.arange(2 * SIZE) % 5 == 0  # not what the held-out networks would keep
     found = listed(split_of(pool, 2), judged, kept)
-    assert [each.share_kept for each in found] == [0.2, 0.2]
+    assert [each.kept_fraction for each in found] == [0.2, 0.2]
 
 
 def test_a_text_column_that_names_each_episode_is_used(pool, draw):
@@ -89,4 +89,4 @@ def test_values_of_a_column_where_they_are_decided_about(pool, draw):
     robot = np.repeat(["ours", "r1", "r2"], [100, 2 * SIZE, SIZE])
     split = split_of(pool, 3, {"robot": robot})
     [found] = listed(split, judged, judged.kept_u, "column:robot")
-    assert (found.episode, found.num_rows, found.share_kept) == ("r1", 2 * SIZE, 0.5)
+    assert (found.episode, found.num_rows, found.kept_fraction) == ("r1", 2 * SIZE, 0.5)

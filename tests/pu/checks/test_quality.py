@@ -6,16 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
-from puorl.pu.alpha import AlphaEstimate, bbe
-from puorl.pu.checks.quality import measure_quality, of_filter
-from puorl.pu.cross_fit import HeldOutScores, match_keep_rate
-from puorl.pu.fitting import HeldOut
+from puorl.pu.alpha import alpha_estimate, bbe
+from puorl.pu.checks.auroc import HeldOutScores
+from puorl.pu.checks.quality import estimates_agree, measure_quality, of_filter, second_alpha
+from puorl.pu.cross_fit import match_keep_rate
+from puorl.pu.fitting import HeldOutLogits
 from puorl.pu.intervals import bootstrap_interval
 
 
 def truth(drawn):
     """Recall and precision over the unlabelled rows."""
-    kept = drawn.judged.kept_u
+    kept = drawn.scores.kept_u
     right = np.count_nonzero(kept[: drawn.num_target])
     return right / drawn.num_target, right / np.count_nonzero(kept)
 
@@ -26,7 +27,7 @@ def covered(draw, num_draws, gap, **settings):
     for seed in range(num_draws):
         rng = np.random.default_rng([seed, round(gap * 10)])
         drawn = draw(rng, gap, **settings)
-        quality = measure_quality(drawn.judged, rng=rng)
+        quality = measure_quality(drawn.scores, rng=rng)
         recall, precision = truth(drawn)
         hits += [
             quality.recall.low <= recall <= quality.recall.high,
@@ -57,7 +58,7 @@ def test_intervals_cover_with_groups(draw):
 
 def test_rows_taken_as_independent_would_be_overconfident(draw):
     rng = np.random.default_rng(0)
-    judged = draw(rng, 2, num_p=2000, size=50).judged
+    judged = draw(rng, 2, num_p=2000, size=50).scores
     grouped = measure_quality(judged, rng=rng).recall
     alone = measure_quality(replace(judged, group_p=None, group_u=None), rng=rng).recall
     assert grouped.high - grouped.low > 1.5 * (alone.high - alone.low)
@@ -78,11 +79,12 @@ def fits(rng, *, num_p=1000, num_u=20_000, gap=4.0, likeness=0.9):
 
     decided = network()[num_p:] >= 0
     logit = np.choose(lane, [network() for _ in range(5)])
-    return HeldOut(logit[:num_p], logit[num_p:]), decided, is_target[num_p:]
+    return HeldOutLogits(logit[:num_p], logit[num_p:]), decided, is_target[num_p:]
 
 
 def judged_by(held, kept_p, kept_u, rng):
-    interval = bootstrap_interval(bbe, held.p, held.u, rng=rng, reps=50)
+    value = bbe(held.p, held.u).value
+    interval = bootstrap_interval(held.p, held.u, value=value, rng=rng, reps=50)
     return HeldOutScores(
         position_p=np.arange(len(held.p)),
         position_u=np.arange(len(held.p), len(held.p) + len(held.u)),
@@ -92,7 +94,7 @@ def judged_by(held, kept_p, kept_u, rng):
         kept_u=kept_u,
         group_p=None,
         group_u=None,
-        alpha=replace(bbe(held.p, held.u), interval=interval),
+        alpha=alpha_estimate(value, interval, method="bbe"),
     )
 
 
@@ -121,8 +123,8 @@ def test_the_filters_own_recall_and_precision_are_covered_though_fits_differ():
 def test_recall_is_the_less_certain_the_more_rows_are_disputed(num_kept_p, few, more, alpha):
     few, more = sorted([few, more])
     kept_p, kept_u = np.arange(50) < num_kept_p, np.arange(2000) < 600
-    held = HeldOut(kept_p.astype(np.float32), kept_u.astype(np.float32))
-    estimate = AlphaEstimate(alpha, (alpha / 2, (1 + alpha) / 2), "bbe")
+    held = HeldOutLogits(kept_p.astype(np.float32), kept_u.astype(np.float32))
+    estimate = alpha_estimate(alpha, (alpha / 2, (1 + alpha) / 2), method="bbe")
     judged = HeldOutScores(
         np.arange(50), np.arange(50, 2050), held.p, held.u, kept_p, kept_u, None, None, estimate
     )
@@ -139,7 +141,7 @@ def test_recall_is_the_less_certain_the_more_rows_are_disputed(num_kept_p, few, 
 
 
 def test_disputed_rows_widen_the_interval(draw):
-    judged = draw(np.random.default_rng(11), 4).judged
+    judged = draw(np.random.default_rng(11), 4).scores
     width = []
     for num_disputed in (0, 1000, 3000):
         decided = judged.kept_u ^ (np.arange(len(judged.kept_u)) < num_disputed)
@@ -161,7 +163,7 @@ def test_coverage_at_length(draw, gap, size):
 
 def test_numbers_follow_from_their_definition(draw):
     rng = np.random.default_rng(3)
-    judged = draw(rng, 3).judged
+    judged = draw(rng, 3).scores
     quality = measure_quality(judged, rng=rng)
     recall, kept = judged.kept_p.mean(), judged.kept_u.mean()
     assert quality.recall.value == pytest.approx(recall)
@@ -175,21 +177,13 @@ def test_numbers_follow_from_their_definition(draw):
 @pytest.mark.parametrize(("low", "is_upper"), [(0.0, True), (0.2, False)])
 def test_upper_estimate_where_alpha_has_no_lower_end(draw, low, is_upper):
     rng = np.random.default_rng(4)
-    judged = replace(draw(rng, 3).judged, alpha=AlphaEstimate(0.3, (low, 0.4), "bbe"))
+    judged = replace(draw(rng, 3).scores, alpha=alpha_estimate(0.3, (low, 0.4), method="bbe"))
     assert measure_quality(judged, rng=rng).precision_is_upper is is_upper
-
-
-def test_alpha_without_interval_gets_one(draw):
-    rng = np.random.default_rng(5)
-    judged = draw(rng, 4).judged
-    bare = replace(judged, alpha=replace(judged.alpha, interval=None))
-    found = measure_quality(bare, rng=rng).precision
-    assert found.high - found.low > 0.02
 
 
 def test_nothing_kept_has_no_precision(draw):
     rng = np.random.default_rng(6)
-    judged = draw(rng, 4).judged
+    judged = draw(rng, 4).scores
     judged = replace(judged, kept_u=np.zeros(len(judged.kept_u), bool))
     quality = measure_quality(judged, rng=rng)
     assert np.isnan(quality.precision.value)
@@ -199,22 +193,22 @@ def test_nothing_kept_has_no_precision(draw):
 
 def test_all_rows_of_few_groups_kept_is_not_certainty(draw):
     rng = np.random.default_rng(7)
-    judged = draw(rng, 30, size=200, likeness=0.0).judged
+    judged = draw(rng, 30, size=200, likeness=0.0).scores
     assert judged.kept_p.all()
     # Five groups, none lost: a share of one in three lost is seen with 1 - (2/3)^5 = 87 % only.
     assert measure_quality(judged, rng=rng).recall.low < 2 / 3
 
 
 def test_no_judged_rows_is_an_error(draw):
-    judged = draw(np.random.default_rng(8), 4).judged
+    judged = draw(np.random.default_rng(8), 4).scores
     empty = replace(judged, kept_p=judged.kept_p[:0])
-    with pytest.raises(DataError, match="judged rows of both kinds"):
+    with pytest.raises(DataError, match="scored rows of both kinds"):
         measure_quality(empty, rng=np.random.default_rng(0))
 
 
 def test_quality_of_what_the_filter_keeps(draw):
     rng = np.random.default_rng(9)
-    measured = measure_quality(draw(rng, 4).judged, rng=rng)
+    measured = measure_quality(draw(rng, 4).scores, rng=rng)
     kept = np.arange(12_000) < 4000
     made = of_filter(measured, num_labelled=1500, kept=kept, weight=None)
     assert (made.num_labelled, made.num_unlabelled, made.num_kept) == (1500, 12_000, 4000)
@@ -230,7 +224,39 @@ def test_quality_of_what_the_filter_keeps(draw):
 
 def test_filter_that_keeps_nothing_has_no_precision(draw):
     rng = np.random.default_rng(10)
-    measured = measure_quality(draw(rng, 4).judged, rng=rng)
+    measured = measure_quality(draw(rng, 4).scores, rng=rng)
     made = of_filter(measured, num_labelled=1000, kept=np.zeros(10_000, bool), weight=None)
     assert np.isnan(made.precision.value)
     assert made.purity.value == 1
+
+
+@pytest.mark.parametrize("size", [None, 20])
+def test_near_the_truth_where_domains_part(draw, size):
+    rng = np.random.default_rng(0)
+    found = second_alpha(draw(rng, 5, size=size).scores, rng=rng)
+    low, high = found.interval
+    assert found.method == "dedpul"
+    assert found.value == pytest.approx(0.3, abs=0.04)
+    assert 0 < low < found.value < high < 0.6
+
+
+def test_groups_widen_the_interval(draw):
+    rng = np.random.default_rng(0)
+    alone = second_alpha(draw(rng, 4).scores, rng=rng).interval
+    grouped = second_alpha(draw(rng, 4, size=100).scores, rng=rng).interval
+    assert grouped[1] - grouped[0] > 1.5 * (alone[1] - alone[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agree"),
+    [
+        ((0.30, (0.28, 0.32)), (0.31, (0.305, 0.315)), True),
+        ((0.30, (0.29, 0.31)), (0.325, (0.32, 0.33)), True),
+        ((0.30, (0.29, 0.31)), (0.40, (0.38, 0.42)), False),
+        ((0.30, None), (0.40, None), False),
+    ],
+)
+def test_agreement(one, other, agree):
+    one, other = alpha_estimate(*one, method="bbe"), alpha_estimate(*other, method="dedpul")
+    assert estimates_agree(one, other) is agree
+    assert estimates_agree(other, one) is agree

@@ -3,30 +3,37 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from puorl.pu.alpha import AlphaEstimate
+from puorl.core.stats import Estimate
+from puorl.pu.alpha import alpha_estimate
+from puorl.pu.checks.behaviour import Selection, Shortcut
+from puorl.pu.checks.quality import Quality
+from puorl.pu.checks.recording import ColumnShortcut
 from puorl.pu.checks.verdict import Evidence, decide
-from puorl.pu.report import ColumnShortcut, Measured, Quality, Selection, Shortcut
+from puorl.pu.units import Unit, parse_unit
 
 GOOD = Evidence(
     second_domain_detectable=True,
-    alphas=(AlphaEstimate(0.3, (0.29, 0.31), "bbe"), AlphaEstimate(0.3, (0.29, 0.31), "dedpul")),
+    alphas=(
+        alpha_estimate(0.3, (0.29, 0.31), method="bbe"),
+        alpha_estimate(0.3, (0.29, 0.31), method="dedpul"),
+    ),
     alphas_agree=True,
     quality=Quality(
         num_labelled=1000,
         num_unlabelled=9000,
         num_kept=2700,
-        recall=Measured(0.98, 0.97, 0.99),
-        precision=Measured(0.97, 0.95, 0.99),
-        purity=Measured(0.98, 0.96, 0.99),
+        recall=Estimate(0.98, 0.97, 0.99),
+        precision=Estimate(0.97, 0.95, 0.99),
+        purity=Estimate(0.98, 0.96, 0.99),
         precision_is_upper=False,
     ),
-    num_judged=1000,
+    num_scored=1000,
     num_groups=None,
     num_groups_u=None,
-    shortcut=Shortcut(Measured(0.8, 0.79, 0.81), Measured(0.55, 0.54, 0.56), 0.17, False),
+    shortcut=Shortcut(Estimate(0.8, 0.79, 0.81), Estimate(0.55, 0.54, 0.56), 0.17, False),
     columns=(),
-    selection=Selection(Measured(0.5, 0.48, 0.52), True, "Nothing speaks against it."),
-    unit="transition",
+    selection=Selection(Estimate(0.5, 0.48, 0.52), True, "Nothing speaks against it."),
+    unit=Unit("transition"),
     has_episodes=True,
     num_scattered=0,
     may_use_reward=False,
@@ -34,7 +41,7 @@ GOOD = Evidence(
 ALIKE = replace(
     GOOD,
     second_domain_detectable=False,
-    shortcut=Shortcut(Measured(0.52, 0.48, 0.56), Measured(0.5, 0.46, 0.54), 0.0, False, False),
+    shortcut=Shortcut(Estimate(0.52, 0.48, 0.56), Estimate(0.5, 0.46, 0.54), 0.0, False, False),
 )
 COLUMN = ColumnShortcut("obs[1]", "rounding", 1.0, "obs[1]: 100% are rounded.")
 
@@ -53,7 +60,7 @@ def test_no_second_domain():
     evidence = replace(ALIKE, columns=(COLUMN,))
     verdict, advice, warnings = decide(evidence)
     assert verdict == "cannot_tell"
-    assert "No second domain is visible" in advice
+    assert "No second domain is detectable" in advice
     assert "the data cannot say which" in advice
     assert "upper estimate" in advice
     assert any("obs[1]" in text for text in warnings)
@@ -63,14 +70,18 @@ def test_the_next_step_where_rows_look_alike():
     advice = decide(ALIKE)[1]
     assert "To learn more, label more rows, in other episodes too or decide by" in advice
     assert "inputs sars" not in advice
-    rewarded = replace(ALIKE, may_use_reward=True, num_groups=30, num_groups_u=90, unit="episode")
+    rewarded = replace(
+        ALIKE, may_use_reward=True, num_groups=30, num_groups_u=90, unit=Unit("episode")
+    )
     advice = decide(rewarded)[1]
     assert "label rows in more episodes or let the filter see rewards too" in advice
-    by_value = replace(rewarded, unit="column:robot_id", may_use_reward=False, has_episodes=False)
+    by_value = replace(
+        rewarded, unit=Unit("column", column="robot_id"), may_use_reward=False, has_episodes=False
+    )
     assert "To learn more, label rows of more values of robot_id, and read" in decide(by_value)[1]
 
 
-@pytest.mark.parametrize("precision", [Measured(np.nan, np.nan, np.nan), Measured(0.8, 0.0, 1.0)])
+@pytest.mark.parametrize("precision", [Estimate(np.nan, np.nan, np.nan), Estimate(0.8, 0.0, 1.0)])
 def test_unknown_precision_is_no_upper_estimate(precision):
     unknown = replace(GOOD.quality, precision=precision, precision_is_upper=True)
     for evidence in (ALIKE, GOOD):
@@ -84,7 +95,7 @@ def test_unknown_precision_is_no_upper_estimate(precision):
 SEPARATED = replace(
     GOOD,
     second_domain_detectable=False,
-    shortcut=Shortcut(Measured(0.98, 0.4, 1.0), Measured(0.9, 0.3, 1.0), 0.83, False, False),
+    shortcut=Shortcut(Estimate(0.98, 0.4, 1.0), Estimate(0.9, 0.3, 1.0), 0.83, False, False),
 )
 
 
@@ -95,14 +106,14 @@ SEPARATED = replace(
             {"num_groups": 3, "num_groups_u": 40},
             "3 labelled episodes are too few to be sure: label rows in more episodes.",
         ),
-        ({"num_groups": 3, "num_groups_u": 40, "num_judged": 60}, "3 labelled episodes are too"),
-        ({"num_judged": 20}, "20 labelled rows are too few to be sure: label more rows"),
+        ({"num_groups": 3, "num_groups_u": 40, "num_scored": 60}, "3 labelled episodes are too"),
+        ({"num_scored": 20}, "20 labelled rows are too few to be sure: label more rows"),
         (
             {"num_groups": 40, "num_groups_u": 3},
             "3 unlabelled episodes are too few to be sure: add unlabelled rows of more episodes.",
         ),
         (
-            {"num_groups": 3, "num_groups_u": 9, "unit": "column:robot_id"},
+            {"num_groups": 3, "num_groups_u": 9, "unit": Unit("column", column="robot_id")},
             "3 labelled values of "
             "robot_id are too few to be sure: label rows of more values of robot_id.",
         ),
@@ -111,21 +122,21 @@ SEPARATED = replace(
 def test_separated_scores_of_few_rows_are_doubtful_not_alike(changes, few):
     verdict, advice, warnings = decide(replace(SEPARATED, **changes))
     assert verdict == "doubtful"
-    assert advice.startswith(f"Scores look separated (area 0.98), but {few}")
+    assert advice.startswith(f"Scores look separated (AUROC 0.98), but {few}")
     assert any("0.40 to 1.00" in text for text in warnings)
     assert any("83% of the separation, but" in text for text in warnings)
 
 
 def test_values_of_a_column_are_not_called_episodes():
-    few = replace(GOOD, unit="column:robot_id", num_groups=4, num_groups_u=20)
+    few = replace(GOOD, unit=Unit("column", column="robot_id"), num_groups=4, num_groups_u=20)
     _, _, warnings = decide(few)
     assert "come from 4 values of robot_id only" in warnings[0]
-    doubt = replace(DOUBT, unit="column:robot_id", has_episodes=False)
+    doubt = replace(DOUBT, unit=Unit("column", column="robot_id"), has_episodes=False)
     assert "look at the doubtful values of robot_id" in decide(doubt)[1]
 
 
 def test_behaviour_outranks_doubt():
-    shortcut = replace(GOOD.shortcut, share=0.93, is_shortcut=True)
+    shortcut = replace(GOOD.shortcut, fraction=0.93, is_shortcut=True)
     verdict, advice, warnings = decide(replace(GOOD, shortcut=shortcut, alphas_agree=False))
     assert verdict == "behaviour"
     assert "State and action alone" in advice
@@ -134,7 +145,7 @@ def test_behaviour_outranks_doubt():
 
 
 def alpha(value, low, high):
-    return replace(GOOD, alphas=(AlphaEstimate(value, (low, high), "bbe"), GOOD.alphas[1]))
+    return replace(GOOD, alphas=(alpha_estimate(value, (low, high), method="bbe"), GOOD.alphas[1]))
 
 
 @pytest.mark.parametrize(
@@ -144,33 +155,33 @@ def alpha(value, low, high):
         (alpha(0.004, 0.0, 0.01), "Hardly any unlabelled row", "the target is among"),
         (alpha(0.3, 0.1, 0.5), "10% to 50%", "label more rows"),
         (replace(GOOD, columns=(COLUMN,)), "rounded", "Record labelled and unlabelled rows alike"),
-        (replace(GOOD, num_judged=40), "Only 40 labelled rows", "label more"),
+        (replace(GOOD, num_scored=40), "Only 40 labelled rows", "label more"),
         (replace(GOOD, num_groups=4, num_groups_u=90), "4 episodes", "in more episodes"),
         (
-            replace(GOOD, shortcut=replace(GOOD.shortcut, share=0.97, is_sure=False)),
+            replace(GOOD, shortcut=replace(GOOD.shortcut, fraction=0.97, is_sure=False)),
             "97% of the separation, but the intervals are too wide",
             "whole episodes",
         ),
-        (quality(precision=Measured(0.7, 0.65, 0.8)), "About 30% of the kept", "65 % to 80 %"),
-        (quality(recall=Measured(0.6, 0.5, 0.7)), "About 40% of the target's", "doubtful"),
+        (quality(precision=Estimate(0.7, 0.65, 0.8)), "About 30% of the kept", "65 % to 80 %"),
+        (quality(recall=Estimate(0.6, 0.5, 0.7)), "About 40% of the target's", "doubtful"),
         (quality(precision_is_upper=True), "bounded from above only", "whole episodes"),
         (
-            quality(precision=Measured(0.95, 0.7, 1.0)),
+            quality(precision=Estimate(0.95, 0.7, 1.0)),
             "roughly only: 70% to 100% of the kept rows",
             "anything from 70 % to 100 %",
         ),
         (
-            quality(precision=Measured(np.nan, np.nan, np.nan)),
+            quality(precision=Estimate(np.nan, np.nan, np.nan)),
             "is not known",
-            "cannot be said. Decide by whole episodes",
+            "is not known. Decide by whole episodes",
         ),
         (
-            quality(precision=Measured(0.7, 0.001, 1.0)),
-            "is not known: any share of them fits the data",
-            "cannot be said. Decide by whole episodes",
+            quality(precision=Estimate(0.7, 0.001, 1.0)),
+            "is not known: any fraction fits the data",
+            "is not known. Decide by whole episodes",
         ),
         (
-            quality(num_kept=0, precision=Measured(np.nan, np.nan, np.nan)),
+            quality(num_kept=0, precision=Estimate(np.nan, np.nan, np.nan)),
             "No unlabelled row is kept",
             "same kind of recording",
         ),
@@ -192,11 +203,11 @@ def test_each_cause_of_doubt_is_named_with_what_to_do(evidence, said, advised):
 
 def test_a_wide_precision_is_no_certainty():
     evidence = replace(
-        alpha(0.3, 0.05, 0.5), quality=replace(GOOD.quality, precision=Measured(0.93, 0.15, 1.0))
+        alpha(0.3, 0.05, 0.5), quality=replace(GOOD.quality, precision=Estimate(0.93, 0.15, 1.0))
     )
     verdict, advice, warnings = decide(evidence)
     assert verdict == "doubtful"
-    assert "cannot be said closely: anything from 15 % to 100 % fits the data" in advice
+    assert "is known roughly only: anything from 15 % to 100 % fits the data" in advice
     assert "likely yours" not in advice
     assert any("15% to 100%" in text for text in warnings)
 
@@ -207,7 +218,7 @@ def test_an_upper_estimate_is_advised_as_one():
 
 
 DOUBT = replace(GOOD, alphas_agree=False)
-FEW = replace(GOOD, num_judged=40)
+FEW = replace(GOOD, num_scored=40)
 ACTED = replace(GOOD, shortcut=replace(GOOD.shortcut, is_shortcut=True))
 
 
@@ -225,7 +236,7 @@ ACTED = replace(GOOD, shortcut=replace(GOOD.shortcut, is_shortcut=True))
 def test_whole_episodes_are_advised_where_that_is_new_and_possible(
     evidence, unit, has_episodes, is_advised
 ):
-    advice = decide(replace(evidence, unit=unit, has_episodes=has_episodes))[1]
+    advice = decide(replace(evidence, unit=parse_unit(unit), has_episodes=has_episodes))[1]
     assert ("by whole episodes" in advice) is is_advised
 
 
@@ -240,7 +251,7 @@ def test_without_episodes_none_are_spoken_of(evidence):
     [(GOOD, "clear"), (DOUBT, "doubtful"), (ALIKE, "cannot_tell"), (ACTED, "behaviour")],
 )
 def test_scattered_labels_are_said_and_change_no_verdict(evidence, verdict):
-    scattered = replace(evidence, unit="window:50", num_scattered=1234)
+    scattered = replace(evidence, unit=parse_unit("window:50"), num_scattered=1234)
     found, _, warnings = decide(scattered)
     assert found == verdict == decide(evidence)[0]
     assert "1,234 unlabelled rows share their window" in warnings[-1]
@@ -252,8 +263,8 @@ def test_soft_weights_are_not_called_kept():
     clear = decide(replace(GOOD, quality=soft))
     assert (clear[0], clear[2]) == ("clear", ())
     assert "weigh 0.5 or more 95 % to 99 % are likely yours" in clear[1]
-    poor = replace(soft, precision=Measured(0.7, 0.65, 0.75), recall=Measured(0.6, 0.5, 0.7))
-    nothing = replace(soft, num_kept=0, precision=Measured(np.nan, np.nan, np.nan))
+    poor = replace(soft, precision=Estimate(0.7, 0.65, 0.75), recall=Estimate(0.6, 0.5, 0.7))
+    nothing = replace(soft, num_kept=0, precision=Estimate(np.nan, np.nan, np.nan))
     for each in (poor, nothing):
         _, advice, warnings = decide(replace(GOOD, quality=each))
         assert not any("kept" in text for text in (advice, *warnings))

@@ -1,121 +1,170 @@
-"""Standard errors of means over rows that come in groups (episodes, windows).
+"""Held-out scores of labelled and unlabelled rows, and how well they separate: AUROC.
 
-Rows of one group say less than as many independent ones, so sums over groups are what varies.
+Unlabelled rows contain the target's too, so perfect scores have the AUROC ``1 - alpha / 2``, not 1:
+``auroc(P, U) = 1/2 + (1 - alpha) (auroc(target, others) - 1/2)``.
+
+The interval is DeLong's, with placements summed over groups where rows come in groups (Obuchowski
+1997), on the logit scale, so that it stays inside [0, 1].
+
+alpha is unknown where the domains overlap: its estimate goes to 1 and explains any AUROC. So a
+second domain counts as detectable if one of two things holds, neither of which needs alpha:
+
+- the AUROC is large: at `DETECTABLE_AUROC` target and others separate with 0.67 for alpha = 0.3,
+  and 0.7 for alpha = 0.4;
+- some unlabelled rows are certainly others: below a score that few target rows stay under, the
+  unlabelled rows are `CERTAIN_LIFT` times as frequent, so that at most one in `CERTAIN_LIFT` of
+  them can be the target's. This detects a few others that separate well (alpha near 1), where the
+  AUROC is small. Others that look like the target may remain: the precision is an upper estimate.
+
+Gaussian, wider and partly overlapping scores, alpha 0.3, 100 to 8,000 labelled rows: detectable in
+0.3 % of draws whose domains separate with 0.6 or less, in all of those with 0.9 or more. Where one
+fifth of the others separates perfectly and the rest not at all (also 0.6) it counts as detectable.
+Either must be beyond chance: an interval that reaches one half, as with few labelled episodes, is
+not enough.
 """
 
-from statistics import NormalDist
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.pu.cross_fit import HeldOutScores
-from puorl.pu.report import VISIBLE_AREA, Measured
+from puorl.core.stats import Z95, Estimate, clustered_error, group_numbers, student_t
 
-Z95 = NormalDist().inv_cdf(0.975)
-
-
-def group_numbers(group: np.ndarray | None, num_rows: int) -> tuple[np.ndarray, int]:
-    """Number every row's group from 0, and count them; without groups each row is its own."""
-    if group is None:
-        return np.arange(num_rows), num_rows
-    ids, number = np.unique(group, return_inverse=True)
-    return number, len(ids)
+CHANCE = 0.5
+"""AUROC of scores that carry no information."""
+DETECTABLE_AUROC = 0.62
+"""AUROC from which scores look separated."""
+CERTAIN_LIFT = 4.0
+_QUANTILES = (0.02, 0.05, 0.1)
+"""Quantiles of the labelled scores below which unlabelled rows are counted."""
+_LEAST_ROWS = 10
 
 
-def group_sums(values: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """(groups,) float64. Sum of the values in every group; the values themselves without groups."""
-    if group is None:
-        return values.astype(np.float64)
-    number, num_groups = group_numbers(group, len(values))
-    return np.bincount(number, values, num_groups)
+@dataclass(frozen=True, eq=False)
+class HeldOutScores:
+    """Scores and decisions about labelled and unlabelled rows by networks not trained on them.
 
-
-def mean_error(values: np.ndarray, group: np.ndarray | None) -> float:
-    """Standard error of the mean over all rows; infinite where one group is all there is."""
-    sums = group_sums(values - values.mean(), group)
-    if len(sums) < 2:
-        return float("inf")
-    return float(np.sqrt(len(sums) / (len(sums) - 1) * np.sum(sums**2))) / len(values)
-
-
-def critical_value(num_groups: int) -> float:
-    """How many standard errors a 95 % interval reaches: Student's t for few groups.
-
-    >>> round(critical_value(1000), 2), round(critical_value(6), 1)
-    (1.96, 2.6)
+    Rows without a next state cannot be scored and are left out; all arrays with the same suffix
+    have the same length.
     """
-    free = max(num_groups - 1, 1)
-    z = Z95
-    # Cornish-Fisher: exact to two digits from five degrees of freedom on.
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / free + second / free**2 + third / free**3
+
+    position_p: np.ndarray
+    """(p,) int64 pool positions of the labelled rows."""
+    position_u: np.ndarray
+    """(u,) int64 pool positions of the unlabelled rows."""
+    score_p: np.ndarray
+    """(p,) float32. Probability that each labelled row is the target's."""
+    score_u: np.ndarray
+    """(u,) float32. The same for unlabelled rows."""
+    kept_p: np.ndarray
+    """(p,) bool. Whether the rule for unlabelled rows would keep the row."""
+    kept_u: np.ndarray
+    """(u,) bool."""
+    group_p: np.ndarray | None
+    """(p,) int64. Rows of one group (an episode) are not independent; None if all rows are."""
+    group_u: np.ndarray | None
+    """(u,) int64."""
+    alpha: Estimate
+    """Fraction of target rows among the unlabelled, from these scores."""
+
+    @property
+    def auroc(self) -> Estimate:
+        """AUROC of the scores."""
+        return auroc(self.score_p, self.score_u, group_p=self.group_p, group_u=self.group_u)
 
 
 class Placements(NamedTuple):
-    """For each row, the share of the other set's rows that it is ordered rightly with."""
+    """For each row, the fraction of the other set's rows that it is ordered correctly with."""
 
     labelled: np.ndarray
-    """(p,) float64. Share of unlabelled rows below, ties counted half."""
+    """(p,) float64. Fraction of unlabelled rows below, ties counted half."""
     unlabelled: np.ndarray
-    """(u,) float64. Share of labelled rows above, ties counted half."""
+    """(u,) float64. Fraction of labelled rows above, ties counted half."""
 
 
-def separation(
+def auroc(
     score_p: np.ndarray,
     score_u: np.ndarray,
     *,
     group_p: np.ndarray | None = None,
     group_u: np.ndarray | None = None,
-) -> Measured:
-    """Chance that a labelled row scores above an unlabelled one, ties counted half.
+) -> Estimate:
+    """Estimate the probability that a labelled row scores above an unlabelled one.
 
     Args:
         score_p: (p,) float. Held-out labelled rows.
         score_u: (u,) float. Unlabelled rows.
         group_p: (p,) int. Rows of one number are not independent; None if all are.
-        group_u: (u,) int. The same for U; a number may stand in both.
+        group_u: (u,) int. The same for U; a number may be in both.
 
     Raises:
         DataError: One set is empty.
     """
     if len(score_p) == 0 or len(score_u) == 0:
         raise DataError(
-            f"separation: expected rows in both sets, got {len(score_p)} labelled and "
-            f"{len(score_u)} unlabelled; the report needs some of each"
+            f"auroc: expected rows in both sets, got {len(score_p)} labelled and {len(score_u)} "
+            "unlabelled; the report needs some of each"
         )
-    return area(placements(score_p, score_u), group_p=group_p, group_u=group_u)
+    return auroc_of(placements(score_p, score_u), group_p=group_p, group_u=group_u)
 
 
 def placements(score_p: np.ndarray, score_u: np.ndarray) -> Placements:
     """Place every row in the other set; O(n log n)."""
-    return Placements(_share_below(score_p, score_u), 1 - _share_below(score_u, score_p))
+    return Placements(_fraction_below(score_p, score_u), 1 - _fraction_below(score_u, score_p))
 
 
-def area(
+def auroc_of(
     placed: Placements, *, group_p: np.ndarray | None = None, group_u: np.ndarray | None = None
-) -> Measured:
-    """The mean placement with its interval; placements may come from several folds."""
+) -> Estimate:
+    """Return the mean placement with its interval; placements may come from several folds."""
     value = float(placed.labelled.mean())
     number_p, num_groups_p = group_numbers(group_p, len(placed.labelled))
     number_u, num_groups_u = group_numbers(group_u, len(placed.unlabelled))
     num_groups = min(num_groups_p, num_groups_u)
     if num_groups < 2:
-        return Measured(value, 0.0, 1.0)
+        return Estimate(value, 0.0, 1.0)
     influence_p = (placed.labelled - value) / len(placed.labelled)
     influence_u = (placed.unlabelled - placed.unlabelled.mean()) / len(placed.unlabelled)
     sum_p = np.bincount(number_p, influence_p, num_groups_p)
     sum_u = np.bincount(number_u, influence_u, num_groups_u)
     variance = _scaled(sum_p) + _scaled(sum_u) + 2 * _shared(sum_p, sum_u, group_p, group_u)
     low, high = _ends(value, variance, num_groups)
-    return Measured(value, min(low, value), max(high, value))
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def second_domain_detectable(scores: HeldOutScores, found: Estimate) -> bool:
+    """Return whether scores show rows of another domain among the unlabelled.
+
+    Args:
+        scores: Labelled and unlabelled rows.
+        found: AUROC of the scores.
+    """
+    if found.low <= CHANCE:
+        return False
+    return found.value >= DETECTABLE_AUROC or certain_lift(scores) >= CERTAIN_LIFT
+
+
+def certain_lift(scores: HeldOutScores) -> float:
+    """Return how much more frequent unlabelled rows are among the lowest scores, at least."""
+    ends = [0.0]
+    for score in np.quantile(scores.score_p, _QUANTILES):
+        below_p, below_u = scores.score_p <= score, scores.score_u <= score
+        if np.count_nonzero(below_p) < _LEAST_ROWS or not below_u.any():
+            continue
+        fraction_p, fraction_u = float(below_p.mean()), float(below_u.mean())
+        error = np.hypot(
+            clustered_error(below_p.astype(np.float64), scores.group_p) / fraction_p,
+            clustered_error(below_u.astype(np.float64), scores.group_u) / fraction_u,
+        )
+        ends.append(float(fraction_u / fraction_p * np.exp(-Z95 * error)))
+    return max(ends)
 
 
 def _ends(value: float, variance: float, num_groups: int) -> tuple[float, float]:
-    reach = critical_value(num_groups)
+    reach = student_t(num_groups - 1)
     if variance < 1e-12:
-        # No pair in the wrong order shows no spread; Wilson's interval of so many trials has one.
+        # Perfect order has no spread; Wilson's interval of this many trials has one.
         extra = reach**2 / num_groups
         half = np.sqrt(value * (1 - value) * extra + extra**2 / 4)
         middle = value + extra / 2
@@ -127,16 +176,16 @@ def _ends(value: float, variance: float, num_groups: int) -> tuple[float, float]
     return float(low), float(high)
 
 
-def _share_below(score: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _fraction_below(score: np.ndarray, others: np.ndarray) -> np.ndarray:
     others = np.sort(others)
-    # Sorted needles make the search walk through memory in order.
+    # Sorted needles make the search access memory in order.
     order = np.argsort(score)
     needles = score[order]
     both = np.searchsorted(others, needles, side="left").astype(np.float64)
     both += np.searchsorted(others, needles, side="right")
-    share = np.empty(len(score))
-    share[order] = both / (2 * len(others))
-    return share
+    fraction = np.empty(len(score))
+    fraction[order] = both / (2 * len(others))
+    return fraction
 
 
 def _scaled(sums: np.ndarray) -> float:
@@ -149,42 +198,8 @@ def _shared(
     group_p: np.ndarray | None,
     group_u: np.ndarray | None,
 ) -> float:
-    """Covariance through groups that hold labelled and unlabelled rows."""
+    """Covariance through groups with labelled and unlabelled rows."""
     if group_p is None or group_u is None:
         return 0.0
     _, in_p, in_u = np.intersect1d(np.unique(group_p), np.unique(group_u), return_indices=True)
     return float(sum_p[in_p] @ sum_u[in_u])
-
-
-CERTAIN_LIFT = 4.0
-_SHARES = (0.02, 0.05, 0.1)
-"""Shares of the labelled rows below the scores that are looked at."""
-_LEAST_ROWS = 10
-
-
-def second_domain_detectable(judged: HeldOutScores, separation: Measured) -> bool:
-    """Do the scores show rows of another domain among the unlabelled?
-
-    Args:
-        judged: Labelled and unlabelled rows.
-        separation: Of its scores.
-    """
-    if separation.low <= 0.5:
-        return False
-    return separation.value >= VISIBLE_AREA or certain_lift(judged) >= CERTAIN_LIFT
-
-
-def certain_lift(judged: HeldOutScores) -> float:
-    """Lower end of how much more frequent unlabelled rows are among the lowest scores; the best."""
-    ends = [0.0]
-    for score in np.quantile(judged.score_p, _SHARES):
-        below_p, below_u = judged.score_p <= score, judged.score_u <= score
-        if np.count_nonzero(below_p) < _LEAST_ROWS or not below_u.any():
-            continue
-        share_p, share_u = float(below_p.mean()), float(below_u.mean())
-        error = np.hypot(
-            mean_error(below_p.astype(np.float64), judged.group_p) / share_p,
-            mean_error(below_u.astype(np.float64), judged.group_u) / share_u,
-        )
-        ends.append(float(share_u / share_p * np.exp(-Z95 * error)))
-    return max(ends)

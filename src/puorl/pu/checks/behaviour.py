@@ -1,68 +1,98 @@
-"""Is it the dynamics that tells the domains apart, or only who was acting and where?
+"""Checks of the labels: do (s, a) alone separate the domains, and are labels a random draw?
 
-The same learner, given (s, a) alone, is judged beside the one with all inputs. Target rows among
-the unlabelled lower both areas by the same factor ``1 - alpha``, so the share of the separation
-above one half that behaviour gives does not depend on alpha.
+Shortcut: the same learner, given (s, a) alone, is compared with the one with all inputs. Target
+rows among the unlabelled lower both AUROCs by the same factor ``1 - alpha``, so the fraction of the
+AUROC above one half that behaviour explains does not depend on alpha.
+
+Selection: held-out labelled rows that are kept are compared with kept unlabelled rows, in (s, a).
+The filter chose both by the same rule, so its preferences do not distinguish them. Labels given in
+some places only do, and so do the wrong rows among the kept ones: the latter explain at most half
+of their fraction, which is allowed for. Undetectable: where the filter keeps only what looks like
+labelled rows, the kept rows look like them, and recall is overestimated. The model is ridge
+regression on the columns, their squares and random features, cross-fitted by group.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from puorl.core.stats import Estimate, group_numbers
 from puorl.data.split import PUSplit
-from puorl.pu.checks.auroc import Placements, area, group_numbers, placements, separation
-from puorl.pu.cross_fit import HeldOutScores
-from puorl.pu.report import Measured, Selection, Shortcut
+from puorl.pu.checks.auroc import (
+    CHANCE,
+    DETECTABLE_AUROC,
+    HeldOutScores,
+    Placements,
+    auroc_of,
+    placements,
+)
 
-LARGE_SHARE = 0.8
-"""From here on it is a shortcut: where all inputs part the domains perfectly, (s, a) alone would
-then order nine of ten pairs of a target row and another rightly."""
+LARGE_FRACTION = 0.8
+"""From here on it is a shortcut: where all inputs separate the domains perfectly, (s, a) alone
+would order nine of ten pairs of a target row and another correctly."""
 _LEAST_LOW_END = 0.5
-"""The share's lower end must say that behaviour gives more than all else does."""
+"""Lower end of the fraction from which behaviour explains more than all else does."""
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """Whether behaviour, (s, a) alone, separates the domains."""
+
+    auroc: Estimate
+    """Of held-out labelled against unlabelled rows, with all inputs."""
+    auroc_behaviour: Estimate
+    """The same, with (s, a) alone."""
+    fraction: float
+    """Fraction of the AUROC above one half that behaviour alone gives; 0 to 1."""
+    is_shortcut: bool
+    is_sure: bool = True
+    """False where the intervals are too wide to decide."""
+
+    @property
+    def hardly_separated(self) -> bool:
+        """Whether all inputs separate so little that there is nothing to explain."""
+        return self.auroc.low <= CHANCE and self.auroc.value < DETECTABLE_AUROC
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the fraction is that of a shortcut, certain or not."""
+        return self.fraction >= LARGE_FRACTION
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Whether the labelled rows are a random draw of the target's rows."""
+
+    auroc: Estimate
+    """Of labelled against kept unlabelled rows; 0.5 for a random draw."""
+    is_random: bool
+    """Nothing contradicts it."""
+    sentence: str
+    is_known: bool = True
+    """False where too little is kept to decide."""
 
 
 def check_shortcut(full: HeldOutScores, behaviour: HeldOutScores) -> Shortcut:
-    """Compare the separation by all inputs with that by (s, a) alone.
+    """Compare the AUROC of all inputs with that of (s, a) alone.
 
     Args:
-        full: Judged with all inputs.
-        behaviour: Judged with (s, a), by the same learner.
+        full: Scores with all inputs.
+        behaviour: Scores with (s, a), by the same learner.
     """
-    separated, by_behaviour = _separation(full), _separation(behaviour)
-    whole = separated.value - 0.5
-    share = float(np.clip((by_behaviour.value - 0.5) / whole, 0, 1)) if whole > 0 else 0.0
-    visible = separated.low > 0.5 and by_behaviour.low > 0.5
-    error = _error(share, separated, by_behaviour) if whole > 0 else np.inf
-    is_shortcut = visible and share >= LARGE_SHARE and share - error > _LEAST_LOW_END
-    # As much doubt as a shortcut may have is allowed here too.
-    is_close = share + error < LARGE_SHARE or error < LARGE_SHARE - _LEAST_LOW_END
-    is_none = separated.low > 0.5 and share < LARGE_SHARE and is_close
-    return Shortcut(
-        separation=separated,
-        separation_behaviour=by_behaviour,
-        share=share,
-        is_shortcut=is_shortcut,
-        is_sure=bool(is_shortcut or is_none),
-    )
-
-
-def _separation(judged: HeldOutScores) -> Measured:
-    return separation(
-        judged.score_p, judged.score_u, group_p=judged.group_p, group_u=judged.group_u
-    )
-
-
-def _error(share: float, separated: Measured, by_behaviour: Measured) -> float:
-    """How far the share's interval reaches, by propagation of both errors.
-
-    Both areas come from the same rows and rise together; taking them as independent is cautious.
-    """
-    error = np.hypot(_half_width(by_behaviour), share * _half_width(separated))
-    return float(error) / (separated.value - 0.5)
-
-
-def _half_width(measured: Measured) -> float:
-    return (measured.high - measured.low) / 2
+    found, by_behaviour = full.auroc, behaviour.auroc
+    whole = found.value - CHANCE
+    fraction = float(np.clip((by_behaviour.value - CHANCE) / whole, 0, 1)) if whole > 0 else 0.0
+    # Both AUROCs come from the same rows and rise together; independence is cautious.
+    half_width = np.hypot(by_behaviour.half_width, fraction * found.half_width)
+    error = float(half_width) / whole if whole > 0 else np.inf
+    is_large = fraction >= LARGE_FRACTION
+    detectable = found.low > CHANCE and by_behaviour.low > CHANCE
+    is_shortcut = detectable and is_large and fraction - error > _LEAST_LOW_END
+    # A shortcut and its absence are allowed the same error.
+    is_close = fraction + error < LARGE_FRACTION or error < LARGE_FRACTION - _LEAST_LOW_END
+    is_none = found.low > CHANCE and not is_large and is_close
+    return Shortcut(found, by_behaviour, fraction, is_shortcut, bool(is_shortcut or is_none))
 
 
 _MAX_ROWS = 20_000
@@ -72,9 +102,9 @@ _NUM_FOLDS = 5
 _NUM_FEATURES = 128
 _RIDGE = 10.0
 _WIDE = 0.4
-"""An interval wider than this would hold any draw."""
+"""An interval wider than this holds any draw."""
 _ALLOWED = 0.03
-"""Separation above one half that would not matter to anyone."""
+"""AUROC above one half that makes no practical difference."""
 
 
 class _Kind(NamedTuple):
@@ -86,25 +116,25 @@ class _Kind(NamedTuple):
 
 
 def check_selection(
-    split: PUSplit, judged: HeldOutScores, *, rng: np.random.Generator, groups: str = "episodes"
+    split: PUSplit, scores: HeldOutScores, *, rng: np.random.Generator, groups: str = "episodes"
 ) -> Selection:
-    """Try to tell kept labelled rows from kept unlabelled ones.
+    """Separate kept labelled rows from kept unlabelled ones, as far as possible.
 
     Args:
-        split: Holds the rows.
-        judged: Says which are kept.
+        split: The rows.
+        scores: Which are kept.
         rng: Draws rows, folds and features.
-        groups: What groups of rows are called.
+        groups: Plural name of groups of rows.
     """
-    labelled = _kind(split, judged.position_p, judged.kept_p, judged.group_p, rng)
-    unlabelled = _kind(split, judged.position_u, judged.kept_u, judged.group_u, rng)
+    labelled = _kind(split, scores.position_p, scores.kept_p, scores.group_p, rng)
+    unlabelled = _kind(split, scores.position_u, scores.kept_u, scores.group_u, rng)
     if labelled is None or unlabelled is None:
-        return _unknown(Measured(0.5, 0.0, 1.0), judged, groups)
-    found = _told_apart(labelled, unlabelled, rng)
-    allowed = 0.5 + max(_ALLOWED, _share_of_wrong_rows(judged) / 2)
+        return _unknown(Estimate(CHANCE, 0.0, 1.0), scores, groups)
+    found = _cross_fitted_auroc(labelled, unlabelled, rng)
+    allowed = 0.5 + max(_ALLOWED, _wrong_fraction(scores) / 2)
     is_random = found.low <= allowed
-    if is_random and found.high - found.low > _WIDE:
-        return _unknown(found, judged, groups)
+    if is_random and 2 * found.half_width > _WIDE:
+        return _unknown(found, scores, groups)
     return Selection(found, is_random, _sentence(found, is_random))
 
 
@@ -130,7 +160,7 @@ def _kind(
     return _Kind(x, mine, fold)
 
 
-def _told_apart(labelled: _Kind, unlabelled: _Kind, rng: np.random.Generator) -> Measured:
+def _cross_fitted_auroc(labelled: _Kind, unlabelled: _Kind, rng: np.random.Generator) -> Estimate:
     both = np.concatenate([labelled.x, unlabelled.x])
     scale = both.std(axis=0)
     varies = scale > 0
@@ -150,34 +180,32 @@ def _told_apart(labelled: _Kind, unlabelled: _Kind, rng: np.random.Generator) ->
         weights = _ridge(f_p[~in_p], f_u[~in_u])
         placed = placements(f_p[in_p] @ weights, f_u[in_u] @ weights)
         place_p[in_p], place_u[in_u] = placed
-    return area(Placements(place_p, place_u), group_p=labelled.group, group_u=unlabelled.group)
+    return auroc_of(Placements(place_p, place_u), group_p=labelled.group, group_u=unlabelled.group)
 
 
 def _ridge(f_p: np.ndarray, f_u: np.ndarray) -> np.ndarray:
-    """Least squares with target +1 for labelled and -1 for unlabelled rows, both weighing alike."""
+    """Least squares to +1 for labelled and -1 for unlabelled rows, both sets weighted alike."""
     gram = f_p.T @ f_p / len(f_p) + f_u.T @ f_u / len(f_u)
     smallest = min(len(f_p), len(f_u))
     gram += _RIDGE / smallest * np.eye(len(gram))
     return np.linalg.solve(gram, f_p.mean(axis=0) - f_u.mean(axis=0))
 
 
-def _share_of_wrong_rows(judged: HeldOutScores) -> float:
-    share = float(judged.kept_u.mean())
-    return float(np.clip(1 - judged.alpha.value * float(judged.kept_p.mean()) / share, 0, 1))
+def _wrong_fraction(scores: HeldOutScores) -> float:
+    kept = float(scores.kept_u.mean())
+    return float(np.clip(1 - scores.alpha.value * float(scores.kept_p.mean()) / kept, 0, 1))
 
 
-def _unknown(found: Measured, judged: HeldOutScores, groups: str) -> Selection:
-    few = "rows" if judged.group_p is None else f"rows or {groups}"
-    sentence = (
-        f"Whether the labelled rows are a random draw cannot be said: too few {few} are kept."
-    )
+def _unknown(found: Estimate, scores: HeldOutScores, groups: str) -> Selection:
+    few = "rows" if scores.group_p is None else f"rows or {groups}"
+    sentence = f"Whether the labelled rows are a random draw is not known: too few {few} are kept."
     return Selection(found, is_random=True, sentence=sentence, is_known=False)
 
 
-def _sentence(found: Measured, is_random: bool) -> str:
+def _sentence(found: Estimate, is_random: bool) -> str:
     if is_random:
-        return "Nothing speaks against the labelled rows being a random draw of the target's."
+        return "Nothing contradicts that the labelled rows are a random draw of the target's."
     return (
-        f"Labelled rows can be told from kept ones by state and action ({found.value:.2f}, chance "
+        f"State and action separate labelled rows from kept ones (AUROC {found.value:.2f}, chance "
         "is 0.50): they are no random draw of the target's rows, and alpha and recall may be off."
     )

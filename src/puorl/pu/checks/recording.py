@@ -1,7 +1,22 @@
-"""Labelled and unlabelled values of one column side by side, and when a difference is clear.
+"""Columns that separate labelled from unlabelled rows by how they were recorded.
 
-Many columns are looked at in many ways, so a difference counts only if it is large for a person and
-far outside of chance: five standard errors, over groups where rows come in groups.
+If labelled rows went through another export, a rounded digit is easier to learn than any dynamics,
+and the filter finds the export instead of the domain. Checked are rounding, constant offsets, the
+sample rate, columns that vary in one set only, and missing last states. States may differ because
+the other domain behaves differently, so means and spreads are never compared.
+
+Many columns are checked in many ways, so a difference counts only if it is large in practice and
+far from chance: five standard errors, over groups where rows come in groups.
+
+An offset is reported only if
+
+- labelled values reach where hardly any unlabelled one is: were they a random draw of the target's,
+  less than `_LARGEST_ALPHA` of the unlabelled rows could be the target's;
+- moved by one constant, the labelled values have the shape of the unlabelled ones;
+- the steps from row to row, which a constant does not change, are like those of the unlabelled.
+
+Rounding may be to decimals, to half or single precision, or to an even grid of any step (an
+encoder's). Values at the column's bounds and at 0 are left out: a saturated action is behaviour.
 """
 
 from collections.abc import Iterator
@@ -9,15 +24,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from puorl.core.stats import group_numbers
 from puorl.data.split import PUSplit
-from puorl.pu.checks.auroc import group_numbers, placements, separation
-from puorl.pu.report import ColumnShortcut
+from puorl.pu.checks.auroc import auroc, placements
 
 LEAST_DIFFERENCE = 0.1
-"""Smaller differences of two shares give a learner next to nothing."""
+"""Smaller differences of two fractions hardly help a learner."""
 NUM_ERRORS = 5.0
 MANY_VALUES = 16
 """A column with no more different values than this is a choice, not a measurement."""
+
+
+@dataclass(frozen=True)
+class ColumnShortcut:
+    """A column that separates labelled from unlabelled rows by how it was recorded."""
+
+    column: str
+    kind: str
+    """``rounding``, ``offset``, ``sample rate``, ``constant`` or ``missing``."""
+    auroc: float
+    """AUROC (0.5 to 1) of this property alone."""
+    sentence: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,56 +56,56 @@ class Side:
     num_groups: int
 
     def where(self, rows: np.ndarray) -> "Side":
-        """Some of the rows."""
+        """Return some of the rows."""
         return Side(self.value[rows], self.number[rows], self.num_groups)
 
-    def share_and_error(self, holds: np.ndarray) -> tuple[float, float]:
-        """Share of rows for which something holds, and its standard error."""
-        share = float(holds.mean())
+    def fraction_and_error(self, holds: np.ndarray) -> tuple[float, float]:
+        """Return the fraction of rows for which something holds, and its standard error."""
+        fraction = float(holds.mean())
         present = int(np.count_nonzero(np.bincount(self.number, minlength=self.num_groups)))
-        sums = np.bincount(self.number, holds - share, self.num_groups)
+        sums = np.bincount(self.number, holds - fraction, self.num_groups)
         spread = np.sqrt(np.sum(sums**2) * present / max(present - 1, 1)) / len(holds)
-        # Groups that all agree show no spread; that they are few still counts.
-        inner = (share * present + 0.5) / (present + 1)
-        return share, float(max(spread, np.sqrt(inner * (1 - inner) / present)))
+        # Groups that all agree have no spread, although they may be few.
+        inner = (fraction * present + 0.5) / (present + 1)
+        return fraction, float(max(spread, np.sqrt(inner * (1 - inner) / present)))
 
 
 def clear_difference(p: Side, u: Side, holds_p: np.ndarray, holds_u: np.ndarray) -> float | None:
-    """Share in P minus share in U, or None if it is small or may be chance."""
+    """Return the fraction in P minus that in U, or None if it is small or may be chance."""
     if len(holds_p) == 0 or len(holds_u) == 0:
         return None
     if abs(float(holds_p.mean()) - float(holds_u.mean())) < LEAST_DIFFERENCE:
         return None
-    (share_p, error_p), (share_u, error_u) = p.share_and_error(holds_p), u.share_and_error(holds_u)
-    difference = share_p - share_u
+    (in_p, error_p), (in_u, error_u) = p.fraction_and_error(holds_p), u.fraction_and_error(holds_u)
+    difference = in_p - in_u
     return difference if abs(difference) > NUM_ERRORS * np.hypot(error_p, error_u) else None
 
 
 def is_measured(values: np.ndarray) -> bool:
-    """Does a column hold more different values than a choice would?"""
+    """Return whether a column has more different values than a choice would."""
     return len(np.unique(values[:: max(1, len(values) // 4096)])) > MANY_VALUES
 
 
 _LARGEST_ALPHA = 0.05
-_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
-"""Shares of the labelled rows that may reach out."""
+_TAILS = (0.05, 0.1, 0.2, 0.3, 0.5)
+"""Fractions of the labelled rows that may reach out."""
 _LEAST_VALUES = 20
 _LEAST_GROUPS = 5
 _LIKE = 0.1
-"""Distributions that differ by less are alike ..."""
+"""Distributions that differ by less are alike,"""
 _MUCH_NEARER = 0.25
-"""... if that is also so much less than before the shift was taken off."""
+"""and so are those that differ by this factor less than before the shift."""
 
 
 def find_offset(
     p: Side, u: Side, step_p: np.ndarray | None, step_u: np.ndarray | None
 ) -> tuple[float, str] | None:
-    """How clearly the shift tells the sets apart (0.5 to 1), and in words; None if there is none.
+    """Find a constant offset: its AUROC and a description; None if there is none.
 
     Args:
         p: Labelled values.
         u: Unlabelled values.
-        step_p: Change of the column in each labelled row, where there is one.
+        step_p: Change of the column in each labelled row, where it is known.
         step_u: The same for unlabelled rows.
     """
     if not (is_measured(p.value) and is_measured(u.value) and _reaches_out(p, u)):
@@ -98,7 +125,7 @@ def find_offset(
 
 
 def largest_distance(x: np.ndarray, y: np.ndarray) -> float:
-    """Kolmogorov and Smirnov's distance: the largest one of the distribution functions."""
+    """Return the Kolmogorov-Smirnov distance."""
     x, y = np.sort(x), np.sort(y)
     at = np.concatenate([x, y])
     below_x = np.searchsorted(x, at, side="right") / len(x)
@@ -107,9 +134,9 @@ def largest_distance(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _reaches_out(p: Side, u: Side) -> bool:
-    for share in _SHARES:
+    for tail in _TAILS:
         for sign in (1, -1):
-            edge = np.quantile(sign * p.value, 1 - share)
+            edge = np.quantile(sign * p.value, 1 - tail)
             out_p, out_u = sign * p.value > edge, sign * u.value > edge
             num_p, num_u = np.count_nonzero(out_p), np.count_nonzero(out_u)
             most_u = (num_u + 3 * np.sqrt(num_u + 1)) / len(u.value)
@@ -123,11 +150,11 @@ def _reaches_out(p: Side, u: Side) -> bool:
 _MAX_DECIMALS = 6
 _GRID_SAMPLE = 4096
 _GRID_TOLERANCE = 0.1
-"""Values that lie on no grid fall on one by chance at twice this share."""
+"""Values on no grid fall on one by chance with twice this probability."""
 
 
 def find_rounding(p: Side, u: Side) -> tuple[float, str] | None:
-    """How clearly rounding tells the sets apart (0.5 to 1), and in words; None if it does not."""
+    """Find a difference in rounding: its AUROC and a description; None if there is none."""
     low = min(p.value.min(), u.value.min())
     high = max(p.value.max(), u.value.max())
     p, u = _inner(p, low, high), _inner(u, low, high)
@@ -154,13 +181,13 @@ def _inner(side: Side, low: float, high: float) -> Side:
 
 
 def _roundings(p: np.ndarray, u: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Every kind of rounding, in words, and the rows of both sets that are rounded so."""
+    """Yield every kind of rounding: a description, and the rows of both sets that have it."""
     eps = max(float(np.finfo(a.dtype).eps) for a in (p, u))
     p, u = p.astype(np.float64), u.astype(np.float64)
     largest = max(np.abs(p).max(), np.abs(u).max())
     for decimals in range(_MAX_DECIMALS + 1):
         scale = 10.0**decimals
-        # Beyond this the spacing of floats themselves would pass for rounding.
+        # Beyond this the spacing of floats itself looks like rounding.
         if eps * largest * scale > 0.01:
             break
         plural = "decimal" if decimals == 1 else "decimals"
@@ -183,10 +210,10 @@ def _multiples(x: np.ndarray, scale: float, eps: float) -> np.ndarray:
 
 
 def _grid(x: np.ndarray, eps: float) -> tuple[float, float] | None:
-    """Origin and step of an even grid that holds all values; None if there is none."""
+    """Return origin and step of an even grid that holds all values; None if there is none."""
     sample = x[:_GRID_SAMPLE]
     distinct = np.unique(sample)
-    # Where hardly a value occurs twice a grid cannot be told from none.
+    # Where hardly a value occurs twice, a grid cannot be recognised.
     if not MANY_VALUES < len(distinct) < len(sample) / 2:
         return None
     gap = np.diff(distinct)
@@ -208,7 +235,7 @@ _MAX_TIMES = 100_000
 
 
 def find_sample_rate(split: PUSplit, *, rng: np.random.Generator) -> ColumnShortcut | None:
-    """Compare the time from each row to the next of its episode; None if it tells nothing."""
+    """Compare the time from each row to the next of its episode; None if it does not differ."""
     rows = split.pool.rows
     if rows.time is None or rows.episode is None:
         return None
@@ -219,10 +246,10 @@ def find_sample_rate(split: PUSplit, *, rng: np.random.Generator) -> ColumnShort
     p, u = (rng.choice(at, min(len(at), _MAX_TIMES), replace=False) for at in known)
     if min(len(p), len(u)) == 0:
         return None
-    found = separation(step[p], step[u], group_p=rows.episode[p], group_u=rows.episode[u])
+    found = auroc(step[p], step[u], group_p=rows.episode[p], group_u=rows.episode[u])
     distance = abs(found.value - 0.5)
-    # An interval reaches about two standard errors to each side.
-    if distance < LEAST_DIFFERENCE / 2 or distance < NUM_ERRORS * (found.high - found.low) / 4:
+    # The half width of an interval is about two standard errors.
+    if distance < LEAST_DIFFERENCE / 2 or distance < NUM_ERRORS * found.half_width / 2:
         return None
     times = float(np.median(step[p]) / max(float(np.median(step[u])), 1e-300))
     return ColumnShortcut(
@@ -248,7 +275,7 @@ def _any(step: np.ndarray) -> bool:
 
 
 _MAX_ROWS = 50_000
-"""Rows of each set that are looked at."""
+"""Rows of each set that are compared."""
 _LEAST_ROWS = 20
 
 
@@ -260,15 +287,15 @@ class _Column:
     step_p: np.ndarray | None = None
     step_u: np.ndarray | None = None
     repeats: str | None = None
-    """The column of which this one is the next value: what is found there is not said twice."""
+    """The column of which this one is the next value: a finding there is not repeated."""
 
 
 def check_columns(split: PUSplit, *, rng: np.random.Generator) -> tuple[ColumnShortcut, ...]:
-    """All columns of obs, action, reward, next_obs and time that give the labels away.
+    """Find all columns of obs, action, reward, next_obs and time that separate the sets.
 
     Args:
         split: Labelled and unlabelled rows.
-        rng: Draws the rows that are looked at.
+        rng: Draws the rows that are compared.
 
     Returns:
         The clearest first; empty where nothing is found or fewer than 20 rows are labelled.
@@ -282,11 +309,11 @@ def check_columns(split: PUSplit, *, rng: np.random.Generator) -> tuple[ColumnSh
         found += [f for f in _find(column) if (column.repeats, f.kind) not in known]
     whole = (find_sample_rate(split, rng=rng), _find_missing(split, p, u))
     found += [f for f in whole if f is not None]
-    return tuple(sorted(found, key=lambda f: -f.separation))
+    return tuple(sorted(found, key=lambda f: -f.auroc))
 
 
 def _sampled(split: PUSplit, position: np.ndarray, rng: np.random.Generator) -> Side:
-    """Positions of rows to look at, with their episodes as groups."""
+    """Draw positions of rows to compare, with their episodes as groups."""
     if len(position) > _MAX_ROWS:
         position = np.sort(rng.choice(position, _MAX_ROWS, replace=False))
     episode = split.pool.episode
@@ -337,7 +364,7 @@ def _find(column: _Column) -> Iterator[ColumnShortcut]:
     rounding = find_rounding(p, u)
     if rounding is not None:
         yield _shortcut(column, "rounding", rounding)
-    # The next value moves with its column; without steps of its own it could only repeat it.
+    # The next value moves with its column, and would only repeat the finding.
     if column.repeats is None:
         offset = find_offset(p, u, column.step_p, column.step_u)
         if offset is not None:
@@ -363,7 +390,7 @@ def _find_constant(p: Side, u: Side) -> tuple[float, str] | None:
 
 
 def _find_missing(split: PUSplit, p: Side, u: Side) -> ColumnShortcut | None:
-    """Next states that one set lacks where the task ended; only ended rows may lack them."""
+    """Compare how often next states are missing where the task ended; only there may they be."""
     rows = split.pool.rows
     ended_p, ended_u = p.where(rows.terminal[p.value]), u.where(rows.terminal[u.value])
     if min(len(ended_p.value), len(ended_u.value)) < _LEAST_ROWS:
@@ -373,12 +400,12 @@ def _find_missing(split: PUSplit, p: Side, u: Side) -> ColumnShortcut | None:
     difference = clear_difference(ended_p, ended_u, missing_p, missing_u)
     if difference is None:
         return None
-    share_p = float(np.count_nonzero(missing_p)) / len(p.value)
-    share_u = float(np.count_nonzero(missing_u)) / len(u.value)
+    of_all_p = float(np.count_nonzero(missing_p)) / len(p.value)
+    of_all_u = float(np.count_nonzero(missing_u)) / len(u.value)
     return ColumnShortcut(
         "next_obs",
         "missing",
-        0.5 + abs(share_p - share_u) / 2,
+        0.5 + abs(of_all_p - of_all_u) / 2,
         f"next_obs: missing in {missing_p.mean():.0%} of the labelled rows at which the task ended "
         f"and in {missing_u.mean():.0%} of the unlabelled.",
     )

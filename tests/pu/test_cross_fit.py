@@ -11,11 +11,17 @@ from puorl.core.checkpoint import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu import classifier, cross_fit, fitting
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import FilterConfig
-from puorl.pu.cross_fit import behaviour_config, cross_fit_behaviour, judge, keep, match_keep_rate
-from puorl.pu.dynamics import ResidualConfig
-from puorl.pu.fitting import HeldOut, learn
+from puorl.pu.config import FilterConfig, NetworkConfig, ResidualConfig
+from puorl.pu.cross_fit import (
+    NUM_FOLDS,
+    behaviour_config,
+    cross_fit_behaviour,
+    match_keep_rate,
+)
+from puorl.pu.cross_fit import cross_fit as make_scores
+from puorl.pu.fitting import HeldOutLogits, fit
+from puorl.pu.model import keep
+from puorl.pu.units import Unit
 
 SMALL = FilterConfig(
     network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),
@@ -43,14 +49,14 @@ def split(world):
 
 
 @pytest.fixture(scope="module")
-def learnt(split):
-    made = learn(split, SMALL, unit="transition", seed=0, checkpoint=NOWHERE)
+def model(split):
+    made = fit(split, SMALL, unit=Unit("transition"), seed=0, checkpoint=NOWHERE)
     return dataclasses.replace(made, config=WARM_UP)
 
 
 @pytest.fixture(scope="module")
-def judged(split, learnt):
-    """A judgement, and what was trained for it."""
+def judged(split, model):
+    """A scores, and what was trained for it."""
     seen = {}
     with pytest.MonkeyPatch.context() as patch:
 
@@ -58,78 +64,76 @@ def judged(split, learnt):
             seen.update(x=x, rows=rows, end=train(x, rows, *args, **kwargs))
             return seen["end"]
 
-        train = cross_fit.train
-        patch.setattr(cross_fit, "train", spy)
-        judgement = judge(learnt, split, "hard", seed=0, checkpoint=NOWHERE)
-    return judgement, seen
+        train = fitting.train
+        patch.setattr(fitting, "train", spy)
+        scores = make_scores(model, split, "hard", seed=0, checkpoint=NOWHERE)
+    return scores, seen
 
 
 def test_every_row_is_judged_at_most_once_and_nearly_all_are(split, judged):
-    judgement, _ = judged
+    scores, _ = judged
     for position, wanted in (
-        (judgement.position_p, split.labelled),
-        (judgement.position_u, split.unlabelled),
+        (scores.position_p, split.labelled),
+        (scores.position_u, split.unlabelled),
     ):
         assert len(np.unique(position)) == len(position)
         assert np.isin(position, wanted).all()
-        assert (
-            len(wanted) - len(position) < fitting.NUM_FOLDS
-        )  # lanes are of one size: a rest is left
-    assert judgement.score_p.shape == judgement.kept_p.shape == judgement.position_p.shape
-    assert judgement.score_u.shape == judgement.kept_u.shape == judgement.position_u.shape
+        assert len(wanted) - len(position) < NUM_FOLDS  # lanes are of one size: a rest is left
+    assert scores.score_p.shape == scores.kept_p.shape == scores.position_p.shape
+    assert scores.score_u.shape == scores.kept_u.shape == scores.position_u.shape
 
 
-def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(learnt, judged):
-    judgement, seen = judged
+def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(model, judged):
+    scores, seen = judged
     rows = classifier.Rows(*(np.asarray(column) for column in seen["rows"]))
-    assert len(rows.held_p) == fitting.NUM_FOLDS
+    assert len(rows.held_p) == NUM_FOLDS
     expected = np.full(len(seen["x"]), np.nan, np.float32)
-    for k in range(fitting.NUM_FOLDS):
+    for k in range(NUM_FOLDS):
         learnt_from = np.concatenate([rows.train_p[k], rows.train_u[k]])
         held = np.concatenate([rows.held_p[k], rows.held_u[k]])
         assert not np.isin(held, learnt_from).any()
-        own = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], seen["end"].lanes.average)
+        own = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], seen["end"].state.average)
         [logit] = classifier.score_rows(own, seen["x"][held])
-        expected[held] = learnt.probability(logit)
-    np.testing.assert_allclose(judgement.score_p, expected[judgement.position_p], atol=1e-6)
-    np.testing.assert_allclose(judgement.score_u, expected[judgement.position_u], atol=1e-6)
+        expected[held] = model.probability(logit)
+    np.testing.assert_allclose(scores.score_p, expected[scores.position_p], atol=1e-6)
+    np.testing.assert_allclose(scores.score_u, expected[scores.position_u], atol=1e-6)
 
 
-def test_lanes_keep_as_many_of_their_unlabelled_rows_as_the_filter(split, learnt, judged):
-    judgement, seen = judged
-    held = judgement.kept_u.reshape(fitting.NUM_FOLDS, -1)
-    own = learnt.logits(split, judgement.position_u).reshape(held.shape) >= 0
+def test_lanes_keep_as_many_of_their_unlabelled_rows_as_the_filter(split, model, judged):
+    scores, seen = judged
+    held = scores.kept_u.reshape(NUM_FOLDS, -1)
+    own = model.logits(split, scores.position_u).reshape(held.shape) >= 0
     np.testing.assert_array_equal(held.sum(axis=1), own.sum(axis=1))
     assert 0 < held.sum() < held.size
-    score_u = judgement.score_u.reshape(held.shape)
-    kept_p = judgement.kept_p.reshape(fitting.NUM_FOLDS, -1)
-    score_p = judgement.score_p.reshape(kept_p.shape)
-    for lane in range(fitting.NUM_FOLDS):
+    score_u = scores.score_u.reshape(held.shape)
+    kept_p = scores.kept_p.reshape(NUM_FOLDS, -1)
+    score_p = scores.score_p.reshape(kept_p.shape)
+    for lane in range(NUM_FOLDS):
         least = score_u[lane][held[lane]].min()
         assert least > score_u[lane][~held[lane]].max()
         np.testing.assert_array_equal(kept_p[lane], score_p[lane] >= least)
-    low, high = judgement.alpha.interval
-    assert 0 <= low <= judgement.alpha.value <= high <= 1
-    assert judgement.group_p is judgement.group_u is None
+    low, high = scores.alpha.interval
+    assert 0 <= low <= scores.alpha.value <= high <= 1
+    assert scores.group_p is scores.group_u is None
 
 
-def test_a_filter_that_keeps_less_is_judged_by_networks_that_keep_less(split, learnt, judged):
+def test_a_filter_that_keeps_less_is_judged_by_networks_that_keep_less(split, model, judged):
     plain, _ = judged
-    logit = learnt.logits(split, split.unlabelled)
-    strict = dataclasses.replace(learnt, threshold=float(np.quantile(logit, 0.9)))
-    less = judge(strict, split, "hard", seed=0, checkpoint=NOWHERE)
+    logit = model.logits(split, split.unlabelled)
+    strict = dataclasses.replace(model, threshold=float(np.quantile(logit, 0.9)))
+    less = make_scores(strict, split, "hard", seed=0, checkpoint=NOWHERE)
     assert less.kept_u.mean() == pytest.approx(0.1, abs=0.005)
     assert less.kept_p.mean() < plain.kept_p.mean() - 0.2
     # A third of the rows that are left to find are kept, and a third of the labelled ones.
     assert less.kept_p.mean() == pytest.approx(less.kept_u[less.position_u < 600].mean(), abs=0.1)
 
 
-def test_top_alpha_keeps_the_filters_number_too(split, learnt, judged):
+def test_top_alpha_keeps_the_filters_number_too(split, model, judged):
     plain, _ = judged
-    top = judge(learnt, split, "top_alpha", seed=0, checkpoint=NOWHERE)
+    top = make_scores(model, split, "top_alpha", seed=0, checkpoint=NOWHERE)
     np.testing.assert_array_equal(top.score_u, plain.score_u)
-    score = learnt.probability(learnt.logits(split, split.unlabelled))
-    wanted = split.unlabelled[keep(score, "top_alpha", learnt.alpha.value)]
+    score = model.probability(model.logits(split, split.unlabelled))
+    wanted = split.unlabelled[keep(score, "top_alpha", model.alpha.value)]
     assert top.kept_u.sum() == np.isin(top.position_u, wanted).sum() > 0
 
 
@@ -146,7 +150,7 @@ HELD = st.integers(1, 4).flatmap(
 @given(HELD)
 def test_lanes_are_cut_at_the_number_that_is_kept(drawn):
     lanes, logit_p, logit_u, (some, others) = drawn
-    held = HeldOut(logit_p.ravel(), logit_u.ravel())
+    held = HeldOutLogits(logit_p.ravel(), logit_u.ravel())
     kept_p, kept_u = match_keep_rate(held, some.ravel(), lanes)
     more_p, more_u = match_keep_rate(held, (some | others).ravel(), lanes)
     assert (kept_p <= more_p).all()
@@ -159,26 +163,26 @@ def test_lanes_are_cut_at_the_number_that_is_kept(drawn):
             assert (logit[lane][~kept[lane]][:, None] < logit_u[lane][kept_u[lane]]).all()
 
 
-def test_rows_without_a_known_end_are_left_out(split, learnt):
+def test_rows_without_a_known_end_are_left_out(split, model):
     unknown = np.arange(len(split.pool)) % 50 == 0
     next_obs = np.where(unknown[:, None], np.nan, split.pool.next_obs)
     holes = with_next_obs(split, next_obs, terminal=unknown)
-    judgement = judge(learnt, holes, "hard", seed=0, checkpoint=NOWHERE)
-    assert not unknown[judgement.position_p].any()
-    assert not unknown[judgement.position_u].any()
-    assert len(judgement.position_u) > (~unknown[split.unlabelled]).sum() - fitting.NUM_FOLDS
+    scores = make_scores(model, holes, "hard", seed=0, checkpoint=NOWHERE)
+    assert not unknown[scores.position_p].any()
+    assert not unknown[scores.position_u].any()
+    assert len(scores.position_u) > (~unknown[split.unlabelled]).sum() - NUM_FOLDS
 
 
-def test_behaviour_is_judged_by_states_and_actions_alone(split, learnt, judged):
-    judgement, _ = judged
-    one = cross_fit_behaviour(learnt, split, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+def test_behaviour_is_judged_by_states_and_actions_alone(split, model, judged):
+    scores, _ = judged
+    one = cross_fit_behaviour(model, split, "hard", seed=0, checkpoint=NOWHERE, progress=False)
     other = with_next_obs(split, np.random.default_rng(0).normal(size=(1_500, 3)))
-    two = cross_fit_behaviour(learnt, other, "hard", seed=0, checkpoint=NOWHERE, progress=False)
+    two = cross_fit_behaviour(model, other, "hard", seed=0, checkpoint=NOWHERE, progress=False)
     for field in dataclasses.fields(one):
         np.testing.assert_array_equal(getattr(one, field.name), getattr(two, field.name))
     # One fold of five, and judged anew: dynamics tell these domains apart, behaviour does not.
-    assert len(one.position_u) == len(split.unlabelled) // fitting.NUM_FOLDS
-    for each, low, high in ((judgement, 0.9, 1.0), (one, 0.4, 0.6)):
+    assert len(one.position_u) == len(split.unlabelled) // NUM_FOLDS
+    for each, low, high in ((scores, 0.9, 1.0), (one, 0.4, 0.6)):
         ours = each.position_u < 600
         higher = each.score_u[ours][:, None] > each.score_u[~ours][None, :]
         assert low < higher.mean() <= high
@@ -205,23 +209,23 @@ def episodes(world):
 def over_folds(episodes):
     """A fit whose refit on behaviour is the same program."""
     config = behaviour_config(WARM_UP)
-    return learn(episodes, config, unit="transition", seed=0, checkpoint=NOWHERE)
+    return fit(episodes, config, unit=Unit("transition"), seed=0, checkpoint=NOWHERE)
 
 
 def test_a_split_by_episodes_has_held_every_row_out_already(episodes, over_folds, monkeypatch):
     fitted = over_folds
-    monkeypatch.setattr(cross_fit, "train", None)  # nothing is learnt again
-    judgement = judge(fitted, episodes, "hard", seed=0, checkpoint=NOWHERE)
-    np.testing.assert_array_equal(judgement.position_p, episodes.labelled)
-    np.testing.assert_array_equal(judgement.position_u, episodes.unlabelled)
-    np.testing.assert_array_equal(judgement.group_u, episodes.pool.episode[episodes.unlabelled])
+    monkeypatch.setattr(fitting, "train", None)  # nothing is fitted again
+    scores = make_scores(fitted, episodes, "hard", seed=0, checkpoint=NOWHERE)
+    np.testing.assert_array_equal(scores.position_p, episodes.labelled)
+    np.testing.assert_array_equal(scores.position_u, episodes.unlabelled)
+    np.testing.assert_array_equal(scores.group_u, episodes.pool.episode[episodes.unlabelled])
     own = fitted.logits(episodes, episodes.unlabelled) >= fitted.threshold
-    np.testing.assert_array_equal(judgement.kept_u, own)  # no row is in dispute
-    for fold in range(fitting.NUM_FOLDS):
+    np.testing.assert_array_equal(scores.kept_u, own)  # no row is in dispute
+    for fold in range(NUM_FOLDS):
         mine = episodes.unlabelled_part == fold
         lanes = np.full(mine.sum(), fold)
         logit = fitted.row_logits(episodes.pool.rows[episodes.unlabelled[mine]], lanes)
-        np.testing.assert_allclose(judgement.score_u[mine], fitted.probability(logit), atol=1e-6)
+        np.testing.assert_allclose(scores.score_u[mine], fitted.probability(logit), atol=1e-6)
 
 
 def test_behaviour_of_a_split_by_episodes_too(episodes, over_folds):
@@ -260,7 +264,7 @@ def test_equal_scores_are_kept_or_left_together():
     assert keep(score[[1, 3]], "top_alpha", 0.5).tolist() == [True, True]
 
 
-def test_episodes_stay_together_where_rows_carry_them(world, learnt):
+def test_episodes_stay_together_where_rows_carry_them(world, model):
     both = Dataset.concatenate([world(600, 0.0, seed=1), world(900, 2.0, seed=2)])
     assert both.episode is not None
     split = PUSplit.from_mask(both, labelled=np.isin(both.episode, np.unique(both.episode)[:4]))
@@ -279,3 +283,44 @@ def test_many_labels_need_three_folds(world):
     many = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 3_000)
     assert len(np.unique(cross_fit._folds(few, few.labelled, few.unlabelled, seed=0)[0])) == 5
     assert len(np.unique(cross_fit._folds(many, many.labelled, many.unlabelled, seed=0)[0])) == 3
+
+
+SCORES = st.lists(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), min_size=1, max_size=60)
+
+
+@given(SCORES, st.floats(0, 1))
+def test_top_alpha_keeps_equal_scores_together_and_the_highest_first(scores, alpha):
+    score = np.array(scores, np.float32)
+    kept = keep(score, "top_alpha", alpha)
+    if kept.any() and not kept.all():
+        assert score[kept].min() > score[~kept].max()
+    assert kept.any() == (int(alpha * len(score)) > 0)
+
+
+@given(SCORES, st.floats(0, 1))
+def test_no_other_cut_comes_nearer_to_the_wanted_number(scores, alpha):
+    score = np.array(scores, np.float32)
+    wanted = int(alpha * len(score))
+    possible = [np.count_nonzero(score >= value) for value in score] if wanted else [0]
+    nearest = min(abs(number - wanted) for number in possible)
+    assert abs(np.count_nonzero(keep(score, "top_alpha", alpha)) - wanted) == nearest
+
+
+def test_rows_of_their_own_scores_are_kept_to_the_number():
+    score = np.random.default_rng(0).permutation(np.linspace(0, 1, 1000)).astype(np.float32)
+    kept = keep(score, "top_alpha", 0.2934)
+    assert kept.sum() == 293
+    assert score[kept].min() > score[~kept].max()
+
+
+@pytest.mark.parametrize(("alpha", "units"), [(0.26, 1), (0.37, 1), (0.38, 2), (0.6, 2)])
+def test_units_stay_whole(alpha, units):
+    """Four units of 100 rows each: the number of rows is rounded to whole units."""
+    score = np.repeat(np.array([0.2, 0.8, 0.4, 0.6], np.float32), 100)
+    assert keep(score, "top_alpha", alpha).sum() == 100 * units
+
+
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_other_modes_cut_at_one_half(mode):
+    score = np.array([0.1, 0.5, 0.49, 0.9], np.float32)
+    assert keep(score, mode, 0.01).tolist() == [False, True, False, True]

@@ -1,15 +1,17 @@
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
 from puorl.core.checkpoint import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import FilterConfig
-from puorl.pu.dynamics import ResidualConfig
-from puorl.pu.fitting import identity, learn, learn_many
+from puorl.pu.config import FilterConfig, NetworkConfig, ResidualConfig
+from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
+from puorl.pu.fitting import fit as fit_model
+from puorl.pu.fitting import fit_many, identity
+from puorl.pu.units import Unit
 
 SMALL = FilterConfig(
     network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),
@@ -18,6 +20,7 @@ SMALL = FilterConfig(
     num_main=10,
 )
 PLAIN = dataclasses.replace(SMALL, residuals=None)
+ROW = Unit("transition")
 
 
 def make(world, seed):
@@ -26,11 +29,11 @@ def make(world, seed):
 
 
 def fit(split, config=SMALL, seed=0):
-    return learn(split, config, unit="transition", seed=seed, checkpoint=Checkpoint(None))
+    return fit_model(split, config, unit=ROW, seed=seed, checkpoint=Checkpoint(None))
 
 
-def score(learnt, split):
-    return learnt.probability(learnt.logits(split, split.unlabelled))
+def score(model, split):
+    return model.probability(model.logits(split, split.unlabelled))
 
 
 def with_rows(split, **changes):
@@ -65,8 +68,8 @@ def plain(splits):
     return fit(splits[0], PLAIN)
 
 
-def test_splits_side_by_side_are_learnt_as_alone(splits, plain):
-    together = learn_many(splits, PLAIN, seeds=[0, 7])
+def test_splits_side_by_side_are_fitted_as_alone(splits, plain):
+    together = fit_many(splits, PLAIN, seeds=[0, 7])
     alone = [plain, fit(splits[1], PLAIN, seed=7)]
     for one, many, split in zip(alone, together, splits, strict=True):
         # The same steps on the same batches; lanes only sum in another order, which grows a little.
@@ -130,12 +133,12 @@ def test_a_fitted_filter_judges_rows_in_any_order_alike(splits, fitted):
 def test_identity_is_of_all_that_decides_a_result(splits):
     split = splits[0]
     settings = [
-        ("fit", split, SMALL, "transition", 0),
-        ("report", split, SMALL, "transition", 0),
-        ("fit", splits[1], SMALL, "transition", 0),
-        ("fit", split, PLAIN, "transition", 0),
-        ("fit", split, SMALL, "episode", 0),
-        ("fit", split, SMALL, "transition", 1),
+        ("fit", split, SMALL, ROW, 0),
+        ("report", split, SMALL, ROW, 0),
+        ("fit", splits[1], SMALL, ROW, 0),
+        ("fit", split, PLAIN, ROW, 0),
+        ("fit", split, SMALL, Unit("episode"), 0),
+        ("fit", split, SMALL, ROW, 1),
     ]
     assert len({identity(*each) for each in settings}) == len(settings)
     assert identity(*settings[0]) == identity(*settings[0])
@@ -146,6 +149,102 @@ def test_few_labelled_episodes_leave_no_row_unjudged(world):
     assert data.episode is not None
     known = np.isin(data.episode, np.unique(data.episode)[:3])
     split = PUSplit.from_mask(data, labelled=known, unit="episode")
-    learnt = fit(split, PLAIN)
-    assert learnt.params[0].w.shape[0] == 3  # a lane for each fold that has labels
-    assert np.isfinite(learnt.logits(split, split.unlabelled)).all()
+    model = fit(split, PLAIN)
+    assert model.params[0].w.shape[0] == 3  # a lane for each fold that has labels
+    assert np.isfinite(model.logits(split, split.unlabelled)).all()
+
+
+WARM_UP = dataclasses.replace(SMALL, num_main=0)
+"""For refits: one program to compile instead of two."""
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+class Dying(Checkpoint):
+    """Keeps every state, and dies right after one of them."""
+
+    def __init__(self, folder, stage, done):
+        super().__init__(folder, "job", seconds=-1.0)
+        self._end = (stage, done)
+
+    def store(self, stage, state, done, *, now=False):
+        super().store(stage, state, done, now=now)
+        if (stage, done) == self._end:
+            raise Killed
+
+
+@pytest.fixture(scope="module")
+def split(world):
+    both = Dataset.concatenate([world(600, 0.0, seed=1), world(900, 2.0, seed=2)])
+    return PUSplit.from_mask(both, labelled=np.arange(len(both)) < 200)
+
+
+def outcome(split, checkpoint):
+    """All numbers that a fit and its report rest on."""
+    model = fit_model(split, SMALL, unit=ROW, seed=0, checkpoint=checkpoint)
+    short = dataclasses.replace(model, config=WARM_UP)
+    again = cross_fit(short, split, "hard", seed=0, checkpoint=checkpoint)
+    behaviour = cross_fit_behaviour(
+        short, split, "hard", seed=0, checkpoint=checkpoint, progress=False
+    )
+    return {
+        "score": model.probability(model.logits(split, split.unlabelled)),
+        "alpha": np.array([model.alpha.value, *model.alpha.interval]),
+        "alpha_history": model.alpha_history,
+        "weights": np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model.params)]),
+        "cross-fit": np.concatenate([again.score_p, again.score_u]),
+        "behaviour": np.concatenate([behaviour.score_p, behaviour.score_u]),
+    }
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(split):
+    return outcome(split, Checkpoint(None))
+
+
+@pytest.mark.parametrize(
+    ("stage", "done"),
+    [
+        ("residuals-0", 500),
+        ("classifier", 30),
+        ("cross-fit", 30),
+        *(
+            pytest.param(*moment, marks=pytest.mark.slow)
+            for moment in (
+                ("residuals-0", 1_000),
+                ("residuals-1", 500),
+                ("residuals-1", 1_000),
+                ("classifier", 1),
+                ("classifier", 39),
+                ("classifier", 40),
+                ("cross-fit", 3),
+                ("behaviour", 3),
+                ("behaviour", 30),
+            )
+        ),
+    ],
+)
+def test_a_fit_killed_anywhere_goes_on_to_the_same_end(tmp_path, split, uninterrupted, stage, done):
+    with pytest.raises(Killed):
+        outcome(split, Dying(tmp_path, stage, done))
+    assert (tmp_path / f"{stage}.safetensors").exists()
+    resumed = outcome(split, Checkpoint(tmp_path, "job"))
+    for name, wanted in uninterrupted.items():
+        np.testing.assert_array_equal(resumed[name], wanted, err_msg=name)
+
+
+def test_a_finished_fit_is_read_and_not_fitted_again(tmp_path, split, uninterrupted, monkeypatch):
+    outcome(split, Checkpoint(tmp_path, "job"))
+    names = ("residuals-0", "residuals-1", "classifier", "cross-fit", "behaviour")
+    assert {path.name for path in tmp_path.iterdir()} == {f"{n}.safetensors" for n in names}
+
+    def never(*_, **__):
+        raise AssertionError("a step was taken")
+
+    monkeypatch.setattr("puorl.pu.classifier.run_epoch", never)
+    monkeypatch.setattr("puorl.pu.dynamics._run", never)
+    again = outcome(split, Checkpoint(tmp_path, "job"))
+    for name, wanted in uninterrupted.items():
+        np.testing.assert_array_equal(again[name], wanted, err_msg=name)

@@ -8,8 +8,9 @@ import pytest
 from puorl.data.dataset import Dataset
 from puorl.nn import mlp
 from puorl.pu import dynamics
-from puorl.pu.dynamics import ResidualConfig, Task
-from puorl.pu.features import FeatureConfig, build
+from puorl.pu.config import FeatureConfig, ResidualConfig
+from puorl.pu.dynamics import Task
+from puorl.pu.features import build
 
 SMALL = ResidualConfig(hidden=(16,), num_steps=48, batch_size=64)
 FORWARD = Task(((0, 2), (2, 3)), ((3, 5),))
@@ -64,10 +65,10 @@ def test_tasks_read_and_predict_the_right_columns(inputs, wanted):
         next_obs=np.array([[6.0, 8.0]]),
     ).rows
     x = jnp.asarray(build(row, config))
-    made = dynamics.tasks(config, 2, 1)
+    made = dynamics.tasks(config.inputs, 2, 1)
     told = [[dynamics.take(x, columns)[0].tolist() for columns in task] for task in made]
     assert told == [list(pair) for pair in wanted]
-    assert [(task.num_given, task.num_wanted) for task in made] == [
+    assert [(task.num_given, task.num_predicted) for task in made] == [
         (len(given), len(wanted)) for given, wanted in wanted
     ]
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from puorl.pu.checks.make import make_report, score_histogram
+from puorl.pu.report import current_keys, make_report, score_histogram
+from puorl.pu.units import Unit, parse_unit
 
 
 def report(
@@ -35,8 +36,8 @@ def report(
         change=change,
         columns=columns,
     )
-    judged = draw(rng, gap, num_p=1000, num_u=10_000, **settings).judged
-    behaviour = draw(rng, behaviour_gap, num_p=1000, num_u=10_000, **settings).judged
+    judged = draw(rng, gap, num_p=1000, num_u=10_000, **settings).scores
+    behaviour = draw(rng, behaviour_gap, num_p=1000, num_u=10_000, **settings).scores
     return make_report(
         split,
         judged,
@@ -46,7 +47,7 @@ def report(
         num_scattered=num_scattered,
         alpha_history=np.array([0.5, 0.3]),
         settings={"preset": "default", "inputs": inputs},
-        unit=unit,
+        unit=parse_unit(unit),
         rng=rng,
     )
 
@@ -72,7 +73,7 @@ def test_few_others_that_part_well_leave_the_precision_an_upper_estimate(pool, d
     made = report(pool, draw, 8, alpha=0.88)
     assert made.verdict == "doubtful"
     assert made.quality.precision_is_upper
-    assert made.shortcut.separation.value < 0.6
+    assert made.shortcut.auroc.value < 0.6
 
 
 def test_behaviour(pool, draw):
@@ -92,32 +93,13 @@ def test_groups_are_counted(pool, draw):
     made = report(pool, draw, 5, size=200)
     assert made.verdict == "doubtful"
     assert "5 episodes" in made.warnings[0]
-    assert made.advice.startswith("Scores look separated (area 0.8")
+    assert made.advice.startswith("Scores look separated (AUROC 0.8")
 
 
 def test_three_labelled_episodes_that_part_well_are_doubtful(pool, draw):
     made = report(pool, draw, 3, size=334)
     assert made.verdict == "doubtful"
     assert "3 labelled episodes are too few" in made.advice
-
-
-def test_alpha_without_interval_gets_one(pool, draw):
-    rng = np.random.default_rng(0)
-    split = pool(rng, num_p=1000, num_t=3000, num_o=7000)
-    judged = draw(rng, 5).judged
-    bare = replace(judged, alpha=replace(judged.alpha, interval=None))
-    made = make_report(
-        split,
-        bare,
-        judged,
-        kept=judged.kept_u,
-        alpha_history=(),
-        settings={},
-        unit="transition",
-        rng=rng,
-    )
-    low, high = made.alphas[0].interval
-    assert low < 0.3 < high
 
 
 def test_numbers_kept_are_the_filters_and_their_quality_the_held_out_networks(pool, draw):
@@ -140,7 +122,7 @@ def test_numbers_kept_are_the_filters_and_their_quality_the_held_out_networks(po
 def test_all_rows_are_counted_also_those_that_cannot_be_judged(pool, draw):
     rng = np.random.default_rng(0)
     split = pool(rng, num_p=1200, num_t=3000, num_o=8000)
-    judged = draw(rng, 5).judged
+    judged = draw(rng, 5).scores
     kept = np.arange(11_000) < 3100
     made = make_report(
         split,
@@ -149,7 +131,7 @@ def test_all_rows_are_counted_also_those_that_cannot_be_judged(pool, draw):
         kept=kept,
         alpha_history=(),
         settings={},
-        unit="transition",
+        unit=Unit("transition"),
         rng=rng,
     )
     counts = (made.quality.num_labelled, made.quality.num_unlabelled, made.quality.num_kept)
@@ -187,7 +169,7 @@ def test_same_generator_same_report(pool, draw):
 def test_json_ready_even_where_nothing_is_kept(pool, draw):
     rng = np.random.default_rng(0)
     split = pool(rng, num_p=1000, num_t=3000, num_o=7000)
-    judged = draw(rng, 5).judged
+    judged = draw(rng, 5).scores
     nothing = replace(judged, kept_u=np.zeros(10_000, bool))
     made = make_report(
         split,
@@ -196,7 +178,7 @@ def test_json_ready_even_where_nothing_is_kept(pool, draw):
         kept=nothing.kept_u,
         alpha_history=(),
         settings={},
-        unit="episode",
+        unit=Unit("episode"),
         rng=rng,
     )
     content = json.loads(json.dumps(made.to_dict(), allow_nan=False))
@@ -205,9 +187,37 @@ def test_json_ready_even_where_nothing_is_kept(pool, draw):
 
 
 def test_histogram_holds_all_rows(draw):
-    judged = draw(np.random.default_rng(0), 3).judged
+    judged = draw(np.random.default_rng(0), 3).scores
     found = score_histogram(judged)
     assert len(found.edge) == len(found.labelled) + 1 == len(found.unlabelled) + 1
     assert sum(found.labelled) == pytest.approx(1)
     assert sum(found.unlabelled) == pytest.approx(1)
     assert found.labelled[-1] == pytest.approx(np.mean(judged.score_p >= found.edge[-2]))
+
+
+def test_stored_reports_of_version_0_1_have_todays_names(pool, draw):
+    now = report(pool, draw, 3).to_dict()
+    old = json.loads(json.dumps(now))
+    old["alphas"] = [
+        {"value": a["value"], "interval": [a["low"], a["high"]], "method": a["method"]}
+        for a in now["alphas"]
+    ]
+    shortcut = now["shortcut"]
+    old["shortcut"] = {
+        "separation": shortcut["auroc"],
+        "separation_behaviour": shortcut["auroc_behaviour"],
+        "share": shortcut["fraction"],
+        "is_shortcut": shortcut["is_shortcut"],
+        "is_sure": shortcut["is_sure"],
+    }
+    old["selection"]["separation"] = old["selection"].pop("auroc")
+    old["columns"] = [{"column": "a", "kind": "offset", "separation": 0.9, "sentence": ""}]
+    old["doubtful"] = [{"episode": "1", "num_rows": 2, "mean_score": 0.5, "share_kept": 0.25}]
+    expected = {
+        **now,
+        "columns": [{"column": "a", "kind": "offset", "auroc": 0.9, "sentence": ""}],
+        "doubtful": [{"episode": "1", "num_rows": 2, "mean_score": 0.5, "kept_fraction": 0.25}],
+    }
+    assert current_keys(old) == expected
+    assert current_keys(now) == now
+    assert current_keys({"shortcut": None, "alphas": 3}) == {"shortcut": None, "alphas": 3}
