@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +9,8 @@ import pytest
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
-from puorl.methods.base import METHODS, as_domains, find, make
+from puorl.methods import METHODS, Method, find, make
+from puorl.methods.two_domains import as_domains
 
 TINY = {
     "dara": {"hidden": (4,), "num_steps": 3, "batch_size": 8},
@@ -42,7 +45,7 @@ def test_what_every_method_hands_over(name, tiny, small_split):
 @pytest.mark.parametrize("name", METHODS)
 def test_only_the_oracle_needs_the_truth(name, tiny, small_split):
     method = tiny(name)
-    assert method.needs_truth == (name == "oracle")
+    assert METHODS[name].needs_truth == (name == "oracle")
     nobody_knows = replace(small_split, truth=None)
     if name == "oracle":
         with pytest.raises(DataError, match="truth of this split is unknown"):
@@ -92,6 +95,33 @@ def test_the_oracle_takes_all_target_rows_and_no_other(small_split):
 def test_what_is_refused(name, settings, message):
     with pytest.raises(ConfigError, match=message):
         make(name, **settings)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_settings_are_whole_and_make_the_same_method_again(name):
+    settings = make(name, **TINY.get(name, {})).settings()
+    assert json.loads(json.dumps(settings)) == settings
+    if name != "pu":  # its config is written as a whole
+        again = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+        assert make(name, **again) == make(name, **TINY.get(name, {}))
+
+
+def test_titles_are_known_without_importing_a_method():
+    assert [entry.title for entry in METHODS.values()] == [
+        "OLP",
+        "Sharing-All",
+        "DARA",
+        "IGDF",
+        "PU",
+        "Oracle",
+    ]
+    code = "import sys, puorl.methods; assert 'jax' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_base_class_prepares_nothing(small_split):
+    with pytest.raises(NotImplementedError):
+        Method().prepare(small_split, seed=0)
 
 
 def test_settings_reach_the_method():

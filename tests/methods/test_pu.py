@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import ConfigError, NotFittedError
+from puorl.methods import make
 from puorl.methods.pu import PU
 from puorl.pu.config import PRESETS
 from puorl.pu.filter import DomainFilter
@@ -64,3 +65,32 @@ def test_the_filter_must_have_learnt(small_split):
 def test_unknown_modes_are_refused(small_split):
     with pytest.raises(ConfigError, match="mode: expected one of hard, top_alpha, soft"):
         PU(mode="firm").prepare(small_split, seed=0)
+
+
+def test_settings_may_change_the_filters_config():
+    settings = {"mode": "soft", "num_main": 3, "network": {"hidden": (8,)}, "residuals": None}
+    method = make("pu", **settings)
+    assert method.config.network.hidden == (8,)
+    assert method.config.network.batch_size == PRESETS["default"].network.batch_size
+    assert method.settings()["config"]["num_main"] == 3
+    assert method.settings()["config"]["residuals"] is None
+    assert (method.settings()["mode"], method.settings()["preset"]) == ("soft", "default")
+    assert make("pu", num_main=None) == PU()
+    assert PU().settings()["config"] == PRESETS["default"].to_dict()
+    with pytest.raises(ConfigError, match="expected settings among learner, .*; got eta"):
+        make("pu", eta=1)
+    with pytest.raises(ConfigError, match="preset: expected one of default, thorough, paper"):
+        make("pu", preset="own")
+
+
+def test_a_changed_config_is_said_to_be_one(small_split, quick_config, monkeypatch):
+    monkeypatch.setitem(PRESETS, "thorough", quick_config)
+    chosen = make("pu", preset="thorough", num_main=1).prepare(small_split, seed=5)
+    assert chosen.about["preset"] == "thorough, changed"
+
+
+def test_a_fit_goes_on_from_a_folder(small_split, quick_config, monkeypatch, tmp_path):
+    monkeypatch.setitem(PRESETS, "thorough", quick_config)
+    chosen = PU("thorough").prepare(small_split, seed=5, checkpoint=tmp_path)
+    assert list(tmp_path.iterdir())
+    assert np.array_equal(PU("thorough").prepare(small_split, seed=5).rows, chosen.rows)

@@ -1,1 +1,5 @@
-"""What data and rewards each approach hands to the learner."""
+"""Methods: what each approach hands to a learner; classes are imported when first used."""
+
+from puorl.methods.base import METHODS, Method, MethodEntry, find, make
+
+__all__ = ["METHODS", "Method", "MethodEntry", "find", "make"]

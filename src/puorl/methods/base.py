@@ -1,127 +1,118 @@
-"""The contract of a method, where each one is, and a split seen as target and source.
+"""The contract of a method and the registry of all methods.
 
-A method turns a split into what a learner trains on: which rows, with which rewards and weights,
-drawn how. It knows nothing of learners, and they know nothing of it, so every method goes with
-every learner. A method is a frozen dataclass whose fields are its settings.
+A method turns a split into a training set: which rows, with which rewards and weights, drawn how.
+Methods and learners do not depend on each other, so every method combines with every learner.
+To add a method, write its class in a new module and add an entry to `METHODS`.
 """
 
 import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 
 
-class Method(Protocol):
-    """What every method has; no base class is needed to be one."""
+class Method:
+    """Base class of methods; a subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
-    needs_truth: ClassVar[bool]
-    """Whether it asks which rows are the target's: such a method is a yardstick, not a choice."""
 
     def prepare(self, split: PUSplit, *, seed: int) -> TrainingSet:
-        """What a learner is to train on; same split, settings and seed, same result."""
-        ...
+        """Make the training set; the same split, settings and seed give the same result."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings, defaults included, JSON-ready; two equal ones give equal sets."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[call-overload]
+
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> Self:
+        """Make the method with these settings instead of its defaults.
+
+        Raises:
+            ConfigError: Unknown setting, or a value out of range.
+        """
+        fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        unknown = sorted(set(settings) - set(fields))
+        if unknown:
+            known = f"settings among {', '.join(fields)}" if fields else "no settings"
+            raise ConfigError(f"{cls.name}: expected {known}; got {', '.join(unknown)}")
+        return cls(**settings)
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """A registered method: its class, and facts that are needed without importing it."""
+
+    path: str
+    """Module and class."""
+    title: str = ""
+    """Name in tables."""
+    needs_truth: bool = False
+    """Whether it reads which rows are the target's: an upper bound, not usable in practice."""
+    has_filter: bool = False
+    """Whether it decides which unlabelled rows are the target's: benchmarks grade the decision.
+
+    Its metadata then has ``preset``, ``seed``, ``alpha`` and ``alpha_interval``.
+    """
+    shares_training_by: Literal["labelled", "target"] | None = None
+    """The only rows that its training set depends on: settings that agree in these share trainings.
+
+    ``labelled``: the labelled rows; ``target``: all target rows; None: every row.
+    """
+    resumable: bool = False
+    """Whether `Method.prepare` takes ``checkpoint``, a folder to store its progress in."""
+    default_seconds: float = 0.0
+    """Typical time of `Method.prepare` at the benchmark's size, until one was measured."""
+
+    def load(self) -> type[Method]:
+        """Import the class."""
+        module, _, kind = self.path.rpartition(".")
+        return getattr(import_module(module), kind)
 
 
 METHODS = {
-    "olp": "puorl.methods.olp.OLP",
-    "sharing_all": "puorl.methods.sharing_all.SharingAll",
-    "dara": "puorl.methods.dara.DARA",
-    "igdf": "puorl.methods.igdf.IGDF",
-    "pu": "puorl.methods.pu.PU",
-    "oracle": "puorl.methods.oracle.Oracle",
+    "olp": MethodEntry("puorl.methods.baselines.OLP", "OLP", shares_training_by="labelled"),
+    "sharing_all": MethodEntry("puorl.methods.baselines.SharingAll", "Sharing-All"),
+    "dara": MethodEntry("puorl.methods.dara.DARA", "DARA", default_seconds=20.0),
+    "igdf": MethodEntry("puorl.methods.igdf.IGDF", "IGDF", default_seconds=20.0),
+    "pu": MethodEntry(
+        "puorl.methods.pu.PU", "PU", has_filter=True, resumable=True, default_seconds=60.0
+    ),
+    "oracle": MethodEntry(
+        "puorl.methods.baselines.Oracle", "Oracle", needs_truth=True, shares_training_by="target"
+    ),
 }
-"""Method to its class, which is imported when first asked for."""
+"""Methods by name, in the order of tables; classes are imported when first used."""
 
 
-def find(name: str) -> type[Any]:
-    """The class of that name: called with settings, it gives a `Method`.
+def find(name: str) -> type[Method]:
+    """Return the class of a method.
 
     Raises:
         ConfigError: No method has that name.
     """
     if name not in METHODS:
         raise ConfigError(f"method: expected one of {', '.join(METHODS)}, got {name!r}")
-    module, _, kind = METHODS[name].rpartition(".")
-    return getattr(import_module(module), kind)
+    return METHODS[name].load()
 
 
 def make(name: str, **settings: Any) -> Method:
-    """The method of that name.
+    """Make a method.
 
-    >>> make("dara", eta=0.2).name
-    'dara'
+    >>> make("dara", eta=0.2).settings()["eta"]
+    0.2
 
     Args:
         name: One of `METHODS`.
-        **settings: Fields of its class that are to differ from the defaults.
+        **settings: Fields of its class; for ``pu`` also fields of the filter's config.
 
     Raises:
-        ConfigError: Unknown method or setting, or a value that makes no sense.
+        ConfigError: Unknown method or setting, or a value out of range.
     """
-    kind = find(name)
-    fields = [field.name for field in dataclasses.fields(kind)]
-    unknown = sorted(set(settings) - set(fields))
-    if unknown:
-        known = f"settings among {', '.join(fields)}" if fields else "no settings"
-        raise ConfigError(f"{name}: expected {known}; got {', '.join(unknown)}")
-    return kind(**settings)
-
-
-class Domains(NamedTuple):
-    """Labelled rows as the target's and unlabelled ones as the source's, which is half a lie."""
-
-    rows: np.ndarray
-    """(k,) int64. Pool positions: the labelled rows, then the unlabelled ones."""
-    x: np.ndarray
-    """(k, d + m + d) float32. State, action, next state (the state again where it is unknown)."""
-    known: np.ndarray
-    """(k,) bool. Whether the next state is known: others can neither teach nor be judged."""
-    target: np.ndarray
-    """(p,) int32. Positions in ``rows`` of the labelled rows that are known."""
-    source: np.ndarray
-    """(u,) int32. Positions in ``rows`` of the unlabelled rows that are known."""
-
-
-def as_domains(split: PUSplit, *, epsilon: float | None) -> Domains:
-    """The split as methods for two labelled domains see it.
-
-    Args:
-        split: Labelled and unlabelled rows.
-        epsilon: Subtract the states' mean over all rows, and divide by their deviation and this;
-            None leaves states as they are. Actions stay as they are.
-
-    Raises:
-        DataError: One of the two has no row with a known next state.
-    """
-    rows = np.concatenate([split.labelled, split.unlabelled])
-    shown = split.pool.rows[rows]
-    known = shown.next_known
-    before, after = shown.obs, np.where(known[:, None], shown.next_obs, shown.obs)
-    if epsilon is not None:
-        mean = before.mean(axis=0, dtype=np.float64)
-        scale = before.std(axis=0, dtype=np.float64) + epsilon
-        before, after = (before - mean) / scale, (after - mean) / scale
-    x = np.concatenate([part.astype(np.float32) for part in (before, shown.action, after)], axis=1)
-    places, num_labelled = np.flatnonzero(known).astype(np.int32), len(split.labelled)
-    target, source = places[places < num_labelled], places[places >= num_labelled]
-    for name, found in (("labelled", target), ("unlabelled", source)):
-        if len(found) == 0:
-            raise DataError(f"{name}: expected rows with a known next state, got none")
-    return Domains(rows, x, known, target, source)
-
-
-def check_counts(**counts: int) -> None:
-    """Refuse settings that must be 1 or more and are not.
-
-    Raises:
-        ConfigError: The first such setting.
-    """
-    for name, count in counts.items():
-        if count < 1:
-            raise ConfigError(f"{name}: expected 1 or more, got {count}")
+    return find(name).configured(settings)

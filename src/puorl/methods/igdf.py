@@ -3,22 +3,19 @@
 Wen et al. 2024, "Contrastive Representation for Data Filtering in Cross-Domain Offline
 Reinforcement Learning".
 
-Two encoders learn which next states go with the target's (s, a): phi(s, a) and psi(s') have a large
-product for rows of the target and a small one where s' is the source's. Learners then draw half of
-every batch from the target and half from the source, keep the share xi of the latter that scores
-highest, and weigh these rows by exp(importance * score) in the critic's loss.
-
-Labelled rows play the target, unlabelled ones the source (PUORL paper, appendix on baselines).
+Two encoders learn which next states belong to the target's (s, a): phi(s, a) and psi(s') have a
+large product for rows of the target and a small one where s' is the source's. Learners then draw
+half of every batch from the target and half from the source, keep the fraction xi of the latter
+with the highest scores, and weight these rows by exp(importance * score) in the critic's loss.
 
 Deviations from the authors' code; `AS_RELEASED` undoes the first two:
 1. Batches have 256 rows, as the PUORL paper says, not 128.
-2. Every row has a weight of its own. In the authors' code a wrong shape makes all of them one.
+2. Every row has its own weight. In the authors' code a wrong shape makes all of them equal.
 3. Encoders are seeded.
-4. Rows whose next state is unknown teach nothing and get the mean score.
+4. Rows whose next state is unknown are not trained on and get the mean score.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax
@@ -26,10 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core.errors import ConfigError
-from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
-from puorl.methods.base import Domains, as_domains, check_counts
+from puorl.methods.base import Method
+from puorl.methods.two_domains import (
+    STATE_EPSILON,
+    as_domains,
+    check_counts,
+    score_rows,
+    train,
+)
 from puorl.nn import adam, mlp
 
 Weighting = Literal["row", "batch"]
@@ -37,23 +40,19 @@ Weighting = Literal["row", "batch"]
 AS_RELEASED: dict[str, Any] = {"batch_size": 128, "weighting": "batch"}
 """Settings of the authors' code where they differ from ours."""
 
-_FIRST_SHARE = 0.5
-_STATE_EPSILON = 1e-3
+_FIRST_FRACTION = 0.5
 _NORM_EPSILON = 1e-8
-_CHUNK = 500  # steps whose rows are gathered in one go
-_BLOCK = 16_384  # rows judged in one go
 
 
 @dataclass(frozen=True)
-class IGDF:
-    """All rows in two groups, of whose second only the best are used."""
+class IGDF(Method):
+    """All rows in two groups; of the second only the best are used."""
 
     name: ClassVar[str] = "igdf"
-    needs_truth: ClassVar[bool] = False
 
     xi: float = 0.75
-    """Share of the drawn unlabelled rows that is kept; the authors advise 0.25 for HalfCheetah and
-    Hopper, 0.75 for Walker2d."""
+    """Fraction of the drawn unlabelled rows that is kept; the authors advise 0.25 for HalfCheetah
+    and Hopper, 0.75 for Walker2d."""
     importance: float = 1.0
     """Factor of the score in the weight (the authors' alpha)."""
     weighting: Weighting = "row"
@@ -67,7 +66,7 @@ class IGDF:
     learning_rate: float = 3e-4
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense."""
+        """Check the settings."""
         check_counts(num_steps=self.num_steps, num_dims=self.num_dims)
         if self.batch_size < 2:
             raise ConfigError(
@@ -83,7 +82,7 @@ class IGDF:
             raise ConfigError(f"xi: expected above 0 and up to 1, got {self.xi}")
 
     def prepare(self, split: PUSplit, *, seed: int) -> TrainingSet:
-        """What a learner is to train on.
+        """Make the training set.
 
         Args:
             split: Labelled and unlabelled rows.
@@ -92,10 +91,22 @@ class IGDF:
         Raises:
             DataError: No next states.
         """
-        seen = as_domains(split, epsilon=_STATE_EPSILON)
+        seen = as_domains(split, epsilon=STATE_EPSILON)
         x = jnp.asarray(seen.x)
-        encoders, loss = _train(self, x, seen, split.pool.obs.shape[1], seed)
-        score = np.array(_judge(encoders, x))
+        obs_dim = split.pool.obs.shape[1]
+
+        def init(phi_key: jax.Array, psi_key: jax.Array) -> tuple[Encoders, adam.Moments]:
+            inner = (*self.hidden, self.num_dims)
+            encoders = Encoders(
+                mlp.init_mlp(phi_key, (x.shape[1] - obs_dim, *inner)),
+                mlp.init_mlp(psi_key, (obs_dim, *inner)),
+            )
+            return encoders, adam.init(encoders)
+
+        (encoders, _), loss = train(
+            self, x, seen, seed, init=init, step=_step, num_source=self.batch_size - 1
+        )
+        score = np.array(score_rows(_cosine, encoders, x))
         num_labelled = len(split.labelled)
         score[~seen.known] = score[seen.source].mean(dtype=np.float64)
         of_source = score[num_labelled:]
@@ -106,7 +117,7 @@ class IGDF:
             returns=split.returns,
             critic_weight=weight,
             score=score,
-            groups=Groups(num_first=num_labelled, first_share=_FIRST_SHARE, top=self.xi),
+            groups=Groups(num_first=num_labelled, first_share=_FIRST_FRACTION, top=self.xi),
             about={
                 "method": self.name,
                 "seed": int(seed),
@@ -116,7 +127,7 @@ class IGDF:
                 "labelled_score": _summary(score[:num_labelled]),
                 "unlabelled_score": _summary(of_source),
                 "mean_critic_weight": float(weight[num_labelled:].mean(dtype=np.float64)),
-                "loss": loss,
+                "loss": float(loss),
             },
         )
 
@@ -126,20 +137,20 @@ class IGDF:
             return np.concatenate([np.ones(num_labelled), weight]).astype(np.float32)
         # The mean weight of a batch, expected: all labelled rows, and the best xi of the others.
         kept = weight[of_source >= np.quantile(of_source, 1.0 - self.xi)].mean()
-        second = (1.0 - _FIRST_SHARE) * self.xi
-        mean = (_FIRST_SHARE + second * kept) / (_FIRST_SHARE + second)
+        second = (1.0 - _FIRST_FRACTION) * self.xi
+        mean = (_FIRST_FRACTION + second * kept) / (_FIRST_FRACTION + second)
         return np.full(num_labelled + len(of_source), mean, np.float32)
 
 
 class Encoders(NamedTuple):
-    """Of (s, a) and of s'."""
+    """Networks of (s, a) and of s'."""
 
     phi: mlp.Params
     psi: mlp.Params
 
 
 def encode(encoders: Encoders, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Representations of (s, a) and of s', each (n, dims)."""
+    """(n, dims) representations of (s, a) and of s'."""
     num_sa = encoders.phi[0].w.shape[0]
     return mlp.apply_mlp(encoders.phi, x[:, :num_sa]), mlp.apply_mlp(encoders.psi, x[:, num_sa:])
 
@@ -149,8 +160,8 @@ def contrastive_loss(anchor: jax.Array, own: jax.Array, others: jax.Array) -> ja
 
     Args:
         anchor: (b, dims) float32. phi of the target's (s, a).
-        own: (b, dims) float32. psi of their own next states: yes.
-        others: (b - 1, dims) float32. psi of the source's next states, for all anchors: no.
+        own: (b, dims) float32. psi of their own next states: positive pairs.
+        others: (b - 1, dims) float32. psi of the source's next states: negative for all anchors.
     """
     yes = jax.nn.softplus(-(anchor * own).sum(axis=1))
     no = jax.nn.softplus(anchor @ others.T)
@@ -163,67 +174,23 @@ def cosine(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.clip((a * b).sum(axis=1) / jnp.maximum(sizes, _NORM_EPSILON), -1.0, 1.0)
 
 
-def _train(
-    method: IGDF, x: jax.Array, seen: Domains, obs_dim: int, seed: int
-) -> tuple[Encoders, float]:
-    word = int(generator(seed, "methods", "igdf").integers(2**31))
-    phi_key, psi_key, batch_key = jax.random.split(jax.random.key(word), 3)
-    inner = (*method.hidden, method.num_dims)
-    encoders = Encoders(
-        mlp.init_mlp(phi_key, (x.shape[1] - obs_dim, *inner)),
-        mlp.init_mlp(psi_key, (obs_dim, *inner)),
-    )
-    state = (encoders, adam.init(encoders))
-    source, target = jnp.asarray(seen.source), jnp.asarray(seen.target)
-    loss = jnp.zeros(())
-    for first in range(0, method.num_steps, _CHUNK):
-        key = jax.random.fold_in(batch_key, first)
-        length = min(_CHUNK, method.num_steps - first)
-        rate = jnp.float32(method.learning_rate)
-        state, loss = _run(state, key, x, source, target, rate, method.batch_size, length)
-    return state[0], float(loss)
+def _step(learning_rate: jax.Array, state: Any, batch: Any) -> tuple[Any, jax.Array]:
+    encoders, moments = state
+    rows, others = batch
+    num_sa = encoders.phi[0].w.shape[0]
+
+    def loss(encoders: Encoders) -> jax.Array:
+        anchor = mlp.apply_mlp(encoders.phi, rows[:, :num_sa])
+        after = jnp.concatenate([rows[:, num_sa:], others[:, num_sa:]])
+        own, negative = jnp.split(mlp.apply_mlp(encoders.psi, after), [len(rows)])
+        return contrastive_loss(anchor, own, negative)
+
+    now, grad = jax.value_and_grad(loss)(encoders)
+    return adam.update(encoders, grad, moments, learning_rate=learning_rate), now
 
 
-@partial(jax.jit, static_argnames=("size", "length"))
-def _run(
-    state: Any,
-    key: jax.Array,
-    x: jax.Array,
-    source: jax.Array,
-    target: jax.Array,
-    learning_rate: jax.Array,
-    size: int,
-    length: int,
-) -> tuple[Any, jax.Array]:
-    """Some steps; returns their mean loss as well."""
-    source_key, target_key = jax.random.split(key)
-    anchors = target[jax.random.randint(target_key, (length, size), 0, len(target))]
-    others = source[jax.random.randint(source_key, (length, size - 1), 0, len(source))]
-    num_sa = state[0].phi[0].w.shape[0]
-
-    def step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-        encoders, moments = state
-        rows, other_next = batch
-
-        def loss(encoders: Encoders) -> jax.Array:
-            anchor = mlp.apply_mlp(encoders.phi, rows[:, :num_sa])
-            after = jnp.concatenate([rows[:, num_sa:], other_next])
-            own, negative = jnp.split(mlp.apply_mlp(encoders.psi, after), [size])
-            return contrastive_loss(anchor, own, negative)
-
-        now, grad = jax.value_and_grad(loss)(encoders)
-        return adam.update(encoders, grad, moments, learning_rate=learning_rate), now
-
-    state, losses = jax.lax.scan(step, state, (x[anchors], x[others][:, :, num_sa:]))
-    return state, losses.mean()
-
-
-@jax.jit
-def _judge(encoders: Encoders, x: jax.Array) -> jax.Array:
-    def one(row: jax.Array) -> jax.Array:
-        return cosine(*encode(encoders, row[None]))[0]
-
-    return jax.lax.map(one, x, batch_size=_BLOCK)
+def _cosine(encoders: Encoders, x: jax.Array) -> jax.Array:
+    return cosine(*encode(encoders, x))
 
 
 def _summary(score: np.ndarray) -> dict[str, float]:

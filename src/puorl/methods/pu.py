@@ -1,73 +1,75 @@
-"""PU: the labelled rows and what a filter keeps of the unlabelled ones. The paper's own method."""
+"""PU: the labelled rows and those of the unlabelled that a filter keeps. The paper's own method."""
 
 import dataclasses
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.pu.cross_fit import Mode
-from puorl.pu.filter import DomainFilter
+from puorl.methods.base import Method
+from puorl.pu.config import FilterConfig, preset_config
+from puorl.pu.filter import DomainFilter, Mode
 
 
 @dataclass(frozen=True)
-class PU:
-    """What `DomainFilter.filter` hands over; see there for ``preset``, ``mode`` and ``unit``."""
+class PU(Method):
+    """The rows of `DomainFilter.filter`; its docstring explains ``preset``, ``mode``, ``unit``."""
 
     name: ClassVar[str] = "pu"
-    needs_truth: ClassVar[bool] = False
 
     preset: str = "default"
     mode: Mode = "hard"
     unit: str = "transition"
+    config: FilterConfig | None = None
+    """The preset's config with changes."""
     filter: DomainFilter | None = None
-    """A fitted filter with settings of its own: one then serves all training seeds."""
+    """A fitted filter to use for all training seeds, instead of settings for one."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that a fitted filter would silently overrule."""
-        own = [f.name for f in dataclasses.fields(self) if f.name != "filter"]
-        given = [name for name in own if getattr(self, name) != getattr(PU, name)]
-        if self.filter is not None and given:
+        given = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        if self.filter is not None and given != ["filter"]:
             raise ConfigError(
                 f"pu: expected a fitted filter or settings for one, got filter= and "
-                f"{', '.join(given)}; set them where the filter is made"
+                f"{', '.join(given[:-1])}; set them where the filter is made"
             )
 
-    def prepare(self, split: PUSplit, *, seed: int) -> TrainingSet:
-        """What a learner is to train on.
+    @classmethod
+    def configured(cls, settings: Mapping[str, Any]) -> "PU":
+        """Make the method; settings may be fields of the filter's config too."""
+        own = {f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings}
+        changes = {name: value for name, value in settings.items() if name not in own}
+        preset = preset_config(own.get("preset", "default"))
+        config = preset.changed(changes)
+        return cls(**({"config": None if config == preset else config} | own))
 
-        Args:
-            split: Labelled and unlabelled rows.
-            seed: Seed of the fit; a filter that was handed in keeps its own.
+    def settings(self) -> dict[str, Any]:
+        """Return preset, mode, unit and the whole config of the filter."""
+        config = self.config or preset_config(self.preset)
+        own = {"preset": self.preset, "mode": self.mode, "unit": self.unit}
+        return own | {"config": config.to_dict()}
 
-        Raises:
-            ConfigError: Unknown preset, mode or unit.
-            DataError: Too few labelled rows, or features in which nothing varies.
-            NotFittedError: The filter that was handed in has not learnt yet.
-        """
+    def prepare(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
+    ) -> TrainingSet:
+        """Make the training set, after fitting a filter with this seed unless one is given."""
         fitted = self.filter
         if fitted is None:
-            fitted = DomainFilter(self.preset, mode=self.mode, unit=self.unit)
-            fitted.fit(split, seed=seed)
-        chosen = fitted.filter(split)
-        return dataclasses.replace(chosen, about=self._about(fitted, split, chosen))
-
-    def _about(self, fitted: DomainFilter, split: PUSplit, chosen: TrainingSet) -> dict[str, Any]:
-        alpha, num_labelled = fitted.alpha_, len(split.labelled)
-        num_kept = len(chosen) - num_labelled
-        weight = chosen.weight
-        kept = num_kept if weight is None else float(weight[num_labelled:].sum(dtype="float64"))
-        return {
+            fitted = DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=self.config)
+            fitted.fit(split, seed=seed, checkpoint=checkpoint)
+        chosen, num_labelled = fitted.filter(split), len(split.labelled)
+        kept = len(chosen) - num_labelled
+        if chosen.weight is not None:
+            kept = float(chosen.weight[num_labelled:].sum(dtype="float64"))
+        about = {
             "method": self.name,
-            "seed": fitted.model_.seed,
             "num_rows": len(chosen),
-            "num_kept": num_kept,
+            "num_kept": len(chosen) - num_labelled,
             "kept_fraction": kept / len(split.unlabelled),
-            "alpha": alpha.value,
-            "alpha_interval": None if alpha.interval is None else list(alpha.interval),
-            "preset": fitted.preset if fitted.config is None else "own settings",
-            "mode": fitted.mode,
-            "unit": fitted.unit,
-            "fitted_on_this_split": fitted.model_.split_fingerprint == split.fingerprint,
+            **fitted.metadata(split),
         }
+        if self.config is not None:
+            about["preset"] = f"{self.preset}, changed"
+        return dataclasses.replace(chosen, about=about)

@@ -1,6 +1,8 @@
 """FilterConfig: all settings of a filter, and the presets."""
 
 import dataclasses
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,19 +57,40 @@ class FilterConfig:
         recipe = self.recipe()
         return recipe.num_warm_up + recipe.num_main
 
+    def changed(self, changes: Mapping[str, Any]) -> "FilterConfig":
+        """Return a copy with other values; a mapping changes fields of a field.
+
+        >>> FilterConfig().changed({"network": {"hidden": (8,)}}).network.batch_size
+        256
+
+        Raises:
+            ConfigError: Unknown field.
+        """
+        known = [field.name for field in dataclasses.fields(self)]
+        values = {}
+        for name, value in changes.items():
+            if name not in known:
+                raise ConfigError(f"pu: expected settings among {', '.join(known)}; got {name}")
+            is_part = isinstance(value, Mapping)
+            values[name] = dataclasses.replace(getattr(self, name), **value) if is_part else value
+        return dataclasses.replace(self, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all settings, JSON-ready."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "FilterConfig":
-        """Read what `dataclasses.asdict` made, after a trip through JSON."""
-        network, models = dict(content["network"]), content["residuals"]
-        network["hidden"] = tuple(network["hidden"])
-        if models is not None:
-            models = ResidualConfig(**(models | {"hidden": tuple(models["hidden"])}))
+    def from_dict(cls, content: Mapping[str, Any]) -> "FilterConfig":
+        """Read what `to_dict` made."""
+        network, residuals = content["network"], content["residuals"]
+        if residuals is not None:
+            residuals = ResidualConfig(**(residuals | {"hidden": tuple(residuals["hidden"])}))
         parts = {
             "features": FeatureConfig(**content["features"]),
-            "network": NetworkConfig(**network),
-            "residuals": models,
+            "network": NetworkConfig(**(network | {"hidden": tuple(network["hidden"])})),
+            "residuals": residuals,
         }
-        return cls(**(content | parts))
+        return cls(**(dict(content) | parts))
 
 
 PRESETS = {
@@ -83,3 +106,14 @@ PRESETS = {
         bbe_constant=1.0,
     ),
 }
+
+
+def preset_config(name: str) -> FilterConfig:
+    """Return the settings of a preset.
+
+    Raises:
+        ConfigError: Unknown preset.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"preset: expected one of {', '.join(PRESETS)}, got {name!r}")
+    return PRESETS[name]

@@ -14,7 +14,7 @@ from puorl.data.training_set import TrainingSet
 from puorl.pu import model as learnt_files
 from puorl.pu.alpha import AlphaEstimate
 from puorl.pu.checks.make import make_report
-from puorl.pu.config import PRESETS, FilterConfig
+from puorl.pu.config import FilterConfig, preset_config
 from puorl.pu.cross_fit import Mode, cross_fit_behaviour, judge, keep
 from puorl.pu.fitting import identity, learn
 from puorl.pu.model import FilterModel
@@ -173,6 +173,20 @@ class DomainFilter:
             rng=generator(seed, "filter", "report"),
         )
 
+    def metadata(self, split: PUSplit) -> dict[str, Any]:
+        """Return what the fit found and its settings, JSON-ready."""
+        model = self._fitted()
+        interval = model.alpha.interval
+        return {
+            "seed": model.seed,
+            "alpha": model.alpha.value,
+            "alpha_interval": None if interval is None else list(interval),
+            "preset": self.preset if self.config is None else "own settings",
+            "mode": self.mode,
+            "unit": self.unit,
+            "fitted_on_this_split": model.split_fingerprint == split.fingerprint,
+        }
+
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the networks (safetensors) and everything else (JSON)."""
         about = {"preset": self.preset, "mode": self.mode}
@@ -202,11 +216,7 @@ class DomainFilter:
             raise ConfigError(
                 f"mode: expected one of {', '.join(get_args(Mode))}, got {self.mode!r}"
             )
-        if self.config is not None:
-            return self.config
-        if self.preset not in PRESETS:
-            raise ConfigError(f"preset: expected one of {', '.join(PRESETS)}, got {self.preset!r}")
-        return PRESETS[self.preset]
+        return self.config or preset_config(self.preset)
 
     def _fitted(self) -> FilterModel:
         if not hasattr(self, "model_"):
