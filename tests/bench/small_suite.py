@@ -18,6 +18,7 @@ from puorl.bench.settings import Setting
 from puorl.bench.store import Store
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
 from puorl.data.training_set import Groups, TrainingSet
+from puorl.methods import Method
 
 LEARNER = LearnerChoice("bc", settings={"hidden": (4,), "batch_size": 8})
 BUDGET = Budget(steps=12, episodes=2, points=2, curve_episodes=1, rests=3)
@@ -54,22 +55,20 @@ def killed_while_training(after=None):
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Method):
     """Cannot prepare anything."""
 
     name: ClassVar[str] = "broken"
-    needs_truth: ClassVar[bool] = False
 
     def prepare(self, split, *, seed):
         raise ValueError("this method is broken")
 
 
 @dataclass(frozen=True)
-class Unusable:
+class Unusable(Method):
     """Prepares what no learner with small batches can draw from."""
 
     name: ClassVar[str] = "unusable"
-    needs_truth: ClassVar[bool] = False
 
     def prepare(self, split, *, seed):
         return TrainingSet(split.pool, np.arange(100), groups=Groups(50, first_share=0.01))

@@ -148,9 +148,9 @@ def test_a_killed_crew_keeps_nobody_waiting_who_asks_for_less(apart, tmp_path):
 
 
 def test_a_broken_set_of_one_cell_leaves_the_others_alone(tmp_path, monkeypatch):
-    from puorl.methods.base import METHODS
+    from puorl.methods import METHODS, MethodEntry
 
-    monkeypatch.setitem(METHODS, "unusable", "small_suite.Unusable")
+    monkeypatch.setitem(METHODS, "unusable", MethodEntry("small_suite.Unusable"))
     plan = make_plan(small("olp", "unusable"), seeds=1)
     done = run(plan, tmp_path, lanes=40)
     assert (done.num_trained, done.num_copied, done.num_failed) == (1, 1, 2)

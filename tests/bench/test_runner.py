@@ -24,8 +24,8 @@ from puorl.bench.rows import Opened, training_id
 from puorl.bench.runner import Summary, run, survey
 from puorl.bench.store import Store
 from puorl.bench.suites import LearnerChoice
-from puorl.methods.base import METHODS
-from puorl.methods.sharing_all import SharingAll
+from puorl.methods import METHODS, MethodEntry
+from puorl.methods.baselines import SharingAll
 from puorl.rl import pool as rows_of
 
 PATIENCE = 300.0
@@ -304,8 +304,8 @@ def test_more_seeds_train_only_what_is_new(tmp_path):
 
 
 def test_a_broken_method_is_rows_with_an_error_and_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setitem(METHODS, "broken", "small_suite.Broken")
-    monkeypatch.setitem(METHODS, "unusable", "small_suite.Unusable")
+    monkeypatch.setitem(METHODS, "broken", MethodEntry("small_suite.Broken"))
+    monkeypatch.setitem(METHODS, "unusable", MethodEntry("small_suite.Unusable"))
     suite = small("olp", "broken", "unusable", "sharing_all", qualities=("ME/ME",))
     plan, told = make_plan(suite, seeds=2), []
     done = run(plan, tmp_path, tell=told.append)

@@ -174,7 +174,8 @@ class Filter:
 
     def _filter(self) -> tuple["DomainFilter", "FilterConfig"]:
         """The filter, and what its preset and inputs come to."""
-        from puorl.pu.filter import PRESETS, DomainFilter
+        from puorl.pu.config import PRESETS
+        from puorl.pu.filter import DomainFilter
 
         preset = PRESETS[self.preset]
         features = dataclasses.replace(preset.features, inputs=self.inputs)
