@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from puorl.bench import group as groups
-from puorl.bench.group import Watch
 from puorl.bench.plan import make_plan
 from puorl.bench.runner import run
 from puorl.bench.settings import Setting
 from puorl.bench.store import Store
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
 from puorl.data.training_set import Groups, TrainingSet
+from puorl.envs.evaluate import Evaluator
 from puorl.methods import Method
 
 LEARNER = LearnerChoice("bc", settings={"hidden": (4,), "batch_size": 8})
-BUDGET = Budget(steps=12, episodes=2, points=2, curve_episodes=1, rests=3)
+BUDGET = Budget(steps=12, episodes=2, points=2, curve_episodes=1, checkpoints_per_eval=3)
 
 
 def small(*names, qualities=("ME/ME", "ME/R"), learner=LEARNER):
@@ -33,7 +33,16 @@ def small(*names, qualities=("ME/ME", "ME/R"), learner=LEARNER):
 
 def numbers(out):
     """What a run is worth, by run: all of it must be the same however often it was killed."""
-    names = ("training", "returns", "scores", "curve", "error", "num_rows", "content", "filter")
+    names = (
+        "training",
+        "returns",
+        "scores",
+        "curve",
+        "error",
+        "num_rows",
+        "content_hash",
+        "filter",
+    )
     return {key: {n: row[n] for n in names} for key, row in Store(out).latest().items()}
 
 
@@ -75,14 +84,14 @@ class Unusable(Method):
 
 
 def main(out, pause):
-    """Run the small suite, with a rest after every stretch so that there is time to be killed."""
-    measure = Watch.measure
+    """Run the small suite, with a pause at every checkpoint so that there is time to be killed."""
+    evaluated = Evaluator.__call__
 
-    def slowly(self, step, policies):
+    def slowly(self, previous, step, policies):
         time.sleep(pause)
-        return measure(self, step, policies)
+        return evaluated(self, previous, step, policies)
 
-    Watch.measure = slowly
+    Evaluator.__call__ = slowly
     run(make_plan(small(), seeds=2), Path(out))
 
 
