@@ -181,9 +181,8 @@ def test_values_that_change_places_are_noticed():
 
 def test_returns_are_left_to_learners_that_use_them():
     mine = pool()
-    assert content_hash(TrainingSet.whole(mine, (0.0, 1.0))) == content_hash(
-        TrainingSet.whole(mine)
-    )
+    ranged = TrainingSet.whole(mine, (0.0, 1.0))
+    assert content_hash(ranged) == content_hash(TrainingSet.whole(mine))
 
 
 def test_a_range_of_actions_beyond_one_matters():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from puorl.bench.published import rows
+from puorl.bench.results import Reference
 from puorl.bench.settings import Setting
 from puorl.bench.suites import BODIES, find_suite
 from puorl.core.errors import ConfigError
@@ -94,15 +94,14 @@ def keys(suite):
 
 
 def test_the_suite_paper_is_what_was_published():
-    published = {
-        (r["learner"], r["shift"], float(r["labeled_ratio"]), r["env"], r["quality"])
-        for r in rows("policy_scores")
-    }
+    published = set(Reference.load("paper").scores)
     suite = find_suite("paper")
-    assert len(published) == len(suite.parts) == 78
-    assert set(keys(suite)) == published
-    names = {r["method"] for r in rows("policy_scores")}
-    assert all({m.name for m in part.methods} == names for part in suite.parts)
+    assert len(suite.parts) == 78
+    assert published == {
+        (part.setting.name, part.learner.name, method.name)
+        for part in suite.parts
+        for method in part.methods
+    }
 
 
 def test_paper_is_core_then_more_in_the_order_they_are_wanted():
