@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from puorl.bench.stats import Summary
+from puorl.bench.stats import SampleSummary
 from puorl.core.stats import Estimate
 from puorl.demo import words
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained, to_dict
@@ -189,14 +189,14 @@ def _training(plan: Plan, trained: Trained) -> Markup:
 def _curves(trained: Trained) -> Markup:
     lines = []
     for name in _ORDER:
-        points = [Summary.of(each) for each in trained.curves[name]]
+        points = [SampleSummary.of(each) for each in trained.curves[name]]
         lines.append(
             charts.Line(
                 TITLES[name],
                 [step / 1000 for step in trained.steps],
                 [point.mean for point in points],
-                low=[point.low for point in points],
-                high=[point.high for point in points],
+                low=[point.estimate.low for point in points],
+                high=[point.estimate.high for point in points],
                 end=f"{points[-1].mean:.0f}",
             )
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from puorl.bench.stats import Summary
+from puorl.bench.stats import SampleSummary
 from puorl.core.stats import Estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count
@@ -63,7 +63,7 @@ def evaluation_sections(
 def final_tile(each: Evaluated, group: str, members: Sequence[Scored]) -> page.Tile:
     """The number that one asks for first: how good a run's policies are."""
     scored = all(member.scores is not None for member in members)
-    summary = Summary.of([_worth(member, scored=scored) for member in members])
+    summary = SampleSummary.of([_worth(member, scored=scored) for member in members])
     digits = 1 if scored else 0
     return page.Tile(
         f"{'Score' if scored else 'Return'} in {each.env}",
@@ -243,7 +243,7 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
         return ""
     parts = []
     for name, by_score in (("return", False), ("score", True))[: 2 if scored else 1]:
-        seen = Summary.of([_worth(member, scored=by_score) for member in members])
+        seen = SampleSummary.of([_worth(member, scored=by_score) for member in members])
         parts.append(f"{name} {seen.mean:,.1f} ({seen.low:,.1f} to {seen.high:,.1f})")
     return (
         f"{_group_name(group)}: mean of {len(members)} policies with its 95 % interval over seeds: "
@@ -253,8 +253,8 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
 
 def _dots(each: Evaluated, *, scored: bool) -> Markup:
     def dot(name: str, values: Sequence[float]) -> charts.Dot:
-        seen = Summary.of(values)
-        half = "" if math.isnan(seen.half) else f" ± {seen.half:,.1f}"
+        seen = SampleSummary.of(values)
+        half = "" if math.isnan(seen.half_width) else f" ± {seen.half_width:,.1f}"
         return charts.Dot(name, Estimate(seen.mean, seen.low, seen.high), f"{seen.mean:,.1f}{half}")
 
     dots = [
