@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 from puorl.bench.stats import SampleSummary
-from puorl.core.stats import Estimate
 from puorl.demo import words
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained, to_dict
 from puorl.html import charts, page
@@ -213,11 +212,7 @@ def _dots(trained: Trained) -> Markup:
     dots = []
     for name in _ORDER:
         each = trained.summary(name)
-        dots.append(
-            charts.Dot(
-                TITLES[name], Estimate(each.mean, each.low, each.high), words.with_half(each)
-            )
-        )
+        dots.append(charts.Dot(TITLES[name], each.estimate, words.with_half(each)))
     ends = [v for each in dots for v in (each.value, each.low, each.high) if math.isfinite(v)]
     air = _AIR * (max(ends) - min(ends)) or 1.0
     return charts.dots(

@@ -340,7 +340,7 @@ def _method(trained: Trained, name: str) -> dict[str, Any]:
         "rows": trained.num_rows[name],
         "target_fraction": trained.target_fraction[name],
         "mean": summary.mean,
-        **_finite({"low": summary.low, "high": summary.high}),
+        **_finite({"low": summary.estimate.low, "high": summary.estimate.high}),
         "scores": trained.scores[name],
         "curve": {
             "steps": list(trained.steps),
