@@ -2,8 +2,8 @@
 
     python benchmarks/results_page.py [--check]
 
-What stands between two marks of the page is made by ``puorl bench report``; the rest is written by
-hand and left alone.
+Between two marks of the page is the output of ``puorl bench report``, after the answers to the
+paper's questions (`benchmarks/paper/questions.py`); the rest is written by hand.
 """
 
 import argparse
@@ -12,30 +12,35 @@ import sys
 from pathlib import Path
 
 from puorl.bench.report import make_report, to_markdown
-from puorl.bench.store import Store
+from puorl.bench.tables import as_markdown
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "paper"))
+from questions import question_tables  # noqa: E402
+
 PAGE = ROOT / "docs" / "results.md"
 _BLOCK = re.compile(
-    r"(<!-- puorl bench report (\S+) --against (paper|none) -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- puorl bench report (\S+)(?: --reference (\S+))? -->\n).*?(<!-- end -->)", re.DOTALL
 )
 
 
 def written(page: str) -> str:
-    """The page with all its tables as the rows have them now."""
+    """Return the page with all its tables made anew."""
 
     def block(found: re.Match[str]) -> str:
-        store = Store(ROOT / found[2])
-        report = make_report(store.latest().values(), store.read().notes, paper=found[3] == "paper")
-        title, _, tables = to_markdown(report).partition("\n\n")
+        report = make_report(ROOT / found[2], reference=found[3])
+        title, lead, tables = to_markdown(report).split("\n\n", 2)
         assert title.startswith("# "), title
-        return f"{found[1]}\n{tables}\n{found[4]}"
+        rule, questions = question_tables(report)
+        parts = [lead, *([rule] if rule else [])]
+        parts += [as_markdown(table).rstrip() for table in questions]
+        return "\n\n".join([found[1] + "\n" + parts[0], *parts[1:], tables]) + f"\n{found[4]}"
 
     return _BLOCK.sub(block, page)
 
 
 def main() -> None:
-    """Write, or with --check only say whether that would change anything."""
+    """Write the page, or with --check only report whether it would change."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if stale")
     args = parser.parse_args()

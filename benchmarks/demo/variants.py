@@ -94,7 +94,7 @@ def measure(recorded: Recorded, seed: int, variants: list[str]) -> None:
             "scores": trained.scores,
             "rows": trained.num_rows,
             "share": trained.target_fraction,
-            "pu-oracle": dataclasses.asdict(trained.against("oracle")),
+            "pu-oracle": trained.against("oracle").to_dict(),
             "seconds": time.perf_counter() - began,
         }
         recorded.add(config_of(seed, name), measured)

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "filter"))
 from many import Source, collect_all, device
 from recorded import RESULTS, Recorded
 
-from puorl.bench import published
-from puorl.bench.stats import Summary
+from puorl.bench.results import Reference
+from puorl.bench.stats import SampleSummary
 from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import episode_returns, return_range
@@ -199,10 +199,9 @@ def behaviour_score(body: str, data: Dataset) -> float:
 
 def paper_oracle(name: str, body: str, quality: str) -> str:
     """The published score of this learner on as many rows of D4RL, where there is one."""
-    wanted = (name, "body_mass", "0.01", body, SHORT[quality], "oracle")
-    columns = ("learner", "shift", "labeled_ratio", "env", "quality", "method")
-    found = [r for r in published.rows("policy_scores") if tuple(r[c] for c in columns) == wanted]
-    return f"{found[0]['mean']} ± {found[0]['ci95']}" if found else ""
+    setting = f"{body}/body_mass/{SHORT[quality].replace('/', '-')}/0.01"
+    found = Reference.load("paper").scores.get((setting, name, "oracle"))
+    return f"{found.mean:.1f} ± {found.half_width:.1f}" if found else ""
 
 
 def show(recorded: Recorded) -> None:
@@ -214,11 +213,11 @@ def show(recorded: Recorded) -> None:
     print("| learner | data | steps | seeds | score | behaviour | paper's Oracle |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for (name, body, quality, steps), rows in sorted(cells.items()):
-        scores = Summary.of([row["measured"]["score"] for row in rows])
+        scores = SampleSummary.of([row["measured"]["score"] for row in rows])
         oracle = paper_oracle(name, body, quality)
         print(
             f"| {name} | {body} {quality} | {int(steps):,} | {len(rows)} "
-            f"| {scores.mean:.1f} ± {scores.half:.1f} "
+            f"| {scores.mean:.1f} ± {scores.half_width:.1f} "
             f"| {rows[0]['measured']['behaviour_score']:.1f} | {oracle} |"
         )
 

@@ -8,22 +8,19 @@ get colours.
 
 from pathlib import Path
 
-from puorl.bench.reporting.figures import improvement_picture, iqm_picture
-from puorl.bench.reporting.report import make_report
 from sheet import write
 
-from puorl.bench.store import Store
+from puorl.bench.report import IMPROVEMENT, IQM, make_report
+from puorl.bench.report_page import aggregate_figure
 
 ROWS = Path(__file__).parents[2] / "benchmarks" / "results" / "paper"
 
 
 def main() -> None:
     """Aggregate, and write both pictures beside this file."""
-    store = Store(ROWS)
-    report = make_report(store.latest().values(), store.read().notes)
-    overview = max(report.overview, key=lambda each: each.num_settings)
-    write("results-iqm.svg", "Middle half of all runs", iqm_picture(overview), height=370)
-    improvement = improvement_picture(overview)
+    overview = max(make_report(ROWS).overviews, key=lambda each: each.num_settings)
+    write("results-iqm.svg", "Middle half of all runs", aggregate_figure(IQM, overview), height=370)
+    improvement = aggregate_figure(IMPROVEMENT, overview)
     write("results-improvement.svg", "PU against the others", improvement, height=370)
 
 

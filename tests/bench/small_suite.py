@@ -18,9 +18,10 @@ from puorl.bench.store import Store
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.envs.evaluate import Evaluator
+from puorl.methods import Method
 
 LEARNER = LearnerChoice("bc", settings={"hidden": (4,), "batch_size": 8})
-BUDGET = Budget(steps=12, episodes=2, points=2, curve_episodes=1, rests=3)
+BUDGET = Budget(steps=12, episodes=2, points=2, curve_episodes=1, checkpoints_per_eval=3)
 
 
 def small(*names, qualities=("ME/ME", "ME/R"), learner=LEARNER):
@@ -32,7 +33,16 @@ def small(*names, qualities=("ME/ME", "ME/R"), learner=LEARNER):
 
 def numbers(out):
     """What a run is worth, by run: all of it must be the same however often it was killed."""
-    names = ("training", "returns", "scores", "curve", "error", "num_rows", "content", "filter")
+    names = (
+        "training",
+        "returns",
+        "scores",
+        "curve",
+        "error",
+        "num_rows",
+        "content_hash",
+        "filter",
+    )
     return {key: {n: row[n] for n in names} for key, row in Store(out).latest().items()}
 
 
@@ -54,34 +64,32 @@ def killed_while_training(after=None):
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Method):
     """Cannot prepare anything."""
 
     name: ClassVar[str] = "broken"
-    needs_truth: ClassVar[bool] = False
 
     def prepare(self, split, *, seed):
         raise ValueError("this method is broken")
 
 
 @dataclass(frozen=True)
-class Unusable:
+class Unusable(Method):
     """Prepares what no learner with small batches can draw from."""
 
     name: ClassVar[str] = "unusable"
-    needs_truth: ClassVar[bool] = False
 
     def prepare(self, split, *, seed):
         return TrainingSet(split.pool, np.arange(100), groups=Groups(50, first_share=0.01))
 
 
 def main(out, pause):
-    """Run the small suite, with a rest after every stretch so that there is time to be killed."""
-    evaluate = Evaluator.__call__
+    """Run the small suite, with a pause at every checkpoint so that there is time to be killed."""
+    evaluated = Evaluator.__call__
 
-    def slowly(self, *args):
+    def slowly(self, previous, step, policies):
         time.sleep(pause)
-        return evaluate(self, *args)
+        return evaluated(self, previous, step, policies)
 
     Evaluator.__call__ = slowly
     run(make_plan(small(), seeds=2), Path(out))

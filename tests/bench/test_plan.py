@@ -6,9 +6,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from small_suite import LEARNER, small
 
-from puorl.bench import suites
-from puorl.bench.plan import make_plan, missing, outlook
-from puorl.bench.suites import LearnerChoice
+from puorl.bench.plan import CellBatch, make_plan, missing, plan_status
+from puorl.bench.suites import LearnerChoice, find_suite
 from puorl.core.errors import ConfigError
 
 
@@ -20,7 +19,7 @@ def row(run, /, **changes):
     made = {
         "run": run.id,
         "method": run.method.name,
-        "learner": run.cell.made.name,
+        "learner": run.cell.built_learner.name,
         "steps": run.cell.budget.steps,
         "error": None,
         "time": "2030",
@@ -32,37 +31,37 @@ def row(run, /, **changes):
 
 def look(plan, *rows, retry_before="", **more):
     latest = {each["run"]: each for each in rows}
-    return outlook(plan, rows, latest, "cpu: cpu", retry_before=retry_before, **more)
+    return plan_status(plan, rows, latest, "cpu: cpu", retry_before=retry_before, **more)
 
 
 def test_core_is_190_trainings_of_240_runs():
-    plan = make_plan(suites.find("core"), seeds=5)
+    plan = make_plan(find_suite("core"), seeds=5)
     assert (len(plan.cells), len(plan.runs), trainings(plan)) == (8, 240, 190)
     assert len({run.id for run in plan.runs}) == 240
     assert len({cell.id for cell in plan.cells}) == 8
 
 
 def test_oracle_is_one_training_across_ratios_and_qualities_unless_rewards_are_scaled():
-    plan = make_plan(suites.find("paper"), seeds=1, only="hopper td3_bc oracle")
+    plan = make_plan(find_suite("paper"), seeds=1, only="hopper td3_bc oracle")
     assert len(plan.runs) == 16  # two ratios, two shifts, four pairs of qualities
     assert trainings(plan) == 2  # medium-expert and medium
-    plan = make_plan(suites.find("paper"), seeds=1, only="hopper td3_bc olp")
+    plan = make_plan(find_suite("paper"), seeds=1, only="hopper td3_bc olp")
     assert trainings(plan) == 4  # other labels at another ratio
-    plan = make_plan(suites.find("paper"), seeds=1, only="hopper iql")
+    plan = make_plan(find_suite("paper"), seeds=1, only="hopper iql")
     assert trainings(plan) == len(plan.runs) == 48
 
 
 def test_only_takes_several_texts_with_commas_between():
-    plan = make_plan(suites.find("paper"), seeds=1, only="entire_body td3_bc pu,hopper iql olp")
+    plan = make_plan(find_suite("paper"), seeds=1, only="entire_body td3_bc pu,hopper iql olp")
     apart = [
-        make_plan(suites.find("paper"), seeds=1, only=words)
+        make_plan(find_suite("paper"), seeds=1, only=words)
         for words in ("entire_body td3_bc pu", "hopper iql olp")
     ]
     assert {run.id for run in plan.runs} == {run.id for each in apart for run in each.runs}
     assert len(plan.runs) == sum(len(each.runs) for each in apart) > 0
     for slip in ("hopper iql,", ",", "hopper iql,walkr iql"):
         with pytest.raises(ConfigError, match="only: expected words"):
-            make_plan(suites.find("paper"), seeds=1, only=slip)
+            make_plan(find_suite("paper"), seeds=1, only=slip)
 
 
 def test_ids_depend_on_all_that_decides_a_run():
@@ -98,7 +97,7 @@ def test_seeds_of_both_kinds():
 
 
 def test_only_keeps_what_has_all_words():
-    plan = make_plan(suites.find("paper"), seeds=1, only="walker2d mixture 0.03 pu")
+    plan = make_plan(find_suite("paper"), seeds=1, only="walker2d mixture 0.03 pu")
     assert len(plan.runs) == 4
     assert {run.method.name for run in plan.runs} == {"pu"}
     with pytest.raises(ConfigError, match="got 'cow'; its settings: hopper/body_mass/ME-ME/0.05"):
@@ -138,7 +137,7 @@ def test_what_is_missing():
     assert second not in missing(plan.runs, latest, retry_before="2029-12-31")
 
 
-def test_outlook_counts_and_guesses():
+def test_status_counts_and_guesses():
     plan = make_plan(small(), seeds=2)
     fresh = look(plan)
     assert (fresh.num_runs, fresh.num_done, fresh.num_trainings) == (12, 0, 8)
@@ -155,7 +154,7 @@ def test_outlook_counts_and_guesses():
     assert (done.num_done, done.num_trainings, done.seconds) == (12, 0, 0.0)
 
 
-def test_outlook_of_failures():
+def test_status_of_failures():
     plan = make_plan(small("sharing_all"), seeds=1)
     rows = [row(run, error="no", time="2030-01-01") for run in plan.runs]
     assert look(plan, *rows).num_failed == 2
@@ -180,8 +179,8 @@ def test_the_pace_is_that_of_a_group_of_about_as_many_lanes():
     ]
     for more, pace in (
         ({}, 20),
-        ({"crews": [plan.cells]}, 40),
-        ({"crews": [plan.cells], "most_lanes": 1}, 5),
+        ({"batches": [CellBatch(plan.cells)]}, 40),
+        ({"batches": [CellBatch(plan.cells)], "most_lanes": 1}, 5),
     ):
         assert look(plan, *rows, **more).seconds == pytest.approx(8 * 12 / pace)
     assert look(plan, rows[2]).seconds == pytest.approx(8 * 12 / 99)  # far, but measured

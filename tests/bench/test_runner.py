@@ -17,13 +17,13 @@ import small_suite
 from small_suite import killed_while_training, numbers, small
 
 from puorl.bench import group as groups
-from puorl.bench import suites
+from puorl.bench.group import training_id
 from puorl.bench.plan import make_plan
-from puorl.bench.prepare import prepare
-from puorl.bench.rows import Opened, training_id
-from puorl.bench.runner import Summary, run, survey
+from puorl.bench.prepare import SettingData, prepare
+from puorl.bench.runner import RunOutcome, run, survey
 from puorl.bench.store import Store
-from puorl.bench.suites import LearnerChoice
+from puorl.bench.suites import LearnerChoice, find_suite
+from puorl.core.files import lock
 from puorl.methods import METHODS, MethodEntry
 from puorl.methods.baselines import SharingAll
 from puorl.rl import pool as rows_of
@@ -43,7 +43,7 @@ def check_bookkeeping(out, plan):
         if row["same_as"] is not None:
             first = by_run[row["same_as"]]
             assert first["same_as"] is None
-            for name in ("training", "returns", "curve", "content", "num_rows", "seed"):
+            for name in ("training", "returns", "curve", "content_hash", "num_rows", "seed"):
                 assert row[name] == first[name]
     lanes = [
         lane["training"]
@@ -59,7 +59,7 @@ def check_bookkeeping(out, plan):
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     out = tmp_path_factory.mktemp("smoke")
-    plan = make_plan(suites.find("smoke"), seeds=2)
+    plan = make_plan(find_suite("smoke"), seeds=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PUORL_CACHE", str(tmp_path_factory.getbasetemp() / "puorl-cache"))
         done = run(plan, out)
@@ -69,10 +69,10 @@ def smoke(tmp_path_factory):
 def prepared(out, plan, label):
     """What a method had prepared in the first setting, as it was kept."""
     cell = plan.cells[0]
-    opened = Opened.of(cell)
+    data = SettingData.load(cell.setting)
     [choice] = [m for m in cell.methods if m.label == label]
-    kept = prepare(out / "prepared", opened.split, opened.mark, choice, seed=0)
-    return kept, opened.split
+    kept = prepare(out / "prepared", data, choice, seed=0)
+    return kept, data.split
 
 
 def test_smoke_rows_are_complete(smoke):
@@ -308,7 +308,7 @@ def test_a_broken_method_is_rows_with_an_error_and_others_go_on(tmp_path, monkey
     monkeypatch.setitem(METHODS, "unusable", MethodEntry("small_suite.Unusable"))
     suite = small("olp", "broken", "unusable", "sharing_all", qualities=("ME/ME",))
     plan, told = make_plan(suite, seeds=2), []
-    done = run(plan, tmp_path, tell=told.append)
+    done = run(plan, tmp_path, on_message=told.append)
     assert (done.num_trained, done.num_failed) == (4, 4)
     errors = {(row["method"], row["error"]) for row in Store(tmp_path).rows()}
     assert {(name, error) for name, error in errors if error is None} == {
@@ -332,13 +332,13 @@ def test_a_broken_method_is_rows_with_an_error_and_others_go_on(tmp_path, monkey
 
 
 def test_data_that_cannot_be_made_fails_its_cell_alone(tmp_path, monkeypatch):
-    def no_rows(cell):
-        if cell.setting.quality == "ME/ME":
+    def no_rows(setting):
+        if setting.quality == "ME/ME":
             raise ValueError("no rows")
-        return opened(cell)
+        return load(setting)
 
-    opened = Opened.of
-    monkeypatch.setattr(Opened, "of", no_rows)
+    load = SettingData.load
+    monkeypatch.setattr(SettingData, "load", no_rows)
     done = run(make_plan(small("olp"), seeds=1), tmp_path)
     assert (done.num_trained, done.num_failed) == (1, 1)
 
@@ -348,22 +348,22 @@ def test_faults_of_the_machine_are_no_rows(tmp_path, monkeypatch, error):
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr("puorl.bench.runner.prepare", fails)
+    monkeypatch.setattr("puorl.bench.batch.prepare", fails)
     with pytest.raises(type(error)):
         run(make_plan(small("olp"), seeds=1), tmp_path)
     assert Store(tmp_path).rows() == []
 
 
 def test_a_lane_that_is_given_up_is_a_row_with_an_error(tmp_path, monkeypatch):
-    trained = groups.train
+    trained = groups.train_group
 
-    def one_lost(group, crew, sets, advance):
-        found = trained(group, crew, sets, advance)
+    def one_lost(group, batch, sets, advance):
+        found = trained(group, batch, sets, advance)
         lost = next(iter(found))
-        found[lost] = groups.Result(None, [], "given up at step 4: a loss is not finite", {})
+        found[lost] = groups.LaneResult(None, [], "given up at step 4: a loss is not finite", {})
         return found
 
-    monkeypatch.setattr("puorl.bench.runner.groups.train", one_lost)
+    monkeypatch.setattr(groups, "train_group", one_lost)
     plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=2)
     done = run(plan, tmp_path)
     assert (done.num_trained, done.num_failed) == (1, 1)
@@ -378,9 +378,9 @@ def test_the_same_content_is_the_same_training_unless_rewards_are_scaled(tmp_pat
         plan = make_plan(small(learner=LearnerChoice(learner)), seeds=1)
         found = defaultdict(set)
         for cell in plan.cells:
-            opened = Opened.of(cell)
+            data = SettingData.load(cell.setting)
             for each in plan.runs_of(cell):
-                made = prepare(tmp_path, opened.split, opened.mark, each.method, seed=0)
+                made = prepare(tmp_path, data, each.method, seed=0)
                 found[each.method.name].add(training_id(each, made))
         return {name: len(ids) for name, ids in found.items()}
 
@@ -395,9 +395,9 @@ def test_who_is_labelled_does_not_change_the_oracle(tmp_path, change):
     other = dataclasses.replace(cell, setting=dataclasses.replace(cell.setting, **change))
     found = defaultdict(set)
     for each in (cell, other):
-        opened = Opened.of(each)
+        data = SettingData.load(each.setting)
         for method in each.methods:
-            made = prepare(tmp_path, opened.split, opened.mark, method, seed=0)
+            made = prepare(tmp_path, data, method, seed=0)
             found[method.name].add(training_id(each.run(method, 0), made))
             found["expected " + method.name].add(each.shared_key(method))
     counts = {name: len(ids) for name, ids in found.items()}
@@ -407,4 +407,32 @@ def test_who_is_labelled_does_not_change_the_oracle(tmp_path, change):
 
 def test_summary_of_nothing_is_nothing(unbroken):
     out, plan = unbroken
-    assert run(plan, out) == Summary(0, 0, 0, pytest.approx(0, abs=60))
+    assert run(plan, out) == RunOutcome(0, 0, 0, pytest.approx(0, abs=60))
+
+
+HOLD = """
+import sys, time
+from puorl.core.files import lock
+with lock(sys.argv[1]) as is_ours:
+    print(is_ours, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_excludes_others_and_ends_with_its_process(tmp_path):
+    one, other = tmp_path / "locks" / "a.lock", tmp_path / "locks" / "b.lock"
+    command = [sys.executable, "-c", HOLD, str(one)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "True\n"
+        with lock(one) as is_ours:
+            assert not is_ours
+        with lock(other) as is_ours:
+            assert is_ours
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    with lock(one) as is_ours:
+        assert is_ours
+        with lock(one) as again:
+            assert not again
+    with lock(one, wait=True) as is_ours:
+        assert is_ours

@@ -4,10 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from puorl.bench.plan import make_plan, missing
+from puorl.bench.settings import settings_id
 from puorl.bench.store import FILE, Store
+from puorl.bench.suites import find_suite
 from puorl.core.errors import ConfigError, DataError
 
 
@@ -170,3 +174,45 @@ def test_the_disk_taking_a_part_is_an_error(tmp_path, monkeypatch):
     store.append(row("b"))
     assert [r["run"] for r in store.rows()] == ["a", "b"]
     assert json.loads(store.path.read_bytes().splitlines()[-1]) == row("b")
+
+
+ROWS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+@pytest.mark.parametrize(
+    ("suite", "folder", "num_runs", "num_missing"),
+    [("core", "paper", 240, 0), ("paper", "paper", 2340, 1970), ("control", "control", 25, 0)],
+)
+def test_runs_of_version_0_1_0_are_done(suite, folder, num_runs, num_missing):
+    plan = make_plan(find_suite(suite), seeds=5)
+    left = missing(plan.runs, Store(ROWS / folder).latest())
+    assert (len(plan.runs), len(left)) == (num_runs, num_missing)
+
+
+def test_ids_of_runs_and_trainings_are_those_of_version_0_1_0():
+    plan = make_plan(find_suite("core"), seeds=1)
+    latest = Store(ROWS / "paper").latest()
+    for run in plan.runs:
+        row = latest[run.id]
+        assert row["setting"] == run.cell.setting.to_dict()
+        assert (row["method_settings"], row["config"]) == (run.method_settings, run.cell.config)
+        content = {"content": row["content_hash"], "returns": None, "seed": run.seed}
+        assert row["training"] == settings_id({**content, **run.cell.training})
+
+
+def test_old_names_are_read_as_new_ones_and_the_file_stays(tmp_path):
+    old = {"run": "a", "error": None, "setting": {"labelled_share": 0.01, "target_share": 0.3}}
+    old |= {"config": {"policy_every": 2}, "about": {"kept_share": 0.5}, "content": "02cc"}
+    store = Store(tmp_path)
+    store.path.write_text(json.dumps(old) + "\n")
+    assert store.rows() == [
+        {
+            "run": "a",
+            "error": None,
+            "setting": {"labelled_fraction": 0.01, "target_fraction": 0.3},
+            "config": {"policy_delay": 2},
+            "metadata": {"kept_fraction": 0.5},
+            "content_hash": "02cc",
+        }
+    ]
+    assert json.loads(store.path.read_text()) == old

@@ -1,4 +1,6 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "behaviour"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+for folder in ("behaviour", "paper"):
+    sys.path.insert(0, str(BENCHMARKS / folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from puorl.bench.stats import Summary
+from puorl.bench.stats import SampleSummary
 from puorl.core.errors import TrainingError
 from puorl.demo import study, words
 from puorl.demo.page import as_page
@@ -209,7 +209,7 @@ def test_a_single_run_has_no_interval():
     one = told(olp=[1.0], sharing_all=[2.0], pu=[3.0], oracle=[4.0])
     assert words.with_half(one.summary("pu")) == "3.0"
     assert words.with_ends(one.against("olp")) == "+2.0"
-    assert words.with_half(Summary(3, 40.0, 1.0)) == "40.0 ± 2.5"
+    assert words.with_half(SampleSummary(3, 40.0, 1.0)) == "40.0 ± 2.5"
     assert not words.is_as_hoped(one)
     assert "Oracle -1.0, no interval" in words.conclusion(one)
 
@@ -241,7 +241,7 @@ def test_one_lost_policy_is_told_and_left_out(story, monkeypatch):
     assert line.startswith("OLP: seed 3000 at step 20")
     told = as_page(plan, data, filtered, trained, command="puorl demo")
     assert line in told
-    assert np.isnan(trained.summary("olp").half)
+    assert np.isnan(trained.summary("olp").half_width)
 
 
 @needs_browser

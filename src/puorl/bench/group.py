@@ -1,4 +1,4 @@
-"""How good the policies of a group are, on the way and at the end."""
+"""Groups: lanes that train together, in a folder of their own."""
 
 import json
 import shutil
@@ -11,22 +11,50 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from puorl.bench.plan import Cell, Crew
-from puorl.bench.prepare import Prepared, on_one_pool
+from puorl.bench.plan import CellBatch, Run
+from puorl.bench.prepare import PreparedSet, join_pools
+from puorl.bench.settings import settings_id
+from puorl.bench.suites import Budget
 from puorl.core.errors import DataError
 from puorl.core.files import read_json, write_json
 from puorl.core.progress import Advance
 from puorl.envs.evaluate import Evaluator
 from puorl.rl import run as rl_run
-from puorl.rl.run import RunSpec, checkpoint_interval
+from puorl.rl.learner import Learner
+from puorl.rl.run import Job
 from puorl.rl.trainer import Progress
 
 FINAL_SEED, CURVE_SEED = 0, 1
-"""Start states of the final episodes and of the curve's; all policies meet the same."""
+"""Start states of the final episodes and of the curve's; the same for all policies."""
+_LANES, _DONE, _PACE = "lanes.json", "done.json", "pace.jsonl"
+
+Key = tuple[str, str]
+"""A cell's id and the label of a method in it."""
 
 
-def curves(metrics: Path) -> dict[str, list[list[float]]]:
-    """Steps and mean scores by lane, as a run wrote them down."""
+def training_id(run: Run, prepared: PreparedSet) -> str:
+    """Hash what decides a training: the rows, the learner, the seed."""
+    has_scaled_rewards = run.cell.built_learner.scale_rewards
+    return settings_id(
+        {
+            "content": prepared.content_hash,
+            "returns": prepared.set.returns if has_scaled_rewards else None,
+            "seed": run.seed,
+            **run.cell.training,
+        }
+    )
+
+
+def checkpoint_every(learner: Learner, budget: Budget) -> int:
+    """Return the number of updates between two checkpoints, in whole cycles of the learner."""
+    # On a GPU the next point of the curve is minutes away, and a checkpoint takes seconds.
+    per_eval = budget.checkpoints_per_eval if jax.default_backend() == "cpu" else 1
+    wanted = budget.steps // (budget.points * per_eval)
+    return max(learner.cycle, wanted - wanted % learner.cycle)
+
+
+def read_curves(metrics: Path) -> dict[str, list[list[float]]]:
+    """Read steps and mean scores by lane from the metrics of a training."""
     found: dict[str, list[list[float]]] = {}
     with open(metrics, encoding="utf-8") as lines:
         for line in lines:
@@ -36,33 +64,38 @@ def curves(metrics: Path) -> dict[str, list[list[float]]]:
     return found
 
 
-_LANES, _DONE, _PACE = "lanes.json", "done.json", "pace.jsonl"
-
-Key = tuple[str, str]
-"""A cell's id and the label of a method in it."""
-
-
 @dataclass(frozen=True)
-class LaneOf:
-    """A lane and the run it is for."""
+class RunLane:
+    """The lane of a run in a group, as ``lanes.json`` has it."""
 
     run: str
     cell: str
     """Id of the run's cell."""
     training: str
     method: str
-    """The label of its method's choice."""
+    """Label of the run's method."""
     seed: int
     shared: str | None
     """See `puorl.bench.plan.Cell.shared_key`."""
 
+    @classmethod
+    def of(cls, run: Run, prepared: PreparedSet) -> "RunLane":
+        """Make the lane of a run."""
+        training = training_id(run, prepared)
+        return cls(run.id, run.cell.id, training, run.method.label, run.seed, run.shared_key)
+
+    @property
+    def key(self) -> Key:
+        """Of the lane's prepared set."""
+        return self.cell, self.method
+
 
 @dataclass(frozen=True)
-class Result:
-    """What became of a lane."""
+class LaneResult:
+    """Result of a lane."""
 
     returns: np.ndarray | None
-    """(episodes,) float64. None where it was given up."""
+    """(episodes,) float64. None where the training was stopped before its end."""
     curve: list[list[float]]
     error: str | None
     seconds: dict[str, float]
@@ -73,40 +106,45 @@ class Group:
     """Lanes with a folder."""
 
     folder: Path
-    lanes: tuple[LaneOf, ...]
+    lanes: tuple[RunLane, ...]
 
     @property
     def name(self) -> str:
         """Unique in one store."""
         return self.folder.name
 
+    @property
+    def keys(self) -> list[Key]:
+        """Cells and methods of its lanes, each once."""
+        return list(dict.fromkeys(lane.key for lane in self.lanes))
+
     def finish(self) -> None:
-        """Say that all rows are in the store; policies and metrics stay."""
+        """Mark that all rows are in the store; policies and metrics stay."""
         write_json(self.folder / _DONE, {"lanes": len(self.lanes)}, force=True)
         shutil.rmtree(self.folder / "run" / "compiled", ignore_errors=True)
 
-    def abandon(self) -> None:
-        """Remove it: it cannot be trained, or no longer as it began."""
-        (self.folder / _LANES).unlink()  # first, so that a kill leaves no half group
+    def remove(self) -> None:
+        """Remove the folder of a group that cannot be trained, or no longer as it began."""
+        (self.folder / _LANES).unlink()  # first, so that a kill leaves no incomplete group
         shutil.rmtree(self.folder)
 
 
-def unfinished(root: Path, crew: Crew) -> list[Group]:
-    """Groups that were begun and have not ended, all of whose lanes are of a crew's cells."""
-    known = {cell.id for cell in crew.cells}
+def unfinished_groups(root: Path, batch: CellBatch) -> list[Group]:
+    """List the unfinished groups whose lanes are all of a batch's cells."""
+    known = {cell.id for cell in batch.cells}
     found = []
     for path in sorted(root.glob(f"*/{_LANES}")):
         if not (path.parent / _DONE).exists():
-            lanes = _lanes(path)
+            lanes = _read_lanes(path)
             if lanes and {lane.cell for lane in lanes} <= known:
                 found.append(Group(path.parent, lanes))
     return found
 
 
-def _lanes(path: Path) -> tuple[LaneOf, ...]:
-    """Who trains there; nobody where its owner just gave it up, or another version wrote it."""
+def _read_lanes(path: Path) -> tuple[RunLane, ...]:
+    """Read the lanes of a group; none if it was just removed, or written by another version."""
     try:
-        return tuple(LaneOf(**lane) for lane in read_json(path))
+        return tuple(RunLane(**lane) for lane in read_json(path))
     except TypeError:
         return ()
     except DataError:
@@ -115,93 +153,95 @@ def _lanes(path: Path) -> tuple[LaneOf, ...]:
         return ()
 
 
-def begin(root: Path, crew: Crew, lanes: Sequence[LaneOf]) -> Group:
-    """A new group; only the holder of the claims of the crew's cells may begin one."""
-    numbers = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{crew.id}-*")]
-    folder = root / f"{crew.id}-{max(numbers, default=0) + 1:03d}"
+def begin_group(root: Path, batch: CellBatch, lanes: Sequence[RunLane]) -> Group:
+    """Make the folder of a new group; requires the locks of the batch's cells."""
+    numbers = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{batch.id}-*")]
+    folder = root / f"{batch.id}-{max(numbers, default=0) + 1:03d}"
     write_json(folder / _LANES, [asdict(lane) for lane in lanes])
     return Group(folder, tuple(lanes))
 
 
-def train(
-    group: Group, crew: Crew, sets: Mapping[Key, Prepared], advance: Advance
-) -> dict[str, Result]:
-    """Train a group from where it stands to its end, and look at its policies; by run.
+def train_group(
+    group: Group, batch: CellBatch, sets: Mapping[Key, PreparedSet], advance: Advance
+) -> dict[str, LaneResult]:
+    """Train a group from its last checkpoint to the end, and evaluate its policies.
 
     Args:
-        group: From `begin` or `unfinished`.
-        crew: Whose lanes they are.
-        sets: What was prepared, for every cell's id and method's label among the lanes.
-        advance: Is told of every stretch.
+        group: From `begin_group` or `unfinished_groups`.
+        batch: Its cells.
+        sets: Prepared sets of its lanes.
+        advance: Callback for progress, in updates of all lanes.
+
+    Returns:
+        Results by the run's id.
     """
-    job, names = _job(group, crew, sets)
-    bodies = {names[lane.run]: crew.cell(lane.cell).setting.body for lane in group.lanes}
-    budget = crew.cells[0].budget
-    interval = Fraction(budget.steps, budget.points)
-    curve = Evaluator(bodies, budget.curve_episodes, CURVE_SEED, budget.steps, interval)
-    last = Evaluator(bodies, budget.episodes, FINAL_SEED, budget.steps)
-    pace = _Pace(group.folder / _PACE, crew.title, len(group.lanes), advance, group.folder / "run")
+    job, names = _job(group, batch, sets)
+    bodies = {names[lane.run]: batch.cell(lane.cell).setting.body for lane in group.lanes}
+    budget = batch.cells[0].budget
+    steps, every = budget.steps, job.point_every
+    at_points = Evaluator(
+        bodies, budget.curve_episodes, CURVE_SEED, steps, Fraction(steps, budget.points)
+    )
+    pace = _Pace(group, batch.title, advance)
     outcome = rl_run.run(
         group.folder / "run",
         job,
-        evaluate=curve,
-        on_checkpoint=pace.on_point,
-        in_background=jax.default_backend() != "cpu",
+        resume=True,
+        measure=lambda step, policies: at_points(max(0, step - every), step, policies),
+        on_point=pace.on_point,
+        while_training=jax.default_backend() != "cpu",
     )
-    began = time.perf_counter()
-    returns = dict(zip(outcome.policies, last.evaluate(outcome.policies).returns, strict=True))
-    evaluated = time.perf_counter() - began
-    drawn = curves(group.folder / "run" / rl_run.METRICS)
-    found = {}
+    start = time.perf_counter()
+    final = Evaluator(bodies, budget.episodes, FINAL_SEED, steps).evaluate(outcome.policies)
+    returns = dict(zip(outcome.policies, final.returns, strict=True))
+    evaluated = time.perf_counter() - start
+    curves = read_curves(group.folder / "run" / rl_run.METRICS)
     seconds = pace.seconds() | {"evaluate": round(evaluated, 2)}
+    found = {}
     for lane in group.lanes:
         name = names[lane.run]
         stop = outcome.stopped.get(name)
         error = None if stop is None else f"given up at step {stop.step:,}: {stop.reason}"
-        found[lane.run] = Result(returns.get(name), drawn.get(name, []), error, seconds)
+        found[lane.run] = LaneResult(returns.get(name), curves.get(name, []), error, seconds)
     return found
 
 
-def _job(group: Group, crew: Crew, sets: Mapping[Key, Prepared]) -> tuple[RunSpec, dict[str, str]]:
-    """What to train, and the name of every run's lane in it."""
-    keys = list(dict.fromkeys((lane.cell, lane.method) for lane in group.lanes))
-    alone = len({cell for cell, _ in keys}) == 1
-    called = {key: key[1] if alone else f"{_slug(crew.cell(key[0]))}-{key[1]}" for key in keys}
-    cell, budget = crew.cells[0], crew.cells[0].budget
-    # On a GPU the next point of the curve is minutes away, and to rest takes seconds.
-    rests = budget.rests if jax.default_backend() == "cpu" else 1
-    job = RunSpec(
-        cell.made,
-        on_one_pool({called[key]: sets[key].set for key in keys}),
-        {
-            called[key]: [lane.seed for lane in group.lanes if (lane.cell, lane.method) == key]
-            for key in keys
-        },
-        budget.steps,
-        checkpoint_interval(
-            cell.made, budget.steps, eval_interval=budget.steps // budget.points, per_eval=rests
-        ),
+def _job(
+    group: Group, batch: CellBatch, sets: Mapping[Key, PreparedSet]
+) -> tuple[Job, dict[str, str]]:
+    """Make the job of a group, and map every run to the name of its lane."""
+    keys = group.keys
+    is_alone = len({cell for cell, _ in keys}) == 1
+    # The whole id in names of files: settings that differ in their seeds have one name.
+    titles = {cell.id: f"{cell.setting.name.replace('/', '-')}-{cell.id}" for cell in batch.cells}
+    called = {key: key[1] if is_alone else f"{titles[key[0]]}-{key[1]}" for key in keys}
+    cell, begun = batch.cells[0], group.folder / "run" / rl_run.PLAN
+    # A group that was begun on another kind of device keeps its intervals.
+    every = read_json(begun)["point_every"] if begun.exists() else None
+    job = Job(
+        cell.built_learner,
+        join_pools({called[key]: sets[key].set for key in keys}),
+        {called[key]: [lane.seed for lane in group.lanes if lane.key == key] for key in keys},
+        cell.budget.steps,
+        every or checkpoint_every(cell.built_learner, cell.budget),
         most_lanes=len(group.lanes),
     )
     lines = list(job.sets)
     names = {(lines[lane.line], lane.seed): name for name, lane in job.lanes.items()}
-    return job, {lane.run: names[called[lane.cell, lane.method], lane.seed] for lane in group.lanes}
-
-
-def _slug(cell: Cell) -> str:
-    """In names of files; the id, all of it, tells settings of one name apart."""
-    return f"{cell.setting.name.replace('/', '-')}-{cell.id}"
+    return job, {lane.run: names[called[lane.key], lane.seed] for lane in group.lanes}
 
 
 class _Pace:
-    """Writes down how long every stretch took, so that a resumed group knows its whole time."""
+    """Records the time of every interval, so that a resumed group has its whole time."""
 
-    def __init__(self, path: Path, title: str, lanes: int, advance: Advance, folder: Path) -> None:
-        self._path, self._title, self._lanes, self._advance = path, title, lanes, advance
+    def __init__(self, group: Group, title: str, advance: Advance) -> None:
+        self._path, self._lanes = group.folder / _PACE, len(group.lanes)
+        self._title, self._advance = title, advance
+        folder = group.folder / "run"
         self._step = rl_run.resume_point(folder)[1] if folder.exists() else 0
         self._last = time.perf_counter()
         if self._step:
-            advance(self._step * lanes, self._title, earlier=True)
+            advance(self._step * self._lanes, self._title, earlier=True)
 
     def on_point(self, point: Progress, lanes: int) -> None:
         now = time.perf_counter()
@@ -212,18 +252,17 @@ class _Pace:
         self._step, self._last = point.step, now
 
     def seconds(self) -> dict[str, float]:
-        stretches = {}  # one that was lost in a kill is overwritten by its repetition
+        intervals = {}  # one that was lost in a kill is replaced by its repetition
         lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
         for line in lines:
             try:
-                stretch = json.loads(line)
-                stretches[stretch["step"]] = stretch
+                interval = json.loads(line)
+                intervals[interval["step"]] = interval
             except (ValueError, KeyError, TypeError):
-                continue  # torn by a kill
-        trained = sum(each["train"] for each in stretches.values())
-        wall = sum(each["wall"] for each in stretches.values())
+                continue  # incomplete after a kill
+        train, wall = (sum(each[name] for each in intervals.values()) for name in ("train", "wall"))
         return {
-            "train": round(trained / self._lanes, 3),
+            "train": round(train / self._lanes, 3),
             "group": round(wall, 2),
             "lanes": self._lanes,
         }

@@ -1,4 +1,4 @@
-"""From a suite and seeds to runs: what is to do, what is done, and how long the rest will take.
+"""From a suite and seeds to runs: which are to do, which are done, and how long the rest will take.
 
 A cell is one pool and one learner; its runs are methods x seeds, and they train together.
 """
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from puorl.bench.prepare import method_settings
-from puorl.bench.settings import Setting, Source
+from puorl import methods
+from puorl.bench.settings import Setting, Source, settings_id
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Suite
-from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
 from puorl.envs.bodies import body as body_of
@@ -25,13 +24,13 @@ from puorl.rl.trainer import check_steps
 
 MOST_LANES = 40
 """Lanes that train together."""
-_DIGITS = 16
+_MOST_RUNS = 100_000
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """Runs that share a pool and a learner."""
+    """Runs with one pool and one learner."""
 
     setting: Setting
     learner: LearnerChoice
@@ -39,8 +38,8 @@ class Cell:
     budget: Budget
 
     @cached_property
-    def made(self) -> Learner:
-        """The learner itself."""
+    def built_learner(self) -> Learner:
+        """The learner with its settings."""
         return learners.make(
             self.learner.name,
             num_steps=self.budget.steps,
@@ -51,18 +50,18 @@ class Cell:
     @cached_property
     def config(self) -> dict[str, Any]:
         """All settings of the learner, JSON-ready."""
-        return json.loads(json.dumps(dataclasses.asdict(self.made.config)))
+        return json.loads(json.dumps(dataclasses.asdict(self.built_learner.config)))
 
     @cached_property
     def id(self) -> str:
-        """Name by which processes claim it: it leaves methods and seeds out."""
-        return _short({"setting": self.setting.to_dict(), **self.training})
+        """Name of its lock; independent of methods and seeds."""
+        return settings_id({"setting": self.setting.to_dict(), **self.training})
 
     @cached_property
     def training(self) -> dict[str, Any]:
-        """What decides a training beside its set and its seed, and how it is judged."""
+        """Settings of a training and of its evaluation, without its training set and its seed."""
         return {
-            "learner": self.made.name,
+            "learner": self.built_learner.name,
             "config": self.config,
             "steps": self.budget.steps,
             "episodes": self.budget.episodes,
@@ -70,41 +69,52 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Setting and learner, for messages."""
         split = f" split {self.setting.split_seed}" if self.setting.split_seed else ""
         return f"{self.setting.name} {self.learner.name}{split}"
 
+    def method(self, label: str) -> MethodChoice | None:
+        """Return the method with that label, if the cell has one."""
+        return next((method for method in self.methods if method.label == label), None)
+
     def run(self, method: MethodChoice, seed: int) -> "Run":
-        """One of its runs."""
+        """Make one of its runs."""
         settings = self._method_settings[method.label]
-        decided = {"method": method.name, "method_settings": settings, "seed": seed}
-        setting = self.setting.to_dict()
-        name = _short({"setting": setting, **self.training, **decided})
-        return Run(name, self, method, settings, seed)
+        fields = {"method": method.name, "method_settings": settings, "seed": seed}
+        run_id = settings_id({"setting": self.setting.to_dict(), **self.training, **fields})
+        return Run(run_id, self, method, settings, seed)
 
     def shared_key(self, method: MethodChoice) -> str | None:
-        """Equal for trainings that will turn out to be the same; None for one that stands alone.
+        """Return a key that is equal for equal trainings; None for a training of one run alone.
 
-        A guess from the settings, for plans and claims. What a run's set really contains decides.
+        It follows from the settings, for plans and locks. Whether trainings are equal is decided
+        by the content of the prepared sets.
         """
         setting = self.setting
-        seen: dict[str, Any] = {"target": setting.target.to_dict()}
-        if method.name == "olp":
-            seen |= {"labelled": setting.num_labelled, "split_seed": setting.split_seed}
-        elif method.name != "oracle":
+        inputs: dict[str, Any] = {"target": setting.target.to_dict()}
+        rows = methods.METHODS[method.name].shares_training_by
+        if rows is None:
             return None
-        if self.made.scale_rewards:  # by returns of all rows, the others' too
-            seen["others"] = [source.to_dict() for source, _ in setting.others]
-        return _short({"method": method.name, **self.training, **seen})
+        if rows == "labelled":
+            inputs |= {"labelled": setting.num_labelled, "split_seed": setting.split_seed}
+        if self.built_learner.scale_rewards:  # by returns of all rows, the others' too
+            inputs["others"] = [source.to_dict() for source, _ in setting.others]
+        return settings_id({"method": method.name, **self.training, **inputs})
+
+    @cached_property
+    def shape(self) -> tuple[Any, ...]:
+        """Equal for cells whose lanes can train together."""
+        body = body_of(self.setting.body)
+        return self.training, self.budget, body.obs_dim, body.act_dim
 
     @cached_property
     def _method_settings(self) -> dict[str, dict[str, Any]]:
-        return {method.label: method_settings(method) for method in self.methods}
+        return {method.label: method.make().settings() for method in self.methods}
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One row of the store to be: a setting, a method, a learner, a seed."""
+    """One row of the store: a setting, a method, a learner, a seed."""
 
     id: str
     cell: Cell
@@ -113,10 +123,19 @@ class Run:
     seed: int
 
     @property
+    def key(self) -> tuple[str, str]:
+        """The cell's id and the method's label: runs with one key share a prepared set."""
+        return self.cell.id, self.method.label
+
+    @property
+    def shared_key(self) -> str | None:
+        """See `Cell.shared_key`."""
+        return self.cell.shared_key(self.method)
+
+    @property
     def expected_training(self) -> str:
-        """Equal for runs that should be one training."""
-        shared = self.cell.shared_key(self.method)
-        return f"{shared}-{self.seed}" if shared else self.id
+        """Equal for runs that are expected to be one training."""
+        return f"{self.shared_key}-{self.seed}" if self.shared_key else self.id
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,35 +146,55 @@ class Plan:
     cells: tuple[Cell, ...]
     runs: tuple[Run, ...]
 
-    def runs_of(self, cell: Cell) -> list[Run]:
-        """Its runs, method by method."""
-        return [run for run in self.runs if run.cell is cell]
+    def runs_of(self, *cells: Cell) -> list[Run]:
+        """List the runs of some cells, method by method."""
+        return [run for cell in cells for run in self.runs if run.cell is cell]
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All datasets it needs, each once."""
+        """All datasets that its runs need, each once."""
         return needed_sources(self.cells)
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """What is done and what is to do."""
+class PlanStatus:
+    """Runs that are done and trainings that are to do."""
 
     num_runs: int
     num_done: int
     num_failed: int
-    """Of those done, how many have an error and will not be tried again."""
+    """Done runs with an error, which will not be run again."""
     num_trainings: int
-    """Distinct ones that are still to be trained."""
+    """Distinct trainings that are to do."""
     lane_steps: int
-    """Updates of all of them together."""
+    """Updates of all these trainings."""
     seconds: float
-    """An estimate."""
+    """Estimated time."""
     measured: bool
-    """Whether it rests on earlier groups of this store, on this device."""
+    """Whether the estimate follows from earlier groups of this store on this device."""
 
 
-_MOST_RUNS = 100_000
+@dataclass(frozen=True, eq=False)
+class CellBatch:
+    """Cells with one learner, one budget and rows of one shape: their lanes train together."""
+
+    cells: tuple[Cell, ...]
+
+    @cached_property
+    def id(self) -> str:
+        """Prefix of the names of its groups."""
+        names = [cell.id for cell in self.cells]
+        return names[0] if len(names) == 1 else settings_id({"cells": names})
+
+    @property
+    def title(self) -> str:
+        """Its first cell and the number of the others, for messages."""
+        first, *more = self.cells
+        return first.title + (f" and {len(more)} more" if more else "")
+
+    def cell(self, cell_id: str) -> Cell:
+        """Return its cell with that id."""
+        return next(cell for cell in self.cells if cell.id == cell_id)
 
 
 def make_plan(
@@ -166,25 +205,24 @@ def make_plan(
     only: str = "",
     steps: int | None = None,
 ) -> Plan:
-    """All runs of a suite.
+    """List all runs of a suite.
 
     Args:
-        suite: What to run.
+        suite: Parts to run.
         seeds: Number of training seeds, from 0.
-        split_seeds: Number of split seeds, from 0: each draws its labels anew and fits anew.
-        only: Keep runs in whose setting, learner and method all words of this text occur; or all
-            of one of several texts, with commas between them.
+        split_seeds: Number of split seeds, from 0; each has its own labels and its own filters.
+        only: Keep runs whose setting, learner and method contain all words of this text, or of
+            one of several texts separated by commas.
         steps: Updates of every training, instead of the suite's.
 
     Raises:
-        ConfigError: Numbers that make no sense, or a text that leaves nothing.
+        ConfigError: A number out of range, or a text that matches no run.
     """
     for name, number in (("seeds", seeds), ("split_seeds", split_seeds)):
         if number < 1:
             raise ConfigError(f"{name}: expected 1 or more, got {number}")
         checked_seed(number - 1)
-    if seeds * split_seeds > _MOST_RUNS:
-        raise _too_many(suite, seeds, split_seeds)
+    _check_size(seeds * split_seeds, suite, seeds, split_seeds)
     _check_only(suite, only)
     budget = suite.budget if steps is None else dataclasses.replace(suite.budget, steps=steps)
     cells, runs = [], []
@@ -194,42 +232,46 @@ def make_plan(
             chosen = [m for m in part.methods if _matches(only, setting, part.learner, m)]
             if not chosen:
                 continue
-            # All methods: a killed group may have lanes of others than are asked for now.
+            # All methods of the part: a killed group may have lanes of methods not chosen now.
             cell = Cell(setting, part.learner, part.methods, budget)
-            check_steps(cell.made, steps=budget.steps)
-            if len(runs) + len(chosen) * seeds > _MOST_RUNS:
-                raise _too_many(suite, seeds, split_seeds)
+            check_steps(cell.built_learner, steps=budget.steps)
+            _check_size(len(runs) + len(chosen) * seeds, suite, seeds, split_seeds)
             cells.append(cell)
             runs += [cell.run(method, seed) for method in chosen for seed in range(seeds)]
     return Plan(suite.name, tuple(cells), tuple(runs))
 
 
-def _check_only(suite: Suite, only: str) -> None:
-    """Every text must keep something: a slip in one of several would go unseen else."""
-    kept = [(part.setting, part.learner, m) for part in suite.parts for m in part.methods]
-    for text in only.split(",") if only.strip() else ():
-        if not text.strip() or not any(_matches(text, *each) for each in kept):
-            known = ", ".join(sorted({part.setting.name for part in suite.parts}))
-            raise ConfigError(
-                f"only: expected words of a setting, a learner or a method of {suite.name}, got "
-                f"{text!r}; its settings: {known}"
-            )
+def make_batches(plan: Plan, most_lanes: int | None) -> tuple[CellBatch, ...]:
+    """Divide the cells of a plan into batches, in order.
 
-
-def _too_many(suite: Suite, seeds: int, split_seeds: int) -> ConfigError:
-    return ConfigError(
-        f"expected a plan of at most {_MOST_RUNS:,} runs, got {seeds:,} seeds and "
-        f"{split_seeds:,} split seeds of {suite.name}; take fewer"
-    )
+    Args:
+        plan: Cells to divide.
+        most_lanes: Join neighbours of one shape while they have at most this many trainings; None
+            leaves every cell alone.
+    """
+    batches: list[list[Cell]] = []
+    trainings: set[str] = set()
+    for cell in plan.cells:
+        own = {run.expected_training for run in plan.runs_of(cell)}
+        fits = most_lanes is not None and len(trainings | own) <= most_lanes
+        # A lock has one holder: a batch with the same cell twice would wait for itself.
+        is_twin = bool(batches) and cell.id in {other.id for other in batches[-1]}
+        if batches and fits and not is_twin and batches[-1][0].shape == cell.shape:
+            batches[-1].append(cell)
+            trainings |= own
+        else:
+            batches.append([cell])
+            trainings = own
+    return tuple(CellBatch(tuple(cells)) for cells in batches)
 
 
 def needed_sources(cells: Iterable[Cell]) -> tuple[Source, ...]:
-    """The datasets of some cells, each once."""
+    """List the datasets of some cells, each once."""
     return tuple(dict.fromkeys(source for cell in cells for source in cell.setting.sources))
 
 
 def missing(runs: Iterable[Run], latest: Mapping[str, Row], *, retry_before: str = "") -> list[Run]:
-    """Runs that have no row yet, or an error that is older than a time (ISO 8601)."""
+    """List the runs without a row, or with an error older than ``retry_before`` (ISO 8601)."""
     return [
         run
         for run in runs
@@ -238,48 +280,50 @@ def missing(runs: Iterable[Run], latest: Mapping[str, Row], *, retry_before: str
     ]
 
 
-def outlook(
+def plan_status(
     plan: Plan,
     rows: Sequence[Row],
     latest: Mapping[str, Row],
     device: str,
     *,
     retry_before: str,
-    crews: Iterable[Sequence[Cell]] | None = None,
+    batches: Iterable[CellBatch] | None = None,
     most_lanes: int = MOST_LANES,
-) -> Outlook:
-    """Where a plan stands, by the rows of a store.
+) -> PlanStatus:
+    """Compare a plan with the rows of a store, and estimate the time of the rest.
 
     Args:
-        plan: What is to be run.
-        rows: All that the store has.
-        latest: The last row of every run.
-        device: Where it will run, as the rows call it.
-        retry_before: Errors older than this are tried again; none if empty.
-        crews: Cells of one learner and budget that will train together; None: each alone.
-        most_lanes: Of a crew, how many train side by side.
+        plan: Runs to do.
+        rows: All rows of the store.
+        latest: The valid row of every run.
+        device: Name of the device as rows have it.
+        retry_before: Errors older than this are run again; none if empty.
+        batches: Cells that will train together; None: each alone.
+        most_lanes: Most lanes of a batch that train side by side.
     """
     todo = missing(plan.runs, latest, retry_before=retry_before)
     # A training that some row has already is only copied.
-    again = {run.id for run in todo}
-    have = {run.expected_training for run in plan.runs if run.id not in again}
-    wanted = {run.expected_training: run for run in todo if run.expected_training not in have}
-    done = [latest[run.id] for run in plan.runs if run.id in latest]
-    num_failed = sum(row["error"] is not None for row in done)
-    retried = sum(run.id in latest for run in todo)
-    paces, wanted_of = _paces(rows, device), Counter(run.cell for run in wanted.values())
+    todo_ids = {run.id for run in todo}
+    done = {run.expected_training for run in plan.runs if run.id not in todo_ids}
+    wanted = {run.expected_training: run for run in todo if run.expected_training not in done}
+    num_failed = sum(
+        latest[run.id]["error"] is not None for run in plan.runs if run.id not in todo_ids
+    )
+    paces, num_wanted = _paces(rows, device), Counter(run.cell for run in wanted.values())
     seconds, measured = 0.0, True
-    for cells in crews or [(cell,) for cell in plan.cells]:
-        if num := sum(wanted_of[cell] for cell in cells):
-            name = cells[0].made.name
-            pace = _nearest(paces.get(name, {}), min(num, most_lanes))
+    for batch in batches or [CellBatch((cell,)) for cell in plan.cells]:
+        if num := sum(num_wanted[cell] for cell in batch.cells):
+            first = batch.cells[0]
+            pace = _nearest(paces.get(first.built_learner.name, {}), min(num, most_lanes))
             measured &= pace is not None
-            seconds += num * cells[0].budget.steps / (pace or _usual_pace(name, device))
-    seconds += sum(_prepare_seconds(rows, name) for name in _prepared_names(wanted.values()))
-    return Outlook(
+            pace = pace or _usual_pace(first.built_learner.name, device)
+            seconds += num * first.budget.steps / pace
+    sets = {(run.cell.setting, run.method.label): run.method.name for run in wanted.values()}
+    seconds += sum(_prepare_seconds(rows, name) for name in sets.values())
+    return PlanStatus(
         num_runs=len(plan.runs),
         num_done=len(plan.runs) - len(todo),
-        num_failed=num_failed - retried,
+        num_failed=num_failed,
         num_trainings=len(wanted),
         lane_steps=sum(run.cell.budget.steps for run in wanted.values()),
         seconds=seconds,
@@ -290,8 +334,7 @@ def outlook(
 # Lane-steps a second where nothing was measured yet: one H200, or two cores.
 _USUAL_PACE = {"gpu": {"td3_bc": 80_000, "iql": 60_000}, "cpu": {"td3_bc": 700, "iql": 500}}
 _OTHER_PACE = {"gpu": 30_000, "cpu": 300}
-_EVALUATION = 1.15  # looking at policies takes this much on top
-_USUAL_PREPARE = {"pu": 60.0, "dara": 20.0, "igdf": 20.0}
+_EVALUATION = 1.15  # time with evaluations, relative to training alone
 
 
 def _usual_pace(learner: str, device: str) -> float:
@@ -300,12 +343,12 @@ def _usual_pace(learner: str, device: str) -> float:
 
 
 def _paces(rows: Sequence[Row], device: str) -> dict[str, dict[int, float]]:
-    """Lane-steps a second on this device: of every learner, by the lanes of a group, the last."""
+    """Map learner and number of lanes to lane-steps a second of the last such group here."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         seconds = row.get("seconds") or {}
         here = (row.get("hardware") or {}).get("device") == device
-        # A copy is made here of what may have been trained elsewhere.
+        # A copied row may be of a training on another device.
         if here and not row.get("same_as") and seconds.get("group"):
             lanes = seconds["lanes"]
             paces = found.setdefault(row["learner"], {})
@@ -314,16 +357,10 @@ def _paces(rows: Sequence[Row], device: str) -> dict[str, dict[int, float]]:
 
 
 def _nearest(paces: Mapping[int, float], lanes: int) -> float | None:
-    """The pace of the group whose number of lanes is nearest, as a ratio."""
+    """Return the pace of the group with the nearest number of lanes, by ratio."""
     if not paces:
         return None
     return paces[min(paces, key=lambda other: abs(math.log(other / lanes)))]
-
-
-def _prepared_names(runs: Iterable[Run]) -> list[str]:
-    """The method's name for every set that is to be prepared."""
-    sets = {(run.cell.setting, run.method.label): run.method.name for run in runs}
-    return list(sets.values())
 
 
 def _prepare_seconds(rows: Sequence[Row], method: str) -> float:
@@ -332,65 +369,29 @@ def _prepare_seconds(rows: Sequence[Row], method: str) -> float:
         for row in rows
         if row["method"] == method and (row.get("seconds") or {}).get("prepare") is not None
     ]
-    return took[-1] if took else _USUAL_PREPARE.get(method, 0.0)
+    return took[-1] if took else methods.METHODS[method].default_seconds
+
+
+def _check_only(suite: Suite, only: str) -> None:
+    """Check that every text matches something: a typing error in one of several must be seen."""
+    choices = [(part.setting, part.learner, m) for part in suite.parts for m in part.methods]
+    for text in only.split(",") if only.strip() else ():
+        if not text.strip() or not any(_matches(text, *choice) for choice in choices):
+            known = ", ".join(sorted({part.setting.name for part in suite.parts}))
+            raise ConfigError(
+                f"only: expected words of a setting, a learner or a method of {suite.name}, got "
+                f"{text!r}; its settings: {known}"
+            )
+
+
+def _check_size(num_runs: int, suite: Suite, seeds: int, split_seeds: int) -> None:
+    if num_runs > _MOST_RUNS:
+        raise ConfigError(
+            f"expected a plan of at most {_MOST_RUNS:,} runs, got {seeds:,} seeds and "
+            f"{split_seeds:,} split seeds of {suite.name}; take fewer"
+        )
 
 
 def _matches(only: str, setting: Setting, learner: LearnerChoice, method: MethodChoice) -> bool:
     text = f"{setting.name} {learner.name} {method.label}"
     return any(all(word in text for word in words.split()) for words in only.split(","))
-
-
-def _short(settings: Mapping[str, Any]) -> str:
-    return hashing.of_settings(settings)[:_DIGITS]
-
-
-@dataclass(frozen=True, eq=False)
-class Crew:
-    """Cells with one learner, one budget and rows of one shape; a single cell is a crew, too."""
-
-    cells: tuple[Cell, ...]
-
-    @cached_property
-    def id(self) -> str:
-        """Name of its groups."""
-        names = [cell.id for cell in self.cells]
-        return names[0] if len(names) == 1 else hashing.of_settings({"cells": names})[:16]
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        first, *more = self.cells
-        return first.title + (f" and {len(more)} more" if more else "")
-
-    def cell(self, name: str) -> Cell:
-        """Its cell of that id."""
-        return next(cell for cell in self.cells if cell.id == name)
-
-
-def make_crews(plan: Plan, most_lanes: int | None) -> tuple[Crew, ...]:
-    """The cells of a plan in its order, as crews.
-
-    Args:
-        plan: What is to be run.
-        most_lanes: Neighbours of one shape are joined while their trainings are at most this many;
-            None leaves every cell alone.
-    """
-    crews: list[list[Cell]] = []
-    lanes: set[str] = set()
-    for cell in plan.cells:
-        own = {run.expected_training for run in plan.runs_of(cell)}
-        fits = most_lanes is not None and len(lanes | own) <= most_lanes
-        # Of one claim there is one holder: a crew that needs it twice would wait for itself.
-        claimed = bool(crews) and cell.id in {other.id for other in crews[-1]}
-        if crews and fits and not claimed and _shape(crews[-1][0]) == _shape(cell):
-            crews[-1].append(cell)
-            lanes |= own
-        else:
-            crews.append([cell])
-            lanes = own
-    return tuple(Crew(tuple(cells)) for cells in crews)
-
-
-def _shape(cell: Cell) -> tuple:
-    body = body_of(cell.setting.body)
-    return cell.training, cell.budget, body.obs_dim, body.act_dim

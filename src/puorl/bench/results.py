@@ -1,31 +1,29 @@
-"""Rows of the store as cells: a setting, a method, and its runs; what is missing is named."""
+"""Rows of the store as cells: a setting, a method and its runs; missing runs are listed."""
 
+import csv
 import json
 import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.bench.stats import Runs, Spread, Summary, spread
+from puorl import methods
+from puorl.bench.settings import QUALITIES, SHIFTS, Setting
+from puorl.bench.stats import SampleSummary, SettingScores, Spread, spread
 from puorl.bench.store import Row
+from puorl.bench.suites import BODIES, Budget
 from puorl.core.errors import DataError
 
-METHODS = ("olp", "sharing_all", "dara", "igdf", "pu", "oracle")
-_SHIFTS = ("body_mass", "mixture", "entire_body", "reward")
-_BODIES = ("hopper", "halfcheetah", "walker2d")
-_QUALITIES = ("ME/ME", "ME/R", "M/M", "M/R")
 _LEARNERS = ("td3_bc", "iql")
 _NAMES = {
-    "olp": "OLP",
-    "sharing_all": "Sharing-All",
-    "dara": "DARA",
-    "igdf": "IGDF",
-    "pu": "PU",
-    "oracle": "Oracle",
+    **{name: entry.title for name, entry in methods.METHODS.items() if entry.title},
     "td3_bc": "TD3+BC",
     "iql": "IQL",
     "cql": "CQL",
@@ -41,7 +39,7 @@ _NAMES = {
 
 
 def display(name: str) -> str:
-    """A name of the store as people write it.
+    """Return a name of the store as tables show it.
 
     >>> display("td3_bc"), display("my_own")
     ('TD3+BC', 'my own')
@@ -50,44 +48,70 @@ def display(name: str) -> str:
 
 
 class Named(NamedTuple):
-    """A method or a learner; ``variant`` says in which settings it differs from the usual one."""
+    """A method or a learner; ``variant`` lists settings that differ from the usual ones."""
 
     name: str
     variant: str = ""
 
     @property
     def title(self) -> str:
-        """For a person."""
+        """Name in tables."""
         return display(self.name) + (f" ({self.variant})" if self.variant else "")
 
 
-class Group(NamedTuple):
-    """Settings that share a table."""
+FOCUS = Named(next(name for name, entry in methods.METHODS.items() if entry.has_filter))
+"""The method that reports compare with all others."""
+
+
+class Section(NamedTuple):
+    """Settings that share a table; without a shift, those of all shifts."""
 
     learner: Named
     num_rows: int
     target_fraction: float
     num_steps: int
     labelled_fraction: float
-    shift: str
+    shift: str = ""
+
+    @property
+    def is_full_size(self) -> bool:
+        """Whether rows, updates and the target's fraction are the benchmark's defaults."""
+        size = (self.num_rows, self.num_steps, self.target_fraction)
+        return size == (Setting.rows, Budget.steps, Setting.target_fraction)
+
+    @property
+    def title(self) -> str:
+        """What the settings have in common."""
+        shift = f", {display(self.shift)} shift" if self.shift else ""
+        text = f"{self.learner.title}{shift}, {100 * self.labelled_fraction:.3g}\u00a0% labelled"
+        if self.is_full_size:
+            return text
+        size = f"{self.num_rows:,} rows, {self.num_steps:,} updates"
+        return f"{text}, {size}, {100 * self.target_fraction:.3g}\u00a0% target"
 
 
 class Task(NamedTuple):
-    """A setting, whatever the seed of its split, with the learner and its number of updates."""
+    """A setting with any split seed, and the learner with its number of updates."""
 
-    group: Group
+    section: Section
     body: str
     quality: str
 
     @property
     def title(self) -> str:
-        """Within its group."""
+        """Name within its section."""
         return f"{display(self.body)} {self.quality}"
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting, as `Setting.name`."""
+        quality = self.quality.replace("/", "-")
+        return f"{self.body}/{self.section.shift}/{quality}/{self.section.labelled_fraction:g}"
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run that came to an end."""
+class RunResult:
+    """One run that was trained to its end."""
 
     seed: int
     split_seed: int
@@ -99,35 +123,35 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A method in a setting."""
+class CellResult:
+    """Runs of one method in one setting."""
 
-    runs: tuple[Run, ...]
-    """On the split that the tables are about, by training seed."""
+    runs: tuple[RunResult, ...]
+    """On the split of the tables, by training seed."""
     on_splits: Mapping[int, tuple[float, ...]]
-    """Split seed to the runs' values, that split included."""
+    """Split seed to the values of its runs, the split of the tables included."""
     holes: Mapping[str, tuple[int, ...]]
-    """Why, to the training seeds that are missing on that split."""
+    """Reason to the training seeds that are missing on the split of the tables."""
 
     @cached_property
-    def summary(self) -> Summary | None:
+    def summary(self) -> SampleSummary | None:
         """Over training seeds; None where there is no run."""
-        return Summary.of([run.value for run in self.runs]) if self.runs else None
+        return SampleSummary.of([run.value for run in self.runs]) if self.runs else None
 
     @cached_property
     def spread(self) -> Spread:
-        """Both variances."""
+        """Spread by training seed and by split seed."""
         return spread(self.on_splits)
 
     @property
-    def sample(self) -> Runs:
-        """The runs as the aggregates take them."""
+    def scores(self) -> SettingScores:
+        """The runs as aggregates take them."""
         values = np.array([run.value for run in self.runs], np.float64)
-        return Runs(values, tuple(run.training for run in self.runs))
+        return SettingScores(values, tuple(run.training for run in self.runs))
 
     @property
     def filter(self) -> dict[str, float]:
-        """Findings about the filters used, averaged where there are several."""
+        """Numbers about the filter; the mean where there are several filters."""
         found = {json.dumps(run.filter, sort_keys=True): run.filter for run in self.runs}
         known: dict[str, list[float]] = defaultdict(list)
         for each in found.values():
@@ -138,72 +162,135 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """Published numbers that a report shows beside its own.
+
+    A reference is a CSV file with a header and the columns ``setting`` (as `Setting.name`),
+    ``learner``, ``method``, ``measure`` (``score`` or ``accuracy``, in percent), ``mean``, ``num``
+    (of runs), and ``half_width`` of Student's 95 % interval or ``std``. Its numbers are of the
+    benchmark's full size.
+    """
+
+    name: str
+    """Name of the file, without its suffix."""
+    scores: Mapping[tuple[str, str, str], SampleSummary]
+    """Setting, learner and method to the scores of its runs."""
+    accuracies: Mapping[str, SampleSummary]
+    """Setting to the filter's accuracy in percent."""
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Reference":
+        """Read a file; ``paper`` is the file of this package with the paper's numbers.
+
+        >>> reference = Reference.load("paper")
+        >>> len(reference.scores), reference.accuracies["hopper/body_mass/ME-ME/0.01"].mean
+        (468, 99.54)
+
+        Raises:
+            DataError: The file cannot be read, or is of another kind.
+        """
+        path = Path(path)
+        shipped = files("puorl.bench") / "paper.csv"
+        try:
+            text = (shipped if path == Path("paper") else path).read_text(encoding="utf-8")
+            scores: dict[tuple[str, str, str], SampleSummary] = {}
+            accuracies: dict[str, SampleSummary] = {}
+            for row in csv.DictReader(text.splitlines()):
+                if row["measure"] == "accuracy":
+                    accuracies[row["setting"]] = _published(row)
+                else:
+                    scores[row["setting"], row["learner"], row["method"]] = _published(row)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}: expected a CSV file with the columns setting, learner, method, measure, "
+                f"mean, half_width, std, num; got: {error!r}"
+            ) from error
+        return cls(path.stem, scores, accuracies)
+
+    def summary(self, task: Task, method: Named) -> SampleSummary | None:
+        """Return the scores of a method in a setting, if there are any."""
+        return self.scores.get((task.setting, task.section.learner.name, method.name))
+
+    def accuracy(self, task: Task) -> float | None:
+        """Return the accuracy of the filter in a setting, if there is one."""
+        found = self.accuracies.get(task.setting)
+        return None if found is None else found.mean / 100
+
+
+def _published(row: Mapping[str, str]) -> SampleSummary:
+    num = int(row["num"])
+    if row["std"]:
+        return SampleSummary(num, float(row["mean"]), float(row["std"]))
+    return SampleSummary.from_interval(float(row["mean"]), float(row["half_width"]), num)
+
+
+@dataclass(frozen=True)
 class Results:
-    """All that tables, pictures and answers are made from."""
+    """All cells of a store."""
 
     tasks: tuple[Task, ...]
     methods: tuple[Named, ...]
-    cells: Mapping[tuple[Task, Named], Cell]
+    cells: Mapping[tuple[Task, Named], CellResult]
     split_seed: int
-    """Of the split that the tables are about: the one with most runs."""
-    in_returns: frozenset[Group]
-    """Groups whose domain has no normalised score: their numbers are returns."""
+    """Seed of the split of the tables: the one with most runs."""
+    in_returns: frozenset[Section]
+    """Sections whose domain has no normalised score: their numbers are returns."""
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
     @property
-    def groups(self) -> tuple[Group, ...]:
-        """In the order of their tables."""
-        return tuple(dict.fromkeys(task.group for task in self.tasks))
+    def sections(self) -> tuple[Section, ...]:
+        """Sections in the order of their tables."""
+        return tuple(dict.fromkeys(task.section for task in self.tasks))
 
-    def tasks_of(self, group: Group) -> tuple[Task, ...]:
-        """The group's settings in order."""
-        return tuple(task for task in self.tasks if task.group == group)
+    def tasks_of(self, section: Section) -> tuple[Task, ...]:
+        """List the settings of a section, in order."""
+        return tuple(task for task in self.tasks if task.section == section)
 
     def methods_of(self, tasks: Iterable[Task]) -> tuple[Named, ...]:
-        """Methods with a row in one of these settings."""
+        """List the methods with a row in one of these settings."""
         tasks = tuple(tasks)
         return tuple(m for m in self.methods if any((task, m) in self.cells for task in tasks))
 
-    def summary(self, task: Task, method: Named) -> Summary | None:
-        """Over training seeds; None where there is no run."""
+    def summary(self, task: Task, method: Named) -> SampleSummary | None:
+        """Summarise a cell over training seeds; None where there is no run."""
         cell = self.cells.get((task, method))
         return cell.summary if cell else None
 
 
 def collect_results(rows: Iterable[Row], notes: Iterable[str] = ()) -> Results:
-    """Sort the rows that count (`Store.latest`) into cells.
+    """Sort the valid rows (`Store.latest`) into cells.
 
     Args:
         rows: One row a run.
-        notes: What is to be said about the store.
+        notes: Notes of the store.
 
     Raises:
         DataError: There is no row that can be read.
     """
-    entries, said = _read_all(rows)
+    entries, skipped = _read_all(rows)
     if not entries:
         raise DataError("results: expected rows of puorl bench run, got none that can be read")
     learners = _variants(entries, "learner")
-    methods = _variants(entries, "method")
+    names = _variants(entries, "method")
     in_returns = _without_scores(entries, learners)
     split_seed = _busiest_split(entries)
     placed: dict[tuple[Task, Named], dict[tuple[int, int], _Entry]] = defaultdict(dict)
     for entry in entries:
-        key = (entry.task(learners[entry.learner_key]), methods[entry.method_key])
+        key = (entry.task(learners[entry.learner_key]), names[entry.method_key])
         where = (entry.split_seed, entry.seed)
         if where in placed[key]:
-            said.append(
+            skipped.append(
                 f"{entry.row['run']}: takes the place of an earlier run with the same setting, "
                 "method and seed"
             )
         placed[key][where] = entry
-    wanted: dict[Group, set[int]] = defaultdict(set)
+    wanted: dict[Section, set[int]] = defaultdict(set)
     for (task, _), found in placed.items():
-        wanted[task.group] |= {seed for split, seed in found if split == split_seed}
+        wanted[task.section] |= {seed for split, seed in found if split == split_seed}
     cells = {
         (task, method): _cell(
-            found, split_seed, wanted[task.group], in_returns=task.group in in_returns
+            found, split_seed, wanted[task.section], in_returns=task.section in in_returns
         )
         for (task, method), found in placed.items()
     }
@@ -214,13 +301,13 @@ def collect_results(rows: Iterable[Row], notes: Iterable[str] = ()) -> Results:
         split_seed=split_seed,
         in_returns=frozenset(in_returns),
         rows=tuple(entry.row for entry in entries),
-        notes=(*notes, *said),
+        notes=(*notes, *skipped),
     )
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A row, with what decides where it belongs."""
+    """A row, and the values that decide its cell."""
 
     row: Row
     place: tuple[Any, ...]
@@ -237,20 +324,22 @@ class _Entry:
         return self.row["learner"], _canonical(self.row.get("config"))
 
     def task(self, learner: Named) -> Task:
-        shift, body, quality, share, num_rows, target_fraction, num_steps = self.place
+        shift, body, quality, labelled, num_rows, target_fraction, num_steps = self.place
         return Task(
-            Group(learner, num_rows, target_fraction, num_steps, share, shift), body, quality
+            Section(learner, num_rows, target_fraction, num_steps, labelled, shift), body, quality
         )
 
 
 def _read_all(rows: Iterable[Row]) -> tuple[list[_Entry], list[str]]:
-    entries, said = [], []
+    entries, skipped = [], []
     for row in rows:
         try:
             entries.append(_entry(row))
         except (KeyError, TypeError, ValueError) as error:
-            said.append(f"{row.get('run')}: not a row of the benchmark, it is skipped ({error!r})")
-    return entries, said
+            skipped.append(
+                f"{row.get('run')}: not a row of the benchmark, it is skipped ({error!r})"
+            )
+    return entries, skipped
 
 
 def _entry(row: Row) -> _Entry:
@@ -270,30 +359,30 @@ def _entry(row: Row) -> _Entry:
 
 
 def _variants(entries: list[_Entry], kind: str) -> dict[tuple[str, str], Named]:
-    """Names for all (name, settings): plain, unless one name was run in two ways in one setting.
+    """Name all (name, settings): plain, unless one name has two versions in one setting.
 
-    Settings may well differ from one setting to the next; only where two ways meet must they be
-    told apart, and then everywhere.
+    Settings of a method may differ from one setting to the next. A variant is shown only where
+    two versions of one name meet in a setting, and then everywhere.
     """
-    ways: dict[tuple[str, str], int] = Counter()
-    spoken: dict[tuple[str, str], str] = {}
+    versions: dict[tuple[str, str], int] = Counter()
+    given: dict[tuple[str, str], str] = {}
     met: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     for entry in entries:
         key = entry.method_key if kind == "method" else entry.learner_key
         other = entry.learner_key if kind == "method" else entry.method_key
-        ways[key] += 1
+        versions[key] += 1
         if kind == "method" and entry.row.get("variant"):
-            spoken[key] = str(entry.row["variant"])
+            given[key] = str(entry.row["variant"])
         met[(key[0], entry.place, entry.split_seed, other)].add(key[1])
     doubled = {name for (name, *_), found in met.items() if len(found) > 1}
     usual: dict[str, str] = {}
-    for name, settings in sorted(ways, key=lambda key: -ways[key]):
+    for name, settings in sorted(versions, key=lambda key: -versions[key]):
         usual.setdefault(name, settings)
     names = {}
-    for name, settings in ways:
-        own = settings != usual[name] and name in doubled
-        said = spoken.get((name, settings)) or _differences(settings, usual[name])
-        names[name, settings] = Named(name, said if own else "")
+    for name, settings in versions:
+        is_variant = settings != usual[name] and name in doubled
+        variant = given.get((name, settings)) or _differences(settings, usual[name])
+        names[name, settings] = Named(name, variant if is_variant else "")
     return names
 
 
@@ -316,15 +405,17 @@ def _canonical(settings: Any) -> str:
     return json.dumps(settings or {}, sort_keys=True)
 
 
-def _without_scores(entries: list[_Entry], learners: Mapping[tuple[str, str], Named]) -> set[Group]:
-    scored: dict[Group, bool] = defaultdict(bool)
-    has_returns: set[Group] = set()
+def _without_scores(
+    entries: list[_Entry], learners: Mapping[tuple[str, str], Named]
+) -> set[Section]:
+    scored: dict[Section, bool] = defaultdict(bool)
+    has_returns: set[Section] = set()
     for entry in entries:
-        group = entry.task(learners[entry.learner_key]).group
-        scored[group] |= bool(entry.row.get("scores"))
+        section = entry.task(learners[entry.learner_key]).section
+        scored[section] |= bool(entry.row.get("scores"))
         if entry.row.get("returns"):
-            has_returns.add(group)
-    return {group for group in has_returns if not scored[group]}
+            has_returns.add(section)
+    return {section for section in has_returns if not scored[section]}
 
 
 def _busiest_split(entries: list[_Entry]) -> int:
@@ -339,11 +430,11 @@ def _cell(
     wanted: set[int],
     *,
     in_returns: bool,
-) -> Cell:
+) -> CellResult:
     runs, why = [], {}
     for (split, seed), entry in sorted(found.items()):
         outcome = _outcome(entry, in_returns=in_returns)
-        if isinstance(outcome, Run):
+        if isinstance(outcome, RunResult):
             runs.append(outcome)
         elif split == split_seed:
             why[seed] = outcome
@@ -355,11 +446,11 @@ def _cell(
     for seed in sorted(wanted - {run.seed for run in chosen}):
         reason = why.get(seed, "not run")
         holes[reason] = (*holes.get(reason, ()), seed)
-    return Cell(chosen, on_splits, holes)
+    return CellResult(chosen, on_splits, holes)
 
 
-def _outcome(entry: _Entry, *, in_returns: bool) -> Run | str:
-    """The run, or why there is none."""
+def _outcome(entry: _Entry, *, in_returns: bool) -> RunResult | str:
+    """Return the run, or the reason why there is none."""
     row = entry.row
     if row.get("error") is not None:
         return " ".join(str(row["error"]).split()) or "failed"
@@ -367,7 +458,7 @@ def _outcome(entry: _Entry, *, in_returns: bool) -> Run | str:
     if not numbers or not all(isinstance(n, int | float) and math.isfinite(n) for n in numbers):
         return "no finite score"
     curve = [point for point in row.get("curve") or [] if None not in point]
-    return Run(
+    return RunResult(
         seed=entry.seed,
         split_seed=entry.split_seed,
         value=float(np.mean(np.asarray(numbers, np.float64))),
@@ -382,18 +473,18 @@ def _rank(name: str, order: tuple[str, ...]) -> tuple[int, str]:
 
 
 def _task_order(task: Task) -> tuple[Any, ...]:
-    group = task.group
+    section = task.section
     return (
-        _rank(group.learner.name, _LEARNERS),
-        group.learner.variant,
-        # The largest first: a smoke run comes after what it rehearses.
-        (-group.num_rows, -group.num_steps, group.target_fraction),
-        group.labelled_fraction,
-        _rank(group.shift, _SHIFTS),
-        _rank(task.body, _BODIES),
-        _rank(task.quality, _QUALITIES),
+        _rank(section.learner.name, _LEARNERS),
+        section.learner.variant,
+        # The largest first: a smoke run comes after the full one.
+        (-section.num_rows, -section.num_steps, section.target_fraction),
+        section.labelled_fraction,
+        _rank(section.shift, SHIFTS),
+        _rank(task.body, BODIES),
+        tuple(_rank(word, tuple(QUALITIES)) for word in task.quality.split("/")),
     )
 
 
 def _method_order(method: Named) -> tuple[Any, ...]:
-    return (*_rank(method.name, METHODS), method.variant)
+    return (*_rank(method.name, tuple(methods.METHODS)), method.variant)

@@ -1,13 +1,14 @@
-"""Settings of the benchmark as data: which rows are the target's, which are not, who is labelled.
+"""Settings of the benchmark as data: the target's rows, the other rows, the labelled rows.
 
-A setting is a shift, a body, a pair of qualities and a labelled share; where its rows come from
-follows from that.
+A setting is a shift, a body, a pair of qualities and a labelled fraction; the sources of its rows
+follow from these.
 """
 
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
@@ -18,7 +19,41 @@ from puorl.envs.domains import negatives
 Shift = Literal["body_mass", "mixture", "entire_body", "reward"]
 SHIFTS: tuple[str, ...] = get_args(Shift)
 QUALITIES = {"ME": "medium-expert", "M": "medium", "R": "random"}
-"""Behaviour as the paper's tables write it."""
+"""Behaviour as the tables of the benchmark abbreviate it."""
+
+RENAMED_FIELDS = {
+    "labelled_share": "labelled_fraction",
+    "target_share": "target_fraction",
+    "policy_every": "policy_delay",
+    "kept_share": "kept_fraction",
+}
+"""Fields of settings, learners and findings: the name in rows of version 0.1.0 to the new name."""
+RENAMED_COLUMNS = {"about": "metadata", "content": "content_hash"}
+"""Columns of rows and of prepared sets, likewise."""
+_FIRST_NAMES = {new: old for old, new in RENAMED_FIELDS.items()}
+
+
+def rename_fields(content: Any, names: dict[str, str]) -> Any:
+    """Replace keys of nested dictionaries.
+
+    >>> rename_fields({"setting": {"target_share": 0.3}}, RENAMED_FIELDS)
+    {'setting': {'target_fraction': 0.3}}
+    """
+    if not isinstance(content, dict):
+        return content
+    return {names.get(key, key): rename_fields(value, names) for key, value in content.items()}
+
+
+def settings_id(content: dict[str, Any]) -> str:
+    """Hash settings to 16 hexadecimal digits.
+
+    The hash is of the names that fields had first, so that ids of runs and trainings stay the same
+    when a field is renamed.
+
+    >>> settings_id({"target_fraction": 0.3}) == settings_id({"target_share": 0.3})
+    True
+    """
+    return hashing.of_settings(rename_fields(content, _FIRST_NAMES))[:16]
 
 
 @dataclass(frozen=True)
@@ -35,7 +70,7 @@ class Source:
     """Steps after which a run is cut; None for the task's own limit."""
 
     def collect(self, *, threads: int | None = None, progress: bool = False) -> Dataset:
-        """Make the rows, or read them if they were made before."""
+        """Simulate the rows, or read them from the cache."""
         return collect(
             self.body,
             self.domain,
@@ -49,33 +84,33 @@ class Source:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As keys of trainings are made of it."""
+        """Return the fields as ids of trainings contain them."""
         return _without_no_horizon(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One pool of rows: a target hidden among others, a few of its rows labelled."""
+    """One pool of rows: a target domain among others, with a few of its rows labelled."""
 
     shift: str
     """``body_mass``, ``mixture``, ``entire_body`` or ``reward``."""
     body: str
-    """The target's."""
+    """Body of the target domain."""
     quality: str
     """Behaviour in the target and in the other domains, such as ``ME/R``."""
     labelled_fraction: float = 0.01
-    """Share of all rows that is labelled."""
+    """Fraction of all rows that is labelled."""
     rows: int = 1_000_000
     target_fraction: float = 0.3
     split_seed: int = 0
-    """Draws which of the target's rows are labelled; also the seed of every method."""
+    """Seed of the choice of labelled rows, and of every method."""
     data_seed: int = 0
     """Seed of the simulated rows."""
     horizon: int | None = None
     """Steps after which a run is cut; None for the task's own limit."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no setting, before hours are spent on another."""
+        """Check the fields."""
         body_of(self.body)
         words = self.quality.split("/")
         if len(words) != 2 or any(word not in QUALITIES for word in words):
@@ -88,31 +123,31 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Short, for people: ``hopper/body_mass/ME-R/0.01``; it leaves the seeds out."""
+        """Short name without seeds and sizes, such as ``hopper/body_mass/ME-R/0.01``."""
         quality = self.quality.replace("/", "-")
         return f"{self.body}/{self.shift}/{quality}/{self.labelled_fraction:g}"
 
     @property
     def num_target(self) -> int:
-        """Rows of the target in the pool, labelled ones included."""
+        """Number of the target's rows in the pool, labelled ones included."""
         return round(self.rows * self.target_fraction)
 
     @property
     def num_labelled(self) -> int:
-        """Rows that are labelled."""
+        """Number of labelled rows."""
         return round(self.rows * self.labelled_fraction)
 
     @property
     def target(self) -> Source:
-        """Where the target's rows come from: as many are collected as are used."""
+        """Source of the target's rows; exactly the rows in use are collected."""
         ours, _ = self._qualities
         return self._source(self.body, "nominal", ours, self.num_target)
 
     @property
     def others(self) -> tuple[tuple[Source, float], ...]:
-        """Where the other rows come from, and their proportions."""
+        """Sources of the other rows, and their proportions."""
         count = self.rows - self.num_target
-        # No policy learnt to run backward: the same ones act, only what they are paid differs.
+        # No policy was trained to run backward: the same ones act, and only the reward differs.
         actor = "nominal" if self.shift == "reward" else None
         return tuple(
             (
@@ -130,11 +165,11 @@ class Setting:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All datasets it needs."""
+        """Sources of the target's rows and of all others."""
         return (self.target, *(source for source, _ in self.others))
 
     def split(self, target: Dataset, others: list[Dataset]) -> PUSplit:
-        """Hide the target's rows among the others."""
+        """Mix the datasets into one pool and label some of the target's rows."""
         return make_split(
             target,
             others,
@@ -142,11 +177,11 @@ class Setting:
             target_fraction=self.target_fraction,
             labelled_fraction=self.labelled_fraction,
             seed=self.split_seed,
-            proportions=[share for _, share in self.others],
+            proportions=[proportion for _, proportion in self.others],
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a row of the store."""
+        """Return the fields as a row of the store contains them."""
         return _without_no_horizon({**dataclasses.asdict(self), "name": self.name})
 
     def _source(
@@ -160,6 +195,6 @@ class Setting:
         return QUALITIES[ours], QUALITIES[theirs]
 
 
-def _without_no_horizon(told: dict[str, Any]) -> dict[str, Any]:
-    """Rows and trainings from before there was a horizon must be found again."""
-    return {name: value for name, value in told.items() if (name, value) != ("horizon", None)}
+def _without_no_horizon(fields: dict[str, Any]) -> dict[str, Any]:
+    """Leave out a horizon of None: ids of runs were made before that field existed."""
+    return {name: value for name, value in fields.items() if (name, value) != ("horizon", None)}

@@ -1,18 +1,19 @@
-"""The store: one JSON object a line, added to by any number of processes, never rewritten.
+"""The store: one JSON object a line, appended by any number of processes, never rewritten.
 
 A row is one run: a setting, a method, a learner, a training seed. A failed run is a row with an
-``error``. A kill can tear the last line; readers skip it with a note, and the next append starts
-on a line of its own.
+``error``. A kill can leave an incomplete last line; readers skip it with a note, and the next row
+starts on a line of its own. Rows of version 0.1.0 are read with the names of today.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from puorl.bench.settings import RENAMED_COLUMNS, RENAMED_FIELDS, rename_fields
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import lock_handle
 
 FILE = "runs.jsonl"
 _LONGEST_ROW = 2**26
@@ -21,12 +22,11 @@ Row = dict[str, Any]
 
 
 class Contents(NamedTuple):
-    """What a store holds."""
+    """Rows of a store, and notes on what was skipped."""
 
     rows: list[Row]
     """In the order in which they were added."""
     notes: list[str]
-    """What was skipped, and why."""
 
 
 class Store:
@@ -42,10 +42,10 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         path = Path(folder)
         self.path = path if path.suffix == ".jsonl" else path / FILE
-        self._forget()
+        self._reset()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row; when this returns, it is on the disk.
+        """Append a row; it is on the disk when this returns.
 
         Args:
             row: JSON-like, with the run's id under ``run``.
@@ -62,30 +62,30 @@ class Store:
             raise ConfigError(f"row {row['run']}: expected JSON values, got: {error}") from error
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            _add(self.path, line)
+            _append_line(self.path, line)
         except OSError as error:
             raise DataError(
                 f"{self.path}: expected a file that can be written, got: {error}"
             ) from error
 
     def read(self) -> Contents:
-        """All whole rows, and notes on lines that are none; an absent file is an empty store.
+        """Read all complete rows, with notes on skipped lines; an absent file is an empty store.
 
         Raises:
             DataError: The file cannot be read.
         """
-        rest = self._take_new_lines()
+        rest = self._read_new_lines()
         notes = list(self._notes)
         if rest.strip():
             notes.append(f"{self.path.name}: the last line is not whole, it is skipped")
         return Contents(list(self._rows), notes)
 
     def rows(self) -> list[Row]:
-        """All whole rows, in the order in which they were added."""
+        """Read all complete rows, in the order in which they were added."""
         return self.read().rows
 
     def latest(self) -> dict[str, Row]:
-        """Run id to the row that counts: its last one without an error, else its last one."""
+        """Map every run to its valid row: the last one without an error, else the last one."""
         chosen: dict[str, Row] = {}
         for row in self.rows():
             before = chosen.get(row["run"])
@@ -94,22 +94,22 @@ class Store:
         return chosen
 
     def find(self, run: str) -> Row | None:
-        """The row that counts of this run, if there is one."""
+        """Return the valid row of a run, if there is one."""
         return self.latest().get(run)
 
-    def _take_new_lines(self) -> bytes:
-        """Read what was added since the last time; the start of an unfinished line is returned."""
+    def _read_new_lines(self) -> bytes:
+        """Read the lines added since the last call; return the start of an incomplete one."""
         try:
             with open(self.path, "rb") as handle:
                 if os.fstat(handle.fileno()).st_size < self._offset:
-                    self._forget()  # another file has taken its place
+                    self._reset()  # the file was replaced by another
                 handle.seek(self._offset)
                 while (line := handle.readline(_LONGEST_ROW)).endswith(b"\n"):
                     self._offset += len(line)
                     self._num_lines += 1
-                    self._take(line)
+                    self._add_line(line)
         except FileNotFoundError:
-            self._forget()
+            self._reset()
             return b""
         except NotADirectoryError as error:
             raise DataError(
@@ -125,20 +125,20 @@ class Store:
             )
         return line
 
-    def _take(self, line: bytes) -> None:
+    def _add_line(self, line: bytes) -> None:
         if not line.strip():
             return
         try:
             row = json.loads(line)
-        except ValueError:  # bytes that are no UTF-8 are among these
+        except ValueError:  # also raised for bytes that are not UTF-8
             row = None
         if isinstance(row, dict) and _has_id(row):
-            self._rows.append(row)
+            self._rows.append(rename_fields(row, RENAMED_FIELDS | RENAMED_COLUMNS))
         else:
             where = f"{self.path.name}: line {self._num_lines}"
             self._notes.append(f"{where} is not a whole row, it is skipped")
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._rows: list[Row] = []
         self._notes: list[str] = []
         self._offset = 0
@@ -149,13 +149,13 @@ def _has_id(row: Mapping[str, Any]) -> bool:
     return isinstance(row.get("run"), str) and bool(row["run"])
 
 
-def _add(path: Path, line: bytes) -> None:
+def _append_line(path: Path, line: bytes) -> None:
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # goes with the descriptor, however the process ends
+        lock_handle(handle, wait=True)
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
-            line = b"\n" + line  # a killed writer's torn line stays, on its own
+            line = b"\n" + line  # the incomplete line of a killed writer stays on its own
         if os.write(handle, line) < len(line):
             raise OSError("the disk took only a part of the row")
         os.fsync(handle)

@@ -1,6 +1,6 @@
-"""Named parts of the grid: settings x methods x learners, how long to train, in which order.
+"""Named parts of the grid: settings x methods x learners, the length of a training, the order.
 
-Order matters: a suite is run from its first part to its last, and what comes first is there first.
+A suite is run from its first part to its last.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from puorl import methods
 from puorl.bench.settings import Setting
 from puorl.core.errors import ConfigError
 
@@ -17,23 +18,31 @@ BODIES = ("hopper", "halfcheetah", "walker2d")
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method and those of its settings that differ from the defaults."""
+    """A method, and its settings that differ from the defaults."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """For ``pu``, fields of its filter's config too; a mapping changes fields of a field."""
+    """See `puorl.methods.make`; a mapping changes fields of a field."""
     variant: str = ""
-    """Tells two choices of one method apart."""
+    """Distinguishes two choices of one method in one part."""
 
     @property
     def label(self) -> str:
-        """Its name in one part of a suite; also part of file names."""
+        """Name within one part of a suite; also part of file names."""
         return f"{self.name}-{self.variant}" if self.variant else self.name
+
+    def make(self) -> methods.Method:
+        """Make the method.
+
+        Raises:
+            ConfigError: Unknown method or setting.
+        """
+        return methods.make(self.name, **self.settings)
 
 
 @dataclass(frozen=True)
 class LearnerChoice:
-    """A learner and those of its settings that differ from the preset's."""
+    """A learner, and its settings that differ from the preset's."""
 
     name: str
     preset: str = "default"
@@ -42,21 +51,23 @@ class LearnerChoice:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to train, and how often and how long to look."""
+    """Length of a training, and how often and how long policies are evaluated."""
 
     steps: int = 1_000_000
+    """Updates."""
     episodes: int = 10
-    """After the last update."""
+    """Episodes of the evaluation after the last update."""
     points: int = 5
-    """Of the learning curve, the last update included."""
+    """Points of the learning curve, the one after the last update included."""
     curve_episodes: int = 3
-    rests: int = 4
-    """Checkpoints between two points of the curve, the second included."""
+    """Episodes of every point of the learning curve."""
+    checkpoints_per_eval: int = 4
+    """Checkpoints from one point of the curve to the next."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Methods that learn from one pool with one learner."""
+    """Methods that train one learner on one pool."""
 
     setting: Setting
     learner: LearnerChoice
@@ -68,29 +79,26 @@ class Suite:
     """Parts in the order in which they are run."""
 
     name: str
-    about: str
+    description: str
     parts: tuple[Part, ...]
     budget: Budget = Budget()
 
 
-METHODS = tuple(
-    MethodChoice(name) for name in ("olp", "sharing_all", "dara", "igdf", "pu", "oracle")
-)
+METHODS = tuple(map(MethodChoice, methods.METHODS))
 TD3_BC = LearnerChoice("td3_bc")
 IQL = LearnerChoice("iql")
 
 
-def names() -> tuple[str, ...]:
-    """The suites there are."""
+def suite_names() -> tuple[str, ...]:
+    """List the names of the suites."""
     return tuple(_MAKERS)
 
 
-def find(name: str) -> Suite:
-    """The suite of that name, or of several names joined by ``+``, run as one.
+def find_suite(name: str) -> Suite:
+    """Return the suite of that name, or of several names joined by ``+``, run as one.
 
     Raises:
-        ConfigError: There is none; the message lists those there are. Or suites of different
-            budgets.
+        ConfigError: No such suite, or joined suites with different budgets.
     """
     found = []
     for word in name.split("+"):
@@ -104,23 +112,21 @@ def find(name: str) -> Suite:
     parts: list[Part] = []
     for suite in found:
         parts += [part for part in suite.parts if part not in parts]
-    about = "; ".join(suite.about for suite in found)
-    return Suite(name, about, tuple(parts), found[0].budget)
+    description = "; ".join(suite.description for suite in found)
+    return Suite(name, description, tuple(parts), found[0].budget)
 
 
 def _parts(
     shift: str,
     qualities: tuple[str, ...],
     *,
-    share: float = 0.01,
+    fraction: float = 0.01,
     learner: LearnerChoice = TD3_BC,
-    bodies: tuple[str, ...] = BODIES,
 ) -> tuple[Part, ...]:
-    """Qualities within bodies: settings that share trainings stand side by side."""
-    if shift == "entire_body":
-        bodies = ("halfcheetah",)
+    """Make parts with qualities within bodies: settings with common trainings are neighbours."""
+    bodies = ("halfcheetah",) if shift == "entire_body" else BODIES
     return tuple(
-        Part(Setting(shift, body, quality, share), learner, METHODS)
+        Part(Setting(shift, body, quality, fraction), learner, METHODS)
         for body in bodies
         for quality in qualities
     )
@@ -129,18 +135,21 @@ def _parts(
 _ME, _M = ("ME/ME", "ME/R"), ("M/M", "M/R")
 
 
-def _published(share: float, learner: LearnerChoice) -> tuple[Part, ...]:
-    """One of the paper's three tables of scores."""
-    mass = _parts("body_mass", _ME + _M, share=share, learner=learner)
-    mixture = _parts("mixture", _ME + _M, share=share, learner=learner)
-    return (*mass, *mixture, *_parts("entire_body", _ME, share=share, learner=learner))
+def _published(fraction: float, learner: LearnerChoice) -> tuple[Part, ...]:
+    """Make the settings of one of the paper's three tables of scores."""
+    shifts = {"body_mass": _ME + _M, "mixture": _ME + _M, "entire_body": _ME}
+    return tuple(
+        part
+        for shift, qualities in shifts.items()
+        for part in _parts(shift, qualities, fraction=fraction, learner=learner)
+    )
 
 
 @cache
 def _smoke() -> Suite:
     learner = LearnerChoice("td3_bc", settings={"hidden": (16,)})
     small = {"hidden": (16,), "num_steps": 20}
-    methods = (
+    choices = (
         MethodChoice("olp"),
         MethodChoice("sharing_all"),
         MethodChoice("dara", small),
@@ -153,12 +162,12 @@ def _smoke() -> Suite:
     )
     first, second = (Setting("body_mass", "hopper", q, 0.05, rows=4_000) for q in _ME)
     # In the second setting only what was trained in the first: nothing new has to be compiled.
-    shared = tuple(method for method in methods if method.name in ("olp", "oracle"))
+    shared = tuple(method for method in choices if method.name in ("olp", "oracle"))
     return Suite(
         "smoke",
-        "does everything work? one body, small everything, a minute on two cores",
-        (Part(first, learner, methods), Part(second, learner, shared)),
-        Budget(steps=40, episodes=2, points=2, curve_episodes=1, rests=2),
+        "a test that everything works: one body, small everything, a minute on two cores",
+        (Part(first, learner, choices), Part(second, learner, shared)),
+        Budget(steps=40, episodes=2, points=2, curve_episodes=1, checkpoints_per_eval=2),
     )
 
 
@@ -173,14 +182,14 @@ def _core() -> Suite:
 
 @cache
 def _more() -> Suite:
-    named = (
+    parts = (
         *_parts("body_mass", _M),
         *_parts("mixture", _ME + _M),
         *_published(0.01, IQL),
         *_published(0.03, TD3_BC),
     )
     return Suite(
-        "more", "what the paper has beside core: body mass M, mixture, IQL, 3 % labelled", named
+        "more", "the paper's other settings: body mass M, mixture, IQL, 3 % labelled", parts
     )
 
 
@@ -192,33 +201,29 @@ def _paper() -> Suite:
 
 @cache
 def _reward() -> Suite:
-    judged = MethodChoice("pu", {"features": {"inputs": "sar"}})
-    methods = tuple(judged if method.name == "pu" else method for method in METHODS)
-    parts = [
-        dataclasses.replace(part, methods=methods)
-        for body in BODIES
-        for part in _parts("reward", ("ME/ME",), bodies=(body,))
-    ]
-    return Suite("reward", "the others are paid for running backward", tuple(parts))
+    with_reward = MethodChoice("pu", {"features": {"inputs": "sar"}})
+    choices = tuple(with_reward if method.name == "pu" else method for method in METHODS)
+    parts = [dataclasses.replace(part, methods=choices) for part in _parts("reward", ("ME/ME",))]
+    return Suite("reward", "the reward of the others is for running backward", tuple(parts))
 
 
 @cache
 def _control() -> Suite:
-    methods = (
+    choices = (
         MethodChoice("olp"),
         MethodChoice("dara", variant="union"),
         MethodChoice("dara", {"sampling": "half"}, variant="half"),
         MethodChoice("igdf", variant="keeps-75"),
         MethodChoice("igdf", {"xi": 0.25}, variant="keeps-25"),
     )
-    # All but one of the target's rows are labelled, since a split must have one to hide.
+    # All but one of the target's rows are labelled, since a split needs an unlabelled one.
     labelled, others = 100_000, 700_000
     rows = labelled + 1 + others
     setting = Setting("body_mass", "hopper", "ME/ME", labelled / rows, rows, (labelled + 1) / rows)
     return Suite(
         "control",
-        "DARA and IGDF where they are at home: 100,000 labelled rows, the rest negatives",
-        (Part(setting, TD3_BC, methods),),
+        "DARA and IGDF on the problem they are made for: 100,000 labelled rows, the rest negatives",
+        (Part(setting, TD3_BC, choices),),
     )
 
 

@@ -1,19 +1,18 @@
-"""Tables of the benchmark as data: the same texts go to terminal, Markdown, LaTeX and HTML."""
+"""Tables as data, and their formats with the same texts: Markdown, LaTeX, HTML, terminal."""
 
-import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from puorl.bench.comparisons import FEASIBLE, PU
-from puorl.bench.overview import Family, Overview
-from puorl.bench.published import at_paper_scale, paper_accuracy, paper_summary
-from puorl.bench.questions import Answer
-from puorl.bench.results import Cell, Group, Named, Results, Task, display
-from puorl.bench.stats import Aggregate, Summary, difference
-from puorl.html.page import shorten
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from puorl.html.page import Markup, escape
 
 HOLE = "–"
-_LONGEST_REASON = 160
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Entry:
 
     text: str
     beside: str = ""
-    """What stands beside it for comparison, in brackets."""
+    """Shown in brackets for comparison."""
     marks: str = ""
     """Letters of its footnotes."""
     strong: bool = False
@@ -39,191 +38,17 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     legend: str = ""
     footnotes: dict[str, str] = field(default_factory=dict)
-    """Letters to what they stand for."""
+    """Letters to their texts."""
 
 
-def all_tables(
-    results: Results, overview: Sequence[Overview], answers: Sequence[Answer], *, paper: bool
-) -> tuple[Table, ...]:
-    """Every table of a report, in order.
-
-    Args:
-        results: All cells.
-        overview: Their aggregates.
-        answers: The questions' answers.
-        paper: Whether the paper's numbers stand beside ours.
-    """
-    tables = [question_table(answer, paper=paper) for answer in answers]
-    tables += [score_table(results, group, paper=paper) for group in results.groups]
-    if paper:
-        tables.append(paper_table(results))
-    tables += [iqm_table(overview), improvement_table(overview)]
-    tables += [spread_table(results, group) for group in results.groups]
-    return tuple(table for table in tables if table.rows)
-
-
-def group_title(group: Group | Family) -> str:
-    """What the settings of a group have in common, in a line."""
-    shift = f", {display(group.shift)} shift" if isinstance(group, Group) else ""
-    text = f"{group.learner.title}{shift}, {100 * group.labelled_fraction:.3g}\u00a0% labelled"
-    whole = group if isinstance(group, Group) else Group(*group, shift="")
-    if at_paper_scale(whole):
-        return text
-    scale = f"{group.num_rows:,} rows, {group.num_steps:,} updates"
-    return f"{text}, {scale}, {100 * group.target_fraction:.3g}\u00a0% target"
-
-
-def score_table(results: Results, group: Group, *, paper: bool) -> Table:
-    """Mean and Student's interval for every setting and method, with what the filter found."""
-    tasks = results.tasks_of(group)
-    methods = results.methods_of(tasks)
-    notes = _Footnotes()
-    header, rows = ["Setting"], []
-    for method in methods:
-        header += [method.title, *(("alpha", "accuracy") if method.name == "pu" else ())]
-    for task in tasks:
-        row = [Entry(task.title)]
-        best = _best(results, task, methods)
-        for method in methods:
-            row.append(_score(results, task, method, notes, paper=paper, strong=method == best))
-            if method.name == "pu":
-                row += _filter_entries(task, results.cells.get((task, method)), paper=paper)
-        rows.append(tuple(row))
-    return Table(
-        f"scores-{results.groups.index(group) + 1}",
-        group_title(group),
-        tuple(header),
-        tuple(rows),
-        _score_legend(results, group, methods, paper=paper),
-        notes.texts,
-    )
-
-
-def paper_table(results: Results) -> Table:
-    """How ours compare with the paper's, counted over the settings that it has."""
-    rows = []
-    learners = tuple(dict.fromkeys(task.group.learner for task in results.tasks))
-    for learner in learners:
-        for method in results.methods:
-            pairs = [
-                (ours, theirs)
-                for task in results.tasks
-                if task.group.learner == learner and at_paper_scale(task.group)
-                if (ours := results.summary(task, method))
-                if (theirs := paper_summary(task, method))
-            ]
-            if pairs:
-                which = f" ({learner.title})" if len(learners) > 1 else ""
-                rows.append(_against_paper(method.title + which, pairs))
-    return Table(
-        "paper",
-        "Ours against the paper's, by method",
-        (
-            "Method",
-            "settings",
-            "mean difference",
-            "ours ≥ paper's",
-            "clearly above",
-            "clearly below",
-        ),
-        tuple(rows),
-        "Counted over settings of the paper's size. Clearly: Welch's 95 % interval of the "
-        "difference, from our seeds and the paper's 10, lies on one side of 0.",
-    )
-
-
-def iqm_table(overview: Sequence[Overview]) -> Table:
-    """Interquartile means."""
-    notes = _Footnotes()
-    methods = _columns(overview)
-    rows = []
-    for each in overview:
-        marks = ""
-        if len(each.common) < each.num_settings:
-            marks = notes.mark(
-                f"over the {len(each.common)} of {each.num_settings} settings that all methods have"
-            )
-        name = Entry(f"{group_title(each.family)}: {each.scope}", marks=marks)
-        rows.append((name, *(_aggregate(each.iqm.get(m), 1, notes) for m in methods)))
-    return Table(
-        "iqm",
-        "Interquartile mean of the score",
-        ("Settings", *(method.title for method in methods)),
-        tuple(rows),
-        "Over runs and settings; in brackets the 95 % interval of a stratified bootstrap (Agarwal "
-        "et al. 2021).",
-        notes.texts,
-    )
-
-
-def improvement_table(overview: Sequence[Overview]) -> Table:
-    """Chances that PU beats each other method."""
-    notes = _Footnotes()
-    methods = [method for method in _columns(overview) if method != PU]
-    rows = [
-        (
-            Entry(f"{group_title(each.family)}: {each.scope}"),
-            *(_aggregate(each.improvement.get(m), 2, notes) for m in methods),
-        )
-        for each in overview
-        if each.improvement
-    ]
-    return Table(
-        "improvement",
-        "Probability that a run of PU beats a run of the other method",
-        ("Settings", *(f"over {method.title}" for method in methods)),
-        tuple(rows),
-        "Averaged over settings; in brackets the 95 % interval of a stratified bootstrap (Agarwal "
-        "et al. 2021). At 0.5 neither is better.",
-        notes.texts,
-    )
-
-
-def spread_table(results: Results, group: Group) -> Table:
-    """Both meanings of a seed, where there are several splits."""
-    tasks = [
-        task
-        for task in results.tasks_of(group)
-        if any(len(c.on_splits) > 1 for (t, _), c in results.cells.items() if t == task)
-    ]
-    methods = results.methods_of(tasks)
-    rows = tuple(
-        (Entry(task.title), *(_spread_entry(results.cells.get((task, m))) for m in methods))
-        for task in tasks
-    )
-    return Table(
-        f"spread-{results.groups.index(group) + 1}",
-        f"Spread by training seed / by split: {group_title(group)}",
-        ("Setting", *(method.title for method in methods)),
-        rows,
-        "Standard deviations: between training seeds on one split / what another split adds "
-        "(one-way random effects; ? where too few runs tell). In brackets: splits, runs.",
-    )
-
-
-def question_table(answer: Answer, *, paper: bool) -> Table:
-    """A question's claims with their counts, and under each what lies behind them."""
-    rows = []
-    for claim in answer.claims:
-        counts = [str(count) if count.of else HOLE for count in (claim.ours, claim.paper)]
-        shown = (claim.word, *counts) if paper else (claim.word, counts[0])
-        rows.append((Entry(claim.text, claim.detail), *map(Entry, shown)))
-    return Table(
-        f"question-{answer.number}",
-        f"({answer.number}) {answer.question} {answer.word.capitalize()}",
-        ("Claim", "holds", "settings", *(("paper's",) if paper else ())),
-        tuple(rows),
-        f"The paper: {answer.expected}",
-    )
-
-
-class _Footnotes:
-    """Letters for texts; the same text keeps its letter."""
+class Footnotes:
+    """Assigns letters to texts; equal texts have one letter."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
 
     def mark(self, text: str) -> str:
+        """Return the letter of a text."""
         for letter, known in self.texts.items():
             if known == text:
                 return letter
@@ -237,109 +62,261 @@ def _letters(index: int) -> str:
     return (_letters(first - 1) if first else "") + "abcdefghijklmnopqrstuvwxyz"[last]
 
 
-def _score(
-    results: Results,
-    task: Task,
-    method: Named,
-    notes: _Footnotes,
-    *,
-    paper: bool,
-    strong: bool,
-) -> Entry:
-    digits = 0 if task.group in results.in_returns else 1
-    theirs = paper_summary(task, method) if paper else None
-    beside = _mean_text(theirs, digits) if theirs else ""
-    cell = results.cells.get((task, method))
-    if cell is None:
-        return Entry(HOLE, beside, notes.mark("not run"))
-    marks = ",".join(notes.mark(text) for text in _hole_texts(cell))
-    if cell.summary is None:
-        return Entry(HOLE, beside, marks)
-    return Entry(_mean_text(cell.summary, digits), beside, marks, strong)
+_MARKDOWN = {character: f"\\{character}" for character in "\\|*_`<"}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    '"': r"\textquotedbl{}",
+    "[": "{[}",  # at the start of a row it would be an argument of the line break; so would *
+    "*": "{*}",
+    "–": "--",
+    "…": r"\ldots{}",
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "ξ": r"$\xi$",
+    "α": r"$\alpha$",
+    "\u00a0": "~",
+}
+_FIRST = "position:sticky;left:0;background:var(--card);min-width:8.5rem;overflow-wrap:normal"
+_PREAMBLE = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage[landscape,margin=1.5cm]{geometry}
+\usepackage{booktabs,graphicx}
+\begin{document}
+"""
 
 
-def _hole_texts(cell: Cell) -> list[str]:
-    texts = []
-    for reason, seeds in cell.holes.items():
-        reason = shorten(reason, _LONGEST_REASON)
-        if cell.runs or len(cell.holes) > 1:
-            plural = "s" if len(seeds) > 1 else ""
-            reason = f"without seed{plural} {', '.join(map(str, seeds))}: {reason}"
-        texts.append(reason)
-    return texts or ([] if cell.runs else ["not run on this split"])
+def as_markdown(table: Table) -> str:
+    """Format a table as GitHub's Markdown."""
+    lines = [f"### {markdown_text(table.title)}", ""]
+    lines.append(_bars(map(markdown_text, table.header)))
+    lines.append(_bars("---" if column == 0 else "---:" for column in range(len(table.header))))
+    lines += [_bars(map(_markdown_entry, row)) for row in table.rows]
+    if table.legend:
+        lines += ["", markdown_text(table.legend)]
+    for mark, text in table.footnotes.items():
+        lines += ["", f"<sup>{mark}</sup> {markdown_text(text)}"]
+    return "\n".join(lines) + "\n"
 
 
-def _mean_text(summary: Summary, digits: int) -> str:
-    mean = f"{summary.mean:,.{digits}f}"
-    return mean if math.isnan(summary.half) else f"{mean} ± {summary.half:,.{digits}f}"
-
-
-def _best(results: Results, task: Task, methods: Sequence[Named]) -> Named | None:
-    """The highest mean of the methods that need no truth, where there are two or more."""
-    means = {
-        method: summary.mean
-        for method in methods
-        if Named(method.name) in FEASIBLE and (summary := results.summary(task, method))
-    }
-    return max(means, key=lambda method: means[method]) if len(means) > 1 else None
-
-
-def _filter_entries(task: Task, cell: Cell | None, *, paper: bool) -> tuple[Entry, Entry]:
-    found = cell.filter if cell else {}
-    truth = f"{found['true_alpha']:.3f}" if "true_alpha" in found else ""
-    alpha = f"{found['alpha']:.3f}" if "alpha" in found else HOLE
-    right = f"{100 * found['accuracy']:.2f} %" if "accuracy" in found else HOLE
-    theirs = paper_accuracy(task) if paper else None
-    return Entry(alpha, truth), Entry(right, f"{100 * theirs:.2f} %" if theirs else "")
-
-
-def _score_legend(results: Results, group: Group, methods: Sequence[Named], *, paper: bool) -> str:
-    number = "return" if group in results.in_returns else "normalised score"
-    text = f"Mean {number} of the last policy ± 95 % interval (Student's t over training seeds)."
-    published = [t for t in results.tasks_of(group) if any(paper_summary(t, m) for m in methods)]
-    if paper and published:
-        text += " In brackets: the paper's."
-        if not at_paper_scale(group):
-            text += " The paper has 1,000,000 rows and updates: these are no reproduction of it."
-    if any(method.name == "pu" for method in methods):
-        text += " Alpha and accuracy are the filter's, alpha with the truth in brackets."
-    return text
-
-
-def _against_paper(name: str, pairs: Sequence[tuple[Summary, Summary]]) -> tuple[Entry, ...]:
-    seen = [difference(*pair) for pair in pairs]
-    mean = sum(each.value for each in seen) / len(seen)
-    counts = (
-        sum(each.value >= 0 for each in seen),
-        sum(each.is_above for each in seen),
-        sum(each.is_below for each in seen),
-    )
-    return (
-        Entry(name),
-        Entry(str(len(pairs))),
-        Entry(f"{mean:+.1f}"),
-        *(Entry(f"{count} of {len(pairs)}") for count in counts),
+def as_latex(table: Table) -> str:
+    """Format a table as a LaTeX float; needs the packages booktabs and graphicx."""
+    columns = "l" + "r" * (len(table.header) - 1)
+    rows = [
+        " & ".join(_latex_entry(entry, "r" if column else "l") for column, entry in enumerate(row))
+        + r" \\"
+        for row in table.rows
+    ]
+    notes = [f"$^{{{mark}}}$ {_latex(text)}." for mark, text in table.footnotes.items()]
+    below = " ".join([_latex(table.legend), *notes]).strip()
+    return "\n".join(
+        [
+            r"\begin{table}[p]",
+            r"\centering",
+            rf"\caption{{{_latex(table.title)}}}",
+            rf"\label{{tab:{table.name}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(_latex, table.header)) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            *([rf"\par\smallskip\footnotesize {below}"] if below else []),
+            r"\end{table}",
+            "",
+        ]
     )
 
 
-def _columns(overview: Sequence[Overview]) -> list[Named]:
-    """Methods in the order of the widest overview, then any others."""
-    widest = sorted(overview, key=lambda each: -len(each.iqm))
-    return list(dict.fromkeys(method for each in widest for method in each.iqm))
+def latex_document(tables: Sequence[Table]) -> str:
+    """Format all tables as a LaTeX document that compiles by itself."""
+    # LaTeX holds a limited number of floats back: they are flushed a few at a time.
+    parts = [as_latex(t) + "\\clearpage\n" * (n % 5 == 0) for n, t in enumerate(tables, start=1)]
+    return _PREAMBLE + "\n".join(parts) + "\\end{document}\n"
 
 
-def _aggregate(value: Aggregate | None, digits: int, notes: _Footnotes) -> Entry:
-    if value is None:
-        return Entry(HOLE, marks=notes.mark("too few settings with runs of this method"))
-    ends = f"{value.low:.{digits}f} to {value.high:.{digits}f}"
-    return Entry(f"{value.value:.{digits}f}", ends)
+def as_html(table: Table, *, caption: str | None = None) -> Markup:
+    """Format a table as HTML; one that is too wide for the screen scrolls sideways.
 
-
-def _spread_entry(cell: Cell | None) -> Entry:
-    if cell is None or not cell.on_splits:
-        return Entry(HOLE)
-    seen = cell.spread
-    training, split = (
-        "?" if math.isnan(value) else f"{value:.1f}" for value in (seen.training, seen.split)
+    Args:
+        table: The table.
+        caption: Shown in place of its title, where a heading has that already.
+    """
+    text = table.title if caption is None else caption
+    # Outside of the part that scrolls, so that a long one is broken into lines.
+    above = f'<p class="muted" style="margin:0 0 .3rem">{escape(text)}</p>\n' if text else ""
+    head = "".join(_header_cell(column, name) for column, name in enumerate(table.header))
+    body = "\n".join(
+        f"<tr>{''.join(_body_cell(column, entry) for column, entry in enumerate(row))}</tr>"
+        for row in table.rows
     )
-    return Entry(f"{training} / {split}", f"{seen.num_splits}, {seen.num_runs}")
+    notes = [escape(table.legend)] if table.legend else []
+    notes += [f"{_sup(mark)} {escape(text)}" for mark, text in table.footnotes.items()]
+    below = f'<p class="muted"><small>{"<br>".join(notes)}</small></p>' if notes else ""
+    # A box that scrolls must be reachable by keyboard.
+    return Markup(
+        f'{above}<div id="{escape(table.name)}" style="overflow-x:auto" tabindex="0" role="region" '
+        f'aria-label="{escape(table.title)}">\n<table>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>\n"
+        f"{below}"
+    )
+
+
+def _bars(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def printable(text: str) -> str:
+    """Return text in one line, with a question mark for every character that cannot be shown."""
+    return "".join(c if c.isprintable() or c == "\u00a0" else "?" for c in text)
+
+
+def markdown_text(text: str) -> str:
+    """Escape text for Markdown."""
+    return "".join(_MARKDOWN.get(character, character) for character in printable(text))
+
+
+def _markdown_entry(entry: Entry) -> str:
+    text = markdown_text(entry.text)
+    text = f"**{text}**" if entry.strong and text else text
+    text += f"<sup>{entry.marks}</sup>" if entry.marks else ""
+    return text + (f" ({markdown_text(entry.beside)})" if entry.beside else "")
+
+
+def _latex(text: str) -> str:
+    return "".join(map(_latex_character, printable(text)))
+
+
+def _latex_character(character: str) -> str:
+    # A character without a glyph would stop LaTeX.
+    return _LATEX.get(character, character if character.isascii() else "?")
+
+
+def _latex_entry(entry: Entry, side: str) -> str:
+    text = _latex(entry.text)
+    text = rf"\textbf{{{text}}}" if entry.strong and text else text
+    text += f"$^{{{entry.marks}}}$" if entry.marks else ""
+    if not entry.beside:
+        return text
+    return rf"\shortstack[{side}]{{{text} \\ {{\scriptsize ({_latex(entry.beside)})}}}}"
+
+
+def _header_cell(column: int, name: str) -> str:
+    kind = ' class="number"' if column else ""
+    return f'<th scope="col"{kind}>{escape(name)}</th>'
+
+
+def _body_cell(column: int, entry: Entry) -> str:
+    text = escape(entry.text)
+    text = f"<strong>{text}</strong>" if entry.strong and text else text
+    text += _sup(entry.marks) if entry.marks else ""
+    if entry.beside:
+        text += f'<br><small class="muted" style="font-weight:400">({escape(entry.beside)})</small>'
+    if column:
+        return f'<td class="number" style="white-space:nowrap">{text}</td>'
+    # Stays in place while the numbers scroll.
+    return f'<th scope="row" style="{_FIRST}">{text}</th>'
+
+
+def _sup(marks: str) -> str:
+    return f'<sup style="line-height:0">{escape(marks)}</sup>'
+
+
+_SUPERSCRIPTS = str.maketrans("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ")
+_GAP = 2
+"""Characters between two columns of a table."""
+_NAMES_FRACTION = 3
+"""The first column may take one in this many characters of the terminal's width."""
+
+
+def as_rich(table: Table, width: int) -> RenderableType:
+    """Format a table with its title, legend and footnotes for a terminal of this width."""
+    heads = [printable(head) for head in table.header]
+    cells = [[_plain(row[column]) for row in table.rows] for column in range(len(heads))]
+    widths = [_widest([head, *texts]) for head, texts in zip(heads, cells, strict=True)]
+    blocks = [range(1, len(heads))]
+    if sum(widths) + _GAP * len(widths) > width:
+        least = max(width // _NAMES_FRACTION, _widest(_words([heads[0], *cells[0]])))
+        least = min(widths[0], least)
+        for column in blocks[0]:
+            widths[column] = _widest([*_words([heads[column]]), *cells[column]])
+        blocks = _blocks(widths, width - least - _GAP)
+        taken = max(sum(widths[column] + _GAP for column in block) for block in blocks)
+        widths[0] = min(widths[0], max(least, width - taken - _GAP))
+    parts: list[RenderableType] = [Text(table.title, style="bold")]
+    parts += [_grid(table, heads, widths, [0, *block]) for block in blocks]
+    if table.legend:
+        parts.append(Text(table.legend, style="dim"))
+    parts += [Text(f"{_raised(mark)} {text}") for mark, text in table.footnotes.items()]
+    return Group(*parts, Text())
+
+
+def _blocks(widths: Sequence[int], room: int) -> list[range]:
+    """Divide the columns from the second on into blocks that fit in this width."""
+    blocks, first, taken = [], 1, 0
+    for column in range(1, len(widths)):
+        taken += widths[column] + _GAP
+        if taken > room and column > first:
+            blocks.append(range(first, column))
+            first, taken = column, widths[column] + _GAP
+    return [*blocks, range(first, len(widths))]
+
+
+def _grid(
+    table: Table, heads: Sequence[str], widths: Sequence[int], columns: Sequence[int]
+) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        side = "right" if column else "left"
+        grid.add_column(Text(heads[column]), justify=side, overflow="fold", width=widths[column])
+    for row in table.rows:
+        name, *numbers = (row[column] for column in columns)
+        grid.add_row(_rich(name, widths[0]), *map(_rich, numbers))
+    return grid
+
+
+def _rich(entry: Entry, width: int | None = None) -> Text:
+    """Format an entry, with its lines broken where a width is given."""
+    first, *beside = (
+        line if width is None else _filled(line, width) for line in _plain(entry).split("\n")
+    )
+    text = Text(first, style="bold" if entry.strong else "")
+    return text.append("".join(f"\n{line}" for line in beside), style="not bold dim")
+
+
+def _plain(entry: Entry) -> str:
+    text = printable(entry.text) + _raised(entry.marks)
+    return text + (f"\n({printable(entry.beside)})" if entry.beside else "")
+
+
+def _filled(line: str, width: int) -> str:
+    # A number is tied to its unit by a space at which only rich would break.
+    return textwrap.fill(line, width, break_on_hyphens=False, break_long_words=False)
+
+
+def _raised(marks: str) -> str:
+    return marks.translate(_SUPERSCRIPTS)
+
+
+def _words(texts: Iterable[str]) -> list[str]:
+    return [word for text in texts for line in text.split("\n") for word in line.split(" ")]
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max((cell_len(line) for text in texts for line in text.split("\n")), default=0)

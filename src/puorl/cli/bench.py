@@ -12,14 +12,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from puorl.bench import suites
+from puorl.bench.suites import Part, find_suite, suite_names
 from puorl.cli.bench_report import BenchReport
 from puorl.cli.main import INTERRUPTED
 from puorl.cli.options import Count, Flag
 from puorl.core.errors import ConfigError, DataError, require
 
 if TYPE_CHECKING:  # importing these loads jax
-    from puorl.bench.plan import Outlook, Plan
+    from puorl.bench.plan import Plan, PlanStatus
 
 _GOES_ON = "the same command goes on from there"
 _DAY = 86_400
@@ -73,7 +73,7 @@ class BenchRun:
         for name, count in (("--workers", self.workers), ("--lanes", self.lanes)):
             if count is not None and count < 1:
                 raise ConfigError(f"{name}: expected 1 or more, got {count}")
-        suite = suites.find(self.suite)
+        suite = find_suite(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
         from puorl.bench.plan import make_plan
         from puorl.bench.runner import survey
@@ -105,7 +105,7 @@ class BenchRun:
                 lanes=self.lanes,
                 workers=self.workers or os.cpu_count() or 1,
                 show=True,
-                tell=lambda line: console.print(line),
+                on_message=lambda line: console.print(line),
             )
         except KeyboardInterrupt:
             sys.stderr.write(f"puorl: interrupted; {_GOES_ON}\n")
@@ -155,11 +155,11 @@ class BenchList:
 
     def run(self) -> None:
         """Print a line for every suite."""
-        known = [suites.find(name) for name in suites.names()]
+        known = [find_suite(name) for name in suite_names()]
         if self.json:
             content = {
                 suite.name: {
-                    "about": suite.about,
+                    "description": suite.description,
                     "steps": suite.budget.steps,
                     "parts": [_as_json(part) for part in suite.parts],
                 }
@@ -171,11 +171,11 @@ class BenchList:
         for suite in known:
             runs = sum(len(part.methods) for part in suite.parts)
             updates = f"{suite.budget.steps:,}"
-            table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.about)
+            table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
         Console(highlight=False).print(table)
 
 
-def _as_json(part: suites.Part) -> dict[str, Any]:
+def _as_json(part: Part) -> dict[str, Any]:
     methods = [method.label for method in part.methods]
     return {"setting": part.setting.name, "learner": part.learner.name, "methods": methods}
 
@@ -201,7 +201,7 @@ class Bench:
     Examples:
       puorl bench list
       puorl bench run core --seeds 5 --out results
-      puorl bench report results --against paper
+      puorl bench report results --reference paper
     """
 
     command: tyro.conf.OmitSubcommandPrefixes[_Command]
@@ -211,7 +211,7 @@ class Bench:
         self.command.run()
 
 
-def _told(plan: "Plan", ahead: "Outlook") -> str:
+def _told(plan: "Plan", ahead: "PlanStatus") -> str:
     """What is done and to do, in one line."""
     failed = f", {ahead.num_failed} of them with an error" if ahead.num_failed else ""
     done = f"{plan.name}: {ahead.num_runs:,} runs, {ahead.num_done:,} done{failed}"

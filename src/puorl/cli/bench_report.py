@@ -10,12 +10,12 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from puorl.bench.report import Report, lead, make_report, to_json, to_latex, to_markdown
+from puorl.bench.report import Report, make_report, to_json, to_latex, to_markdown
 from puorl.bench.report_page import as_page
 from puorl.bench.store import Store
-from puorl.bench.table_formats import as_rich
+from puorl.bench.tables import as_rich
 from puorl.cli.options import Flag
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, check_free
 
 _WRITERS = {
@@ -29,7 +29,7 @@ _PIPE_WIDTH = 180
 
 @dataclass(frozen=True)
 class BenchReport:
-    """Show what a benchmark found: tables, pictures, and the paper's questions answered.
+    """Show the results of a benchmark: tables and figures.
 
     Reads the rows that puorl bench run left, and nothing else; a store that still grows may be
     read at any time. text, markdown and latex are printed unless --out names a file; html is
@@ -39,14 +39,14 @@ class BenchReport:
     Examples:
       puorl bench report results
       puorl bench report results --format markdown --out results.md
-      puorl bench report results --against none --format all --out tables --force
+      puorl bench report results --reference paper --format all --out tables --force
       puorl bench report results --json > results.json
     """
 
     results: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
     """Folder of puorl bench run, or a .jsonl file of its rows."""
-    against: Literal["paper", "none"] = "paper"
-    """Whose numbers stand beside ours."""
+    reference: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """CSV file of numbers to show beside; paper for the paper's."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
     """File to write; for all, the folder."""
     format: Literal["text", "markdown", "latex", "html", "all"] = "text"
@@ -90,14 +90,7 @@ class BenchReport:
         return {"html": beside / "report.html"} if self.format == "html" else {}
 
     def _report(self) -> Report:
-        store = Store(self.results)
-        rows = store.latest()
-        if not rows:
-            raise DataError(
-                f"{store.path}: expected rows of puorl bench run, found none; name the folder that "
-                "was its --out"
-            )
-        return make_report(rows.values(), store.read().notes, paper=self.against == "paper")
+        return make_report(self.results, reference=self.reference)
 
     def _show(self, report: Report, path: Path | None) -> None:
         if path is None:
@@ -113,11 +106,9 @@ def _width() -> int:
 
 
 def _print(report: Report, console: Console) -> None:
-    console.print(Text(lead(report)))
+    console.print(Text(report.lead))
     console.print()
     for table in report.tables:
         console.print(as_rich(table, console.width))
-    if report.rule:
-        console.print(Text(report.rule, style="dim"))
     for note in report.results.notes:
         console.print(Text(f"note: {note}", style="dim"))

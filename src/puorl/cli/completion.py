@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 import tyro
 
 from puorl import __version__
-from puorl.bench import suites
+from puorl.bench.suites import suite_names
 from puorl.cli.main import COMMANDS, main
 from puorl.envs import bodies, domains
 
@@ -145,7 +145,7 @@ def _value(shown: str) -> Value:
         "DOMAIN": domains.names(),
         "ENV": tuple(f"{body}/{name}" for body in bodies.names() for name in domains.names()),
         "FORMAT": ("hdf5", "npz", "csv", "parquet", "minari"),
-        "SUITE": suites.names(),
+        "SUITE": suite_names(),
         "UNIT": ("transition", "episode"),
     }
     name = shown.removesuffix(_MANY)

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from puorl.bench.stats import Summary
+from puorl.bench.stats import SampleSummary
 from puorl.cli.options import Count, Flag
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import check_free, read_json, write_json
@@ -200,8 +200,8 @@ def mean_over_seeds(values: np.ndarray) -> Mean:
     >>> [round(x, 1) for x in mean_over_seeds(np.array([1.0, 2.0, 3.0]))]
     [2.0, -0.5, 4.5]
     """
-    found = Summary.of(values.tolist())
-    return Mean(found.mean, found.mean - found.half, found.mean + found.half)
+    found = SampleSummary.of(values.tolist()).estimate
+    return Mean(found.value, found.low, found.high)
 
 
 def show(seen: Evaluation, names: Sequence[str], groups: Sequence[str], console: Console) -> None:

@@ -4,8 +4,7 @@ import json
 import math
 from typing import Any
 
-from puorl.bench.stats import Summary
-from puorl.core.stats import Estimate
+from puorl.bench.stats import SampleSummary
 from puorl.demo import words
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained, to_dict
 from puorl.html import charts, page
@@ -188,14 +187,14 @@ def _training(plan: Plan, trained: Trained) -> Markup:
 def _curves(trained: Trained) -> Markup:
     lines = []
     for name in _ORDER:
-        points = [Summary.of(each) for each in trained.curves[name]]
+        points = [SampleSummary.of(each) for each in trained.curves[name]]
         lines.append(
             charts.Line(
                 TITLES[name],
                 [step / 1000 for step in trained.steps],
                 [point.mean for point in points],
-                low=[point.low for point in points],
-                high=[point.high for point in points],
+                low=[point.estimate.low for point in points],
+                high=[point.estimate.high for point in points],
                 end=f"{points[-1].mean:.0f}",
             )
         )
@@ -212,11 +211,7 @@ def _dots(trained: Trained) -> Markup:
     dots = []
     for name in _ORDER:
         each = trained.summary(name)
-        dots.append(
-            charts.Dot(
-                TITLES[name], Estimate(each.mean, each.low, each.high), words.with_half(each)
-            )
-        )
+        dots.append(charts.Dot(TITLES[name], each.estimate, words.with_half(each)))
     ends = [v for each in dots for v in (each.value, each.low, each.high) if math.isfinite(v)]
     air = _AIR * (max(ends) - min(ends)) or 1.0
     return charts.dots(

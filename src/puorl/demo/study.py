@@ -17,9 +17,10 @@ import numpy as np
 
 from puorl import __version__
 from puorl.bench.settings import Setting
-from puorl.bench.stats import Difference, Summary, difference
+from puorl.bench.stats import SampleSummary, difference
 from puorl.core.errors import TrainingError
 from puorl.core.progress import progress_bar
+from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
@@ -123,11 +124,11 @@ class Trained:
     """Method to why policies were given up, where any was."""
     seconds: float
 
-    def summary(self, method: str) -> Summary:
+    def summary(self, method: str) -> SampleSummary:
         """Mean and spread over the method's policies."""
-        return Summary.of(self.scores[method])
+        return SampleSummary.of(self.scores[method])
 
-    def against(self, method: str) -> Difference:
+    def against(self, method: str) -> Estimate:
         """PU minus the method, with Welch's interval."""
         return difference(self.summary("pu"), self.summary(method))
 
@@ -206,11 +207,7 @@ def to_dict(plan: Plan, data: Data, filtered: Filtered, trained: Trained) -> dic
             "truth": dataclasses.asdict(filtered.truth),
         },
         "methods": {name: _method(trained, name) for name in TITLES},
-        "pu_minus": {
-            name: _finite(dataclasses.asdict(trained.against(name)))
-            for name in TITLES
-            if name != "pu"
-        },
+        "pu_minus": {name: trained.against(name).to_dict() for name in TITLES if name != "pu"},
         "versions": versions(),
         "seconds": {
             "data": round(data.seconds, 1),
@@ -342,7 +339,7 @@ def _method(trained: Trained, name: str) -> dict[str, Any]:
         "rows": trained.num_rows[name],
         "target_fraction": trained.target_fraction[name],
         "mean": summary.mean,
-        **_finite({"low": summary.low, "high": summary.high}),
+        **_finite({"low": summary.estimate.low, "high": summary.estimate.high}),
         "scores": trained.scores[name],
         "curve": {
             "steps": list(trained.steps),

@@ -2,7 +2,8 @@
 
 import math
 
-from puorl.bench.stats import Difference, Summary
+from puorl.bench.stats import SampleSummary
+from puorl.core.stats import Estimate
 from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained
 from puorl.envs.bodies import body
 from puorl.html.page import as_percent, as_percent_range
@@ -143,20 +144,20 @@ def results(trained: Trained) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
-def with_half(summary: Summary) -> str:
+def with_half(summary: SampleSummary) -> str:
     """A mean with half its interval.
 
-    >>> with_half(Summary(3, 40.0, 1.0))
+    >>> with_half(SampleSummary(3, 40.0, 1.0))
     '40.0 ± 2.5'
     """
-    half = "" if math.isnan(summary.half) else f" ± {summary.half:.1f}"
+    half = "" if math.isnan(summary.half_width) else f" ± {summary.half_width:.1f}"
     return f"{summary.mean:.1f}{half}"
 
 
-def with_ends(seen: Difference) -> str:
+def with_ends(seen: Estimate) -> str:
     """A difference with both ends of its interval.
 
-    >>> with_ends(Difference(1.0, -0.5, 2.5))
+    >>> with_ends(Estimate(1.0, -0.5, 2.5))
     '+1.0 (-0.5 to +2.5)'
     """
     ends = "" if math.isnan(seen.low) else f" ({seen.low:+.1f} to {seen.high:+.1f})"
@@ -166,8 +167,8 @@ def with_ends(seen: Difference) -> str:
 def is_as_hoped(trained: Trained) -> bool:
     """Whether PU is within noise of Oracle and clearly above both others."""
     oracle = trained.against("oracle")
-    within = not (oracle.is_above or oracle.is_below)
-    return within and all(trained.against(name).is_above for name in _BELOW)
+    within = not (oracle.is_above_zero or oracle.is_below_zero)
+    return within and all(trained.against(name).is_above_zero for name in _BELOW)
 
 
 def conclusion(trained: Trained) -> str:
@@ -190,8 +191,9 @@ def _in_short_runs(plan: Plan) -> str:
     return "" if horizon is None else f" in short runs ({horizon:,} steps at most)"
 
 
-def _place(seen: Difference) -> str:
-    word = "PU is above" if seen.is_above else "PU is below" if seen.is_below else "within noise"
+def _place(seen: Estimate) -> str:
+    word = "PU is below" if seen.is_below_zero else "within noise"
+    word = "PU is above" if seen.is_above_zero else word
     return f"{with_ends(seen)}, {'no interval' if math.isnan(seen.low) else word}"
 
 

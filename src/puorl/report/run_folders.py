@@ -13,7 +13,6 @@ import numpy as np
 
 from puorl.bench.report import Report, make_report
 from puorl.bench.store import FILE as RUNS
-from puorl.bench.store import Store
 from puorl.cli.filter_files import MARKER, REPORT, SETTINGS
 from puorl.core.errors import DataError, PuorlError
 from puorl.data.dataset import Dataset
@@ -449,8 +448,4 @@ def _evaluated(path: Path, content: dict[str, Any]) -> Evaluated | None:
 
 
 def _benchmark(path: Path) -> Benchmark:
-    store = Store(path)
-    rows = store.latest()
-    if not rows:
-        raise DataError(f"{path}: expected rows of puorl bench run, found none")
-    return Benchmark(str(path), make_report(rows.values(), store.read().notes))
+    return Benchmark(str(path), make_report(path))

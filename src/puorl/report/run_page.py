@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from puorl.bench.report import lead
-from puorl.bench.table_formats import as_html
+from puorl.bench.tables import as_html
 from puorl.html import page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
 from puorl.pu.report_page import as_sections, as_terms
@@ -120,7 +119,7 @@ def _asked(material: Material) -> Markup:
             f"How good are the policies of {', '.join(paths)} in {each.env}, over "
             f"{as_count(each.episodes)} episodes each?"
         )
-    told |= {each.path: f"A benchmark. {lead(each.report)}" for each in material.benchmarks}
+    told |= {each.path: f"A benchmark. {each.report.lead}" for each in material.benchmarks}
     return page.section("What was asked", page.terms(told))
 
 
@@ -266,9 +265,8 @@ def _benchmark(benchmark: Benchmark, number: int) -> Markup:
     )
     return page.section(
         f"Benchmark: {benchmark.path}",
-        page.paragraph(lead(report)),
+        page.paragraph(report.lead),
         *map(as_html, tables),
-        page.paragraph(report.rule),
         page.warning_list(report.results.notes) if report.results.notes else Markup(""),
         page.paragraph(words),
     )

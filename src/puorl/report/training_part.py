@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from puorl.bench.stats import Summary
-from puorl.core.stats import Estimate
+from puorl.bench.stats import SampleSummary
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count
 from puorl.report.run_folders import Course, Evaluated, Scored, Training
@@ -63,15 +62,15 @@ def evaluation_sections(
 def final_tile(each: Evaluated, group: str, members: Sequence[Scored]) -> page.Tile:
     """The number that one asks for first: how good a run's policies are."""
     scored = all(member.scores is not None for member in members)
-    summary = Summary.of([_worth(member, scored=scored) for member in members])
-    digits = 1 if scored else 0
+    summary = SampleSummary.of([_worth(member, scored=scored) for member in members])
+    digits, ends = 1 if scored else 0, summary.estimate
     return page.Tile(
         f"{'Score' if scored else 'Return'} in {each.env}",
         f"{summary.mean:,.{digits}f}",
         f"{_group_name(group)}: {_policies(len(members))}, {as_count(each.episodes)} episodes "
         "each.",
         interval=(
-            f"95 % interval: {summary.low:,.{digits}f} to {summary.high:,.{digits}f}"
+            f"95 % interval: {ends.low:,.{digits}f} to {ends.high:,.{digits}f}"
             if len(members) > 1
             else "one policy, no interval"
         ),
@@ -243,8 +242,9 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
         return ""
     parts = []
     for name, by_score in (("return", False), ("score", True))[: 2 if scored else 1]:
-        seen = Summary.of([_worth(member, scored=by_score) for member in members])
-        parts.append(f"{name} {seen.mean:,.1f} ({seen.low:,.1f} to {seen.high:,.1f})")
+        seen = SampleSummary.of([_worth(member, scored=by_score) for member in members])
+        ends = seen.estimate
+        parts.append(f"{name} {seen.mean:,.1f} ({ends.low:,.1f} to {ends.high:,.1f})")
     return (
         f"{_group_name(group)}: mean of {len(members)} policies with its 95 % interval over seeds: "
         f"{', '.join(parts)}."
@@ -253,9 +253,9 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
 
 def _dots(each: Evaluated, *, scored: bool) -> Markup:
     def dot(name: str, values: Sequence[float]) -> charts.Dot:
-        seen = Summary.of(values)
-        half = "" if math.isnan(seen.half) else f" ± {seen.half:,.1f}"
-        return charts.Dot(name, Estimate(seen.mean, seen.low, seen.high), f"{seen.mean:,.1f}{half}")
+        seen = SampleSummary.of(values)
+        half = "" if math.isnan(seen.half_width) else f" ± {seen.half_width:,.1f}"
+        return charts.Dot(name, seen.estimate, f"{seen.mean:,.1f}{half}")
 
     dots = [
         dot(f"mean of {_group_name(group)}", [_worth(m, scored=scored) for m in members])

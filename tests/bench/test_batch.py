@@ -14,64 +14,60 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small_suite import BUDGET, LEARNER, killed_while_training, numbers, small
 
 from puorl.bench import group as groups
-from puorl.bench import suites
-from puorl.bench.plan import make_crews, make_plan, outlook
-from puorl.bench.prepare import on_one_pool
+from puorl.bench.plan import make_batches, make_plan, plan_status
 from puorl.bench.runner import run
 from puorl.bench.settings import Setting
 from puorl.bench.store import Store
-from puorl.bench.suites import LearnerChoice, MethodChoice, Part, Suite
+from puorl.bench.suites import LearnerChoice, MethodChoice, Part, Suite, find_suite
 from puorl.core.errors import ConfigError
-from puorl.data.dataset import Dataset
-from puorl.data.training_set import TrainingSet
 from puorl.rl import trainer
 
 
 def sizes(plan, most_lanes):
-    """Trainings of every crew that no earlier one has, and its cells."""
+    """Trainings of every batch that no earlier one has, and its cells."""
     seen, found = set(), []
-    for crew in make_crews(plan, most_lanes):
-        own = {r.expected_training for cell in crew.cells for r in plan.runs_of(cell)}
-        found.append((len(own - seen), len(crew.cells)))
+    for batch in make_batches(plan, most_lanes):
+        own = {r.expected_training for cell in batch.cells for r in plan.runs_of(cell)}
+        found.append((len(own - seen), len(batch.cells)))
         seen |= own
     return found
 
 
 def test_settings_of_one_shape_join_up_to_the_limit():
-    plan = make_plan(suites.find("control+core"), seeds=5)
+    plan = make_plan(find_suite("control+core"), seeds=5)
     assert sizes(plan, None) == [(n, 1) for n in (25, 30, 20, 30, 20, 30, 20, 20, 20)]
     assert sizes(plan, 80) == [(75, 3), (80, 3), (60, 3)]
     # Hopper's rows have another shape than those of the others.
     assert sizes(plan, 10_000) == [(75, 3), (140, 6)]
-    assert [cell for crew in make_crews(plan, 80) for cell in crew.cells] == list(plan.cells)
+    assert [cell for batch in make_batches(plan, 80) for cell in batch.cells] == list(plan.cells)
 
 
-def test_another_learner_is_another_crew():
+def test_another_learner_is_another_batch():
     parts = tuple(
         Part(
             Setting("body_mass", "hopper", "ME/ME", 0.05, rows=600), learner, (MethodChoice("olp"),)
         )
         for learner in (LEARNER, LearnerChoice("bc", settings={"hidden": (8,), "batch_size": 8}))
     )
-    crews = make_crews(make_plan(Suite("two", "", parts, BUDGET), seeds=1), 40)
-    assert [len(crew.cells) for crew in crews] == [1, 1]
+    batches = make_batches(make_plan(Suite("two", "", parts, BUDGET), seeds=1), 40)
+    assert [len(batch.cells) for batch in batches] == [1, 1]
 
 
 def test_a_setting_that_stands_twice_does_not_wait_for_itself():
     setting = Setting("body_mass", "hopper", "ME/ME", 0.05, rows=600)
     parts = tuple(Part(setting, LEARNER, (MethodChoice(name),)) for name in ("olp", "oracle"))
-    crews = make_crews(make_plan(Suite("twice", "", parts, BUDGET), seeds=1), 40)
-    assert [len(crew.cells) for crew in crews] == [1, 1]
+    batches = make_batches(make_plan(Suite("twice", "", parts, BUDGET), seeds=1), 40)
+    assert [len(batch.cells) for batch in batches] == [1, 1]
 
 
 def test_joined_suites_have_each_part_once():
-    joined = suites.find("core+paper")
-    assert joined.parts == suites.find("paper").parts
+    joined = find_suite("core+paper")
+    assert joined.parts == find_suite("paper").parts
     assert joined.name == "core+paper"
     with pytest.raises(ConfigError, match="one budget"):
-        suites.find("core+smoke")
+        find_suite("core+smoke")
     with pytest.raises(ConfigError, match="got 'nothing'"):
-        suites.find("core+nothing")
+        find_suite("core+nothing")
 
 
 # ------------------------------------------------------------------------------- trained together
@@ -103,8 +99,8 @@ def close(ours, theirs):
     assert set(ours) == set(theirs)
     for key, row in ours.items():
         other = theirs[key]
-        assert {n: row[n] for n in ("training", "error", "num_rows", "content")} == {
-            n: other[n] for n in ("training", "error", "num_rows", "content")
+        assert {n: row[n] for n in ("training", "error", "num_rows", "content_hash")} == {
+            n: other[n] for n in ("training", "error", "num_rows", "content_hash")
         }
         np.testing.assert_allclose(row["scores"], other["scores"], rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(row["curve"], other["curve"], rtol=1e-3, atol=1e-3)
@@ -115,21 +111,21 @@ def test_together_they_learn_what_they_learn_apart(apart, tmp_path):
     done = run(plan, tmp_path, lanes=40)
     assert (done.num_trained, done.num_copied, done.num_failed) == (16, 8, 0)
     rows = Store(tmp_path).rows()
-    assert {row["group"] for row in rows} == {make_crews(plan, 40)[0].id + "-001"}
+    assert {row["group"] for row in rows} == {make_batches(plan, 40)[0].id + "-001"}
     assert {row["seconds"]["lanes"] for row in rows} == {16}
     close(numbers(tmp_path), numbers(reference))
     policies = list(tmp_path.glob("groups/*/run/policies/*"))
     assert len(policies) == 16
 
 
-def test_a_crew_larger_than_the_limit_trains_in_turns(apart, tmp_path):
+def test_a_batch_larger_than_the_limit_trains_in_turns(apart, tmp_path):
     reference, plan = apart
     run(plan, tmp_path, lanes=6)
     assert {row["seconds"]["lanes"] for row in Store(tmp_path).rows()} == {6, 2}
     close(numbers(tmp_path), numbers(reference))
 
 
-def test_a_killed_crew_goes_on_with_the_same_lanes(apart, tmp_path):
+def test_a_killed_batch_goes_on_with_the_same_lanes(apart, tmp_path):
     reference, plan = apart
     with killed_while_training(after=6):
         run(plan, tmp_path, lanes=40)
@@ -139,11 +135,11 @@ def test_a_killed_crew_goes_on_with_the_same_lanes(apart, tmp_path):
     close(numbers(tmp_path), numbers(reference))
 
 
-def test_a_killed_crew_keeps_nobody_waiting_who_asks_for_less(apart, tmp_path):
+def test_a_killed_batch_keeps_nobody_waiting_who_asks_for_less(apart, tmp_path):
     reference, plan = apart
     with killed_while_training():
         run(plan, tmp_path, lanes=40)
-    run(plan, tmp_path)  # every cell alone: none of them can go on with the whole crew's group
+    run(plan, tmp_path)  # every cell alone: none of them can go on with the whole batch's group
     close(numbers(tmp_path), numbers(reference))
 
 
@@ -171,7 +167,7 @@ def test_a_group_begun_on_another_device_keeps_its_rests(tmp_path, monkeypatch):
     plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=1)
     with killed_while_training():
         run(plan, tmp_path)
-    monkeypatch.setattr(groups, "checkpoint_interval", lambda learner, steps, **_: steps // 2)
+    monkeypatch.setattr(groups, "checkpoint_every", lambda learner, budget: budget.steps // 2)
     done = run(plan, tmp_path)
     assert (done.num_trained, done.num_failed) == (1, 0)
     [record] = [json.loads(p.read_text()) for p in tmp_path.glob("groups/*/run/record.json")]
@@ -203,23 +199,23 @@ def test_what_a_failed_group_held_is_free_when_its_parts_train(tmp_path, monkeyp
 
 def test_groups_that_vanish_or_are_of_another_version_are_nobodys(tmp_path, monkeypatch):
     plan = make_plan(small("olp"), seeds=1)
-    [crew] = make_crews(plan, 40)
-    group = groups.begin(
-        tmp_path, crew, [groups.LaneOf("r", plan.cells[0].id, "t", "olp", 0, None)]
+    [batch] = make_batches(plan, 40)
+    group = groups.begin_group(
+        tmp_path, batch, [groups.RunLane("r", plan.cells[0].id, "t", "olp", 0, None)]
     )
-    assert groups.unfinished(tmp_path, crew) == [group]
+    assert groups.unfinished_groups(tmp_path, batch) == [group]
     read = groups.read_json
 
     def late(path):
-        group.abandon()
+        group.remove()
         return read(path)
 
     with monkeypatch.context() as patch:
         patch.setattr(groups, "read_json", late)
-        assert groups.unfinished(tmp_path, crew) == []
+        assert groups.unfinished_groups(tmp_path, batch) == []
     (tmp_path / "old-001").mkdir()
     (tmp_path / "old-001" / "lanes.json").write_text('[{"run": "r", "method": "olp"}]')
-    assert groups.unfinished(tmp_path, crew) == []
+    assert groups.unfinished_groups(tmp_path, batch) == []
 
 
 def test_a_copy_says_nothing_about_the_pace_here():
@@ -232,7 +228,7 @@ def test_a_copy_says_nothing_about_the_pace_here():
         "hardware": {"device": "cpu: cpu"},
     }
     told = [
-        outlook(plan, [row | {"same_as": source}], {}, "cpu: cpu", retry_before="").measured
+        plan_status(plan, [row | {"same_as": source}], {}, "cpu: cpu", retry_before="").measured
         for source in (None, "another")
     ]
     assert told == [True, False]
@@ -245,58 +241,18 @@ def test_what_another_setting_has_is_not_trained_again_when_it_is_tried_again():
         run.id: {"method": "olp", "learner": LEARNER.name, "error": error, "time": "2030-01-01"}
         for run, error in ((here, "data: no rows"), (there, None))
     }
-    told = outlook(plan, list(rows.values()), rows, "cpu: cpu", retry_before="2030-01-02")
+    told = plan_status(plan, list(rows.values()), rows, "cpu: cpu", retry_before="2030-01-02")
     assert (told.num_done, told.num_trainings, told.lane_steps) == (1, 0, 0)
 
 
-# -------------------------------------------------------------------------------------- one pool
-
-
-def rows_of(num_rows, scale, rng):
-    return Dataset.from_arrays(
-        obs=rng.normal(size=(num_rows, 2)),
-        action=scale * rng.uniform(-1, 1, (num_rows, 1)),
-        reward=rng.normal(size=num_rows),
-        next_obs=rng.normal(size=(num_rows, 2)),
-        terminal=np.zeros(num_rows, bool),
-    )
-
-
-def test_sets_of_several_pools_draw_the_same_rows_from_one():
-    rng = np.random.default_rng(0)
-    one, two = rows_of(5, 1.0, rng), rows_of(7, 1.0, rng)
-    sets = {
-        "a": TrainingSet(one, np.array([4, 0])),
-        "b": TrainingSet(two, np.array([6, 1]), weight=np.array([0.5, 1.0])),
-        "c": TrainingSet(one, np.array([2])),
-    }
-    found = on_one_pool(sets)
-    assert len({id(chosen.pool) for chosen in found.values()}) == 1
-    for name, chosen in sets.items():
-        own = found[name]
-        np.testing.assert_array_equal(own.pool.obs[own.rows], chosen.pool.obs[chosen.rows])
-        np.testing.assert_array_equal(own.pool.reward[own.rows], chosen.pool.reward[chosen.rows])
-        assert own.weight is chosen.weight
-    assert on_one_pool({"a": sets["a"]})["a"] is sets["a"]
-
-
-def test_pools_with_other_actions_are_not_joined():
-    rng = np.random.default_rng(0)
-    sets = {
-        name: TrainingSet.whole(rows_of(5, scale, rng)) for name, scale in (("a", 1.0), ("b", 3.0))
-    }
-    with pytest.raises(ConfigError, match="one range"):
-        on_one_pool(sets)
-
-
-def test_a_crew_is_a_plain_value():
+def test_a_batch_is_a_plain_value():
     plan = make_plan(small(), seeds=1)
-    [crew] = make_crews(plan, 40)
-    assert crew.title == f"{plan.cells[0].title} and 1 more"
-    assert crew.cell(plan.cells[1].id) is plan.cells[1]
+    [batch] = make_batches(plan, 40)
+    assert batch.title == f"{plan.cells[0].title} and 1 more"
+    assert batch.cell(plan.cells[1].id) is plan.cells[1]
     turned = dataclasses.replace(plan, cells=plan.cells[::-1])
-    assert make_crews(turned, 40)[0].id != crew.id
-    assert make_crews(plan, None)[0].id == plan.cells[0].id
+    assert make_batches(turned, 40)[0].id != batch.id
+    assert make_batches(plan, None)[0].id == plan.cells[0].id
 
 
 def test_no_lane_at_all_is_refused(tmp_path):
@@ -307,7 +263,7 @@ def test_no_lane_at_all_is_refused(tmp_path):
 def test_a_copy_names_the_machine_that_trained(tmp_path, monkeypatch):
     suite = small("olp")
     run(make_plan(suite, seeds=1, only="ME-ME"), tmp_path)
-    monkeypatch.setattr("puorl.bench.rows.device", lambda: "gpu: another")
+    monkeypatch.setattr("puorl.bench.batch.device", lambda: "gpu: another")
     run(make_plan(suite, seeds=1), tmp_path)
     trained, copied = Store(tmp_path).rows()
     assert copied["same_as"] == trained["run"]

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-
-from puorl.bench.comparisons import (
+from comparisons import (
     DARA,
     IGDF,
     OLP,
@@ -35,9 +34,11 @@ from puorl.bench.comparisons import (
     nearly_best,
     reaches_oracle,
 )
-from puorl.bench.published import at_paper_scale, paper_accuracy, paper_summary
-from puorl.bench.results import Named, Results, Task, display
-from puorl.bench.stats import Summary
+
+from puorl.bench.report import Report
+from puorl.bench.results import Named, Reference, Results, Task, display
+from puorl.bench.stats import SampleSummary
+from puorl.bench.tables import HOLE, Entry, Table
 
 Word = Literal["yes", "no", "mixed", "not enough rows"]
 
@@ -54,7 +55,7 @@ RULE = (
     "little."
 )
 SHARERS = (SHARING_ALL, DARA, IGDF)
-"""All that train on the other domain's rows."""
+"""Methods that train on the other domain's rows."""
 
 
 class Count(NamedTuple):
@@ -65,11 +66,11 @@ class Count(NamedTuple):
 
     @property
     def word(self) -> Word:
-        """What the count comes to."""
+        """The answer that the count gives."""
         if not self.of:
             return "not enough rows"
-        share = self.num / self.of
-        return "yes" if share >= MOST else "no" if share <= FEW else "mixed"
+        fraction = self.num / self.of
+        return "yes" if fraction >= MOST else "no" if fraction <= FEW else "mixed"
 
     def __str__(self) -> str:
         return f"{self.num} of {self.of}"
@@ -100,7 +101,7 @@ class Answer:
 
 
 class _Numbers(NamedTuple):
-    """What answers are made from."""
+    """Numbers that answers follow from."""
 
     results: Results
     ours: Lookup
@@ -109,18 +110,18 @@ class _Numbers(NamedTuple):
     """The paper's."""
 
 
-def answers(results: Results, *, paper: bool = True) -> tuple[Answer, ...]:
-    """All five, from the rows alone; at the paper's scale where there are such settings.
+def answers(results: Results, paper: Reference | None) -> tuple[Answer, ...]:
+    """Answer all five questions from the rows, at the paper's size where there are such settings.
 
     Args:
         results: All cells.
-        paper: Whether the paper's numbers are counted as well.
+        paper: The paper's numbers, to be counted as well.
     """
-    full = tuple(task for task in results.tasks if at_paper_scale(task.group))
+    full = tuple(task for task in results.tasks if task.section.is_full_size)
     results = dataclasses.replace(results, tasks=full or results.tasks)
     numbers = _Numbers(results, results.summary, _nothing, _nothing)
     if paper:
-        numbers = numbers._replace(theirs=paper_summary, accuracy=paper_accuracy)
+        numbers = numbers._replace(theirs=paper.summary, accuracy=paper.accuracy)
     return (
         _answer(
             "i",
@@ -155,8 +156,33 @@ def answers(results: Results, *, paper: bool = True) -> tuple[Answer, ...]:
     )
 
 
+def question_tables(report: Report) -> tuple[str, tuple[Table, ...]]:
+    """Return the rule of the answers and one table a question; nothing where none is answered."""
+    found = answers(report.results, report.reference)
+    if all(each.word == "not enough rows" for each in found):
+        return "", ()  # the rows are about something else
+    has_paper = report.reference is not None
+    return RULE, tuple(question_table(each, has_paper=has_paper) for each in found)
+
+
+def question_table(answer: Answer, *, has_paper: bool) -> Table:
+    """Show the claims of a question with their counts, and under each the sizes behind them."""
+    rows = []
+    for claim in answer.claims:
+        counts = [str(count) if count.of else HOLE for count in (claim.ours, claim.paper)]
+        shown = (claim.word, *counts) if has_paper else (claim.word, counts[0])
+        rows.append((Entry(claim.text, claim.detail), *map(Entry, shown)))
+    return Table(
+        f"question-{answer.number}",
+        f"({answer.number}) {answer.question} {answer.word.capitalize()}",
+        ("Claim", "holds", "settings", *(("paper's",) if has_paper else ())),
+        tuple(rows),
+        f"The paper: {answer.expected}",
+    )
+
+
 def _answer(number: str, question: str, expected: str, claims: Iterable[Claim]) -> Answer:
-    """The first claim is the question's own: without rows for it there is no answer."""
+    """Answer a question by its claims; without rows for the first claim there is no answer."""
     claims = tuple(claims)
     words: set[Word] = {claim.word for claim in claims if claim.word != "not enough rows"}
     word: Word = words.pop() if len(words) == 1 else "mixed"
@@ -172,9 +198,9 @@ def _accuracy_claims(numbers: _Numbers) -> Iterator[Claim]:
     detail = ""
     if accuracy:
         worst, least = min(accuracy, key=lambda each: each[1])
-        detail = f"lowest {_share(least)}, {display(worst.group.shift)}, {worst.title}"
+        detail = f"lowest {_percent(least)}, {display(worst.section.shift)}, {worst.title}"
         if theirs:
-            detail += f"; the paper's lowest {_share(min(theirs))}"
+            detail += f"; the paper's lowest {_percent(min(theirs))}"
     yield _claim(
         f"The filter is right in more than {100 * ACCURATE:g} % of rows",
         Count(sum(value > ACCURATE for _, value in accuracy), len(accuracy)),
@@ -235,19 +261,21 @@ def _quality_claims(numbers: _Numbers) -> Iterator[Claim]:
 
 
 def _label_claim(numbers: _Numbers, method: Named) -> Claim:
-    """Yes or no by the interval of the mean gain over settings; of one, by its own interval."""
+    """Decide by the interval of the mean gain over settings; of one setting, by its own."""
     pairs = _pairs(numbers, "labelled_fraction", 0.01, 0.03)
     ours, paper = (_changes(pairs, method, source) for source in (numbers.ours, numbers.theirs))
     text = f"{method.title} clearly gains from 0.01 to 0.03"
     if len(ours) < 2:
         size = change(method)._replace(name="gain")
         return _counted(numbers, text, pairs, gains(method), size)
-    gain = Summary.of(ours)
+    gain = SampleSummary.of(ours)
     detail = f"mean gain {_signed(gain)} over {gain.num} settings"
     if len(paper) > 1:
-        detail += f"; the paper's {_signed(Summary.of(paper))}"
+        detail += f"; the paper's {_signed(SampleSummary.of(paper))}"
     base = _counted(numbers, text, pairs, gains(method))
-    return dataclasses.replace(base, word="yes" if gain.low > 0 else "no", detail=detail)
+    return dataclasses.replace(
+        base, word="yes" if gain.estimate.is_above_zero else "no", detail=detail
+    )
 
 
 def _with(numbers: _Numbers, method: Named) -> list[Task]:
@@ -255,17 +283,17 @@ def _with(numbers: _Numbers, method: Named) -> list[Task]:
 
 
 def _pairs(numbers: _Numbers, field: str, one: object, other: object) -> list[tuple[Task, Task]]:
-    """Settings that differ in one thing: the first has it as ``one``, the second as ``other``."""
+    """Pair settings that differ in one field: ``one`` in the first, ``other`` in the second."""
     tasks = set(numbers.results.tasks)
     pairs = []
     for task in numbers.results.tasks:
-        held = task.quality if field == "quality" else getattr(task.group, field)
+        held = task.quality if field == "quality" else getattr(task.section, field)
         if held != one:
             continue
         if field == "quality":
             twin = task._replace(quality=str(other))
         else:
-            twin = task._replace(group=task.group._replace(**{field: other}))
+            twin = task._replace(section=task.section._replace(**{field: other}))
         if twin in tasks:
             pairs.append((task, twin))
     return pairs
@@ -297,7 +325,7 @@ def _claim(text: str, ours: Count, paper: Count, detail: str = "") -> Claim:
 
 def _sizes(numbers: _Numbers, size: Size, cases: list[tuple[Task, Task]]) -> str:
     # Returns are no scores: their differences do not belong into one mean.
-    cases = [case for case in cases if case[0].group not in numbers.results.in_returns]
+    cases = [case for case in cases if case[0].section not in numbers.results.in_returns]
     ours, theirs = (
         [value for case in cases if (value := size.of(*case, source)) is not None]
         for source in (numbers.ours, numbers.theirs)
@@ -316,15 +344,15 @@ def _changes(pairs: list[tuple[Task, Task]], method: Named, source: Lookup) -> l
 
 
 def _nothing(*_: object) -> None:
-    """In place of the paper's numbers where they are not asked for."""
+    """Stands in for the paper's numbers where there are none."""
 
 
-def _share(value: float) -> str:
+def _percent(value: float) -> str:
     return f"{100 * value:.2f} %"
 
 
-def _signed(summary: Summary) -> str:
-    return f"{_plus(summary.mean)} ± {summary.half:.1f}"
+def _signed(summary: SampleSummary) -> str:
+    return f"{_plus(summary.mean)} ± {summary.half_width:.1f}"
 
 
 def _plus(value: float) -> str:

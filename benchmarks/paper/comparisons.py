@@ -1,33 +1,33 @@
-"""What can be asked of two numbers: is one method above another, does it fall, by how much."""
+"""Comparisons of two numbers: is one method above another, does it fall, by how much."""
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from puorl.bench.results import Named, Task
-from puorl.bench.stats import Summary, difference
+from puorl.bench.stats import SampleSummary, difference
 
-Lookup = Callable[[Task, Named], Summary | None]
-"""Where a number comes from: our rows, or the paper's tables."""
+Lookup = Callable[[Task, Named], SampleSummary | None]
+"""Source of numbers: our rows, or the paper's tables."""
 Test = Callable[[Task, Task, Lookup], bool | None]
-"""Whether something holds in a setting, or from one setting to another; None: not to be told."""
+"""Whether a claim holds in a setting, or from one setting to another; None: not known."""
 
 OLP, SHARING_ALL, DARA, IGDF, PU, ORACLE = (
     Named(name) for name in ("olp", "sharing_all", "dara", "igdf", "pu", "oracle")
 )
 FEASIBLE = (OLP, SHARING_ALL, DARA, IGDF, PU)
-"""All that need no truth."""
+"""Methods that need no truth."""
 
 
 class Size(NamedTuple):
-    """A difference of means worth telling: ``name`` says of what."""
+    """A difference of means: its name, and its value between two settings."""
 
     name: str
     of: Callable[[Task, Task, Lookup], float | None]
 
 
 def gap(one: Named, other: Named) -> Size:
-    """How far one method is above another in a setting."""
+    """One method minus another in a setting."""
 
     def of(task: Task, _: Task, source: Lookup) -> float | None:
         a, b = source(task, one), source(task, other)
@@ -37,7 +37,7 @@ def gap(one: Named, other: Named) -> Size:
 
 
 def change(method: Named) -> Size:
-    """How far a method moves from one setting to another."""
+    """Change of a method from one setting to another."""
 
     def of(before: Task, after: Task, source: Lookup) -> float | None:
         a, b = source(before, method), source(after, method)
@@ -93,14 +93,14 @@ def gains(method: Named) -> Test:
     return test
 
 
-def _compared(one: Summary | None, other: Summary | None, side: int) -> bool | None:
-    """Whether the first is clearly above (1) or below (-1); None where that cannot be said."""
+def _compared(one: SampleSummary | None, other: SampleSummary | None, side: int) -> bool | None:
+    """Whether the first is clearly above (1) or below (-1); None where no interval is known."""
     if one is None or other is None:
         return None
     seen = difference(one, other)
     if math.isnan(seen.low):
         return None
-    return seen.is_above if side > 0 else seen.is_below
+    return seen.is_above_zero if side > 0 else seen.is_below_zero
 
 
 def nearly_best(task: Task, _: Task, source: Lookup) -> bool | None:
@@ -114,12 +114,12 @@ def nearly_best(task: Task, _: Task, source: Lookup) -> bool | None:
 def reaches_oracle(task: Task, _: Task, source: Lookup) -> bool | None:
     """Whether PU's mean is not below Oracle's interval."""
     ours, oracle = source(task, PU), source(task, ORACLE)
-    if ours is None or oracle is None or math.isnan(oracle.low):
+    if ours is None or oracle is None or math.isnan(oracle.half_width):
         return None
-    return ours.mean >= oracle.low
+    return ours.mean >= oracle.estimate.low
 
 
 def beyond_oracle(task: Task, source: Lookup) -> bool:
     """Whether PU's mean is above Oracle's interval."""
     ours, oracle = source(task, PU), source(task, ORACLE)
-    return ours is not None and oracle is not None and ours.mean > oracle.high
+    return ours is not None and oracle is not None and ours.mean > oracle.estimate.high

@@ -3,14 +3,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from questions import Count, answers, question_tables
 
-from puorl.bench.published import paper_summary
-from puorl.bench.questions import Count, answers
-from puorl.bench.results import Named, collect_results
+from puorl.bench.report import report_rows
+from puorl.bench.results import Named, Reference, collect_results
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 import synthetic_store
 from synthetic_store import row
+
+PAPER = Reference.load("paper")
 
 
 def rows():
@@ -28,7 +30,7 @@ def results():
 
 @pytest.fixture(scope="module")
 def answered(results):
-    return {each.number: each for each in answers(results)}
+    return {each.number: each for each in answers(results, PAPER)}
 
 
 def claim(answer, start):
@@ -61,9 +63,9 @@ def test_oracles_interval_is_counted_as_in_the_tables(results, answered):
     inside = above = below = 0
     for task in results.tasks:
         pu, oracle = (results.summary(task, Named(m)) for m in ("pu", "oracle"))
-        inside += oracle.low <= pu.mean <= oracle.high
-        above += pu.mean > oracle.high
-        below += pu.mean < oracle.low
+        inside += oracle.estimate.low <= pu.mean <= oracle.estimate.high
+        above += pu.mean > oracle.estimate.high
+        below += pu.mean < oracle.estimate.low
     seen = claim(answered["ii"], "PU is inside Oracle's")
     assert seen.ours == (inside + above, inside + above + below)
     assert seen.detail.startswith(f"inside in {inside}, above in {above};")
@@ -74,9 +76,9 @@ def test_the_papers_numbers_take_the_same_test(results, answered):
     below = [
         task
         for task in results.tasks
-        if paper_summary(task, Named("pu")).mean < paper_summary(task, Named("oracle")).low
+        if PAPER.summary(task, Named("pu")).mean < PAPER.summary(task, Named("oracle")).estimate.low
     ]
-    assert ("HalfCheetah ME/R", 0.01) in [(t.title, t.group.labelled_fraction) for t in below]
+    assert ("HalfCheetah ME/R", 0.01) in [(t.title, t.section.labelled_fraction) for t in below]
     seen = claim(answered["ii"], "PU is inside Oracle's").paper
     assert seen == (14 - len(below), 14)
 
@@ -87,7 +89,7 @@ def test_other_numbers_give_other_answers(results):
         return task, Named(made)
 
     turned = {without(task, method): cell for (task, method), cell in results.cells.items()}
-    seen = {a.number: a for a in answers(dataclasses.replace(results, cells=turned))}
+    seen = {a.number: a for a in answers(dataclasses.replace(results, cells=turned), PAPER)}
     assert claim(seen["ii"], "PU is clearly above OLP").ours == (0, 14)
     assert claim(seen["ii"], "PU is clearly above OLP").word == "no"
     assert seen["ii"].word == "no"
@@ -95,7 +97,7 @@ def test_other_numbers_give_other_answers(results):
 
 
 def test_without_rows_there_is_no_answer():
-    [*seen] = answers(collect_results([row("body_mass", "hopper", "ME/ME", "olp", 0)]))
+    [*seen] = answers(collect_results([row("body_mass", "hopper", "ME/ME", "olp", 0)]), PAPER)
     assert {each.word for each in seen} == {"not enough rows"}
     assert {c.ours for each in seen for c in each.claims} == {(0, 0)}
 
@@ -106,14 +108,14 @@ def test_without_the_questions_own_claim_there_is_no_answer():
         for method in ("pu", "dara", "sharing_all")
         for seed in (0, 1)
     ]
-    seen = {a.number: a for a in answers(collect_results(made))}
+    seen = {a.number: a for a in answers(collect_results(made), PAPER)}
     assert claim(seen["iii"], "DARA's mean").ours == (1, 1)
     assert seen["iii"].word == "not enough rows"
 
 
 def test_one_seed_is_not_enough_to_say_clearly():
     made = [row("body_mass", "hopper", "ME/ME", method, 0) for method in ("olp", "pu")]
-    seen = {a.number: a for a in answers(collect_results(made))}
+    seen = {a.number: a for a in answers(collect_results(made), PAPER)}
     assert claim(seen["ii"], "PU is clearly above OLP").ours == (0, 0)
 
 
@@ -129,7 +131,7 @@ def test_of_a_single_setting_its_own_interval_says_whether_labels_help(lift):
         if each["setting"]["labelled_fraction"] == 0.03:
             each["scores"] = [score + lift for score in each["scores"]]
     results = collect_results(made)
-    seen = claim({a.number: a for a in answers(results)}["v"], "IGDF")
+    seen = claim({a.number: a for a in answers(results, PAPER)}["v"], "IGDF")
     few, more = (results.summary(task, Named("igdf")) for task in results.tasks)
     assert seen.ours == (int(lift > 0), 1)
     assert seen.word == ("yes" if lift else "no")
@@ -139,14 +141,14 @@ def test_of_a_single_setting_its_own_interval_says_whether_labels_help(lift):
 def test_poor_accuracy_is_a_no():
     made = [row("body_mass", "hopper", "ME/ME", "pu", 0)]
     made[0]["filter"] |= {"accuracy": 0.9, "alpha": 0.5}
-    [first, *_] = answers(collect_results(made))
+    [first, *_] = answers(collect_results(made), PAPER)
     assert (first.word, first.claims[0].ours) == ("no", (0, 1))
     assert "lowest 90.00 %" in first.claims[0].detail
     assert "largest error 0.207" in first.claims[1].detail
 
 
 def test_against_none_the_paper_is_not_counted(results):
-    for each in answers(results, paper=False):
+    for each in answers(results, None):
         for one in each.claims:
             assert one.paper == (0, 0)
             assert "paper" not in one.detail
@@ -154,8 +156,8 @@ def test_against_none_the_paper_is_not_counted(results):
 
 def test_small_runs_do_not_answer_for_large_ones(results):
     small = [each | {"steps": 500, "run": "s" + each["run"]} for each in rows()]
-    assert answers(collect_results([*rows(), *small])) == answers(results)
-    assert answers(collect_results(small))[0].claims[0].ours.of == 14
+    assert answers(collect_results([*rows(), *small]), PAPER) == answers(results, PAPER)
+    assert answers(collect_results(small), PAPER)[0].claims[0].ours.of == 14
 
 
 @pytest.mark.parametrize(
@@ -164,3 +166,17 @@ def test_small_runs_do_not_answer_for_large_ones(results):
 )
 def test_words_of_counts(num, of, word):
     assert Count(num, of).word == word
+
+
+def test_tables_of_questions_stand_in_order_and_only_where_there_are_answers(results):
+    rule, tables = question_tables(report_rows(rows(), reference=PAPER))
+    assert rule.startswith("A claim is counted")
+    assert [each.name for each in tables] == [
+        f"question-{n}" for n in ("i", "ii", "iii", "iv", "v")
+    ]
+    assert tables[0].header == ("Claim", "holds", "settings", "paper's")
+    _, alone = question_tables(report_rows(rows()))
+    assert alone[0].header == ("Claim", "holds", "settings")
+    # Rows that answer no question at all are shown without the questions.
+    other = report_rows([row("body_mass", "hopper", "ME/ME", "olp", 0)])
+    assert question_tables(other) == ("", ())
