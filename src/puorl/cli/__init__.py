@@ -1,1 +1,29 @@
-"""The command line: one thin file a command."""
+"""The command line: one module for each command.
+
+A command is a module of this package whose first line is its summary, written as in `puorl split`,
+and which has a dataclass of the module's name with a method ``run``. Nothing else lists commands.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def _summaries() -> dict[str, str]:
+    """Read the first line of every module, so that listing commands imports none of them."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        with open(path, encoding="utf-8") as file:
+            head, _, summary = file.readline().partition("`: ")
+        if head == f'"""`puorl {path.stem}':
+            found[path.stem] = summary.strip().rstrip('".')
+    return found
+
+
+COMMANDS = _summaries()
+"""Name of each command to its summary."""
+
+
+def load_command(name: str) -> Any:
+    """Import a command's module and return its dataclass."""
+    return getattr(import_module(f"{__name__}.{name}"), name.capitalize())
