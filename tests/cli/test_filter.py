@@ -16,7 +16,7 @@ from puorl.cli.main import main
 from puorl.cli.options import DataOptions
 from puorl.cli.training_data import read_training_set
 from puorl.data.episodes import return_range
-from puorl.data.formats import _WRITERS
+from puorl.data.formats import writable
 from puorl.data.keep_list import read_keep_list
 from puorl.pu.config import PRESETS
 from puorl.pu.cross_fit import Mode
@@ -343,7 +343,7 @@ def test_choices_are_those_of_the_parts_behind():
     assert set(get_args(hints["mode"])) == set(get_args(Mode))
     assert set(get_args(hints["preset"])) == set(PRESETS)
     assert set(get_args(hints["inputs"])) == set(get_args(Inputs)) - {"sa"}  # a check, no filter
-    assert set(get_args(hints["out_format"])) == {*_WRITERS, "auto"}
+    assert set(get_args(hints["out_format"])) == {*writable(), "auto"}
 
 
 def test_the_commands_on_the_page_are_understood():

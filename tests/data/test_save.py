@@ -145,7 +145,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
 
 
 def test_unknown_formats_list_the_known(tmp_path):
-    with pytest.raises(ConfigError, match="known formats: npz, hdf5, parquet, minari"):
+    with pytest.raises(ConfigError, match="one of: hdf5, npz, parquet, minari"):
         puorl.save(small(), tmp_path / "rows.pkl")
     assert list(tmp_path.iterdir()) == []
 

@@ -19,12 +19,13 @@ from puorl.cli.options import (
     Flag,
     Int,
     Paths,
+    choice,
     compute_synchronously,
     make_console,
     print_json,
 )
 from puorl.core import hashing
-from puorl.core.errors import DataError, require
+from puorl.core.errors import DataError
 from puorl.core.files import write_json
 from puorl.core.run_folder import (
     FILTER_MARKER,
@@ -41,19 +42,17 @@ from puorl.core.run_folder import (
     run_folder,
 )
 from puorl.data.dataset import Dataset
-from puorl.data.formats import LABELLED, expand, save
+from puorl.data.formats import FORMATS, expand, format_of, save, writable
 from puorl.data.keep_list import write_keep_list
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
+from puorl.data.validate import LABELLED
 from puorl.pu.units import Unit, group, parse_unit
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.config import FilterConfig
     from puorl.pu.filter import DomainFilter
     from puorl.pu.report import FilterReport
-
-_SUFFIXES = {"hdf5": ".hdf5", "npz": ".npz", "parquet": ".parquet", "minari": ""}
-_PACKAGES = {"parquet": "pyarrow", "minari": "minari"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Filter:
     """What to judge by: (s, a, s') for other dynamics, (s, a, r) for another reward, or both."""
     seed: Int = 0
     """Seed of folds, initial weights and batches."""
-    out_format: Literal["auto", "hdf5", "npz", "parquet", "minari"] = "auto"
+    out_format: Annotated[str, choice("auto", *writable())] = "auto"
     """Format of the kept rows; auto is the data's own where it can be written, else hdf5."""
     no_report: Flag = False
     """Skip the checks: saves 40 to 70 % of the time, but the choice is not checked."""
@@ -154,16 +153,13 @@ class Filter:
 
     def _kept_name(self) -> str:
         """Choose the file of kept rows, and with it the format, before the work begins."""
-        chosen = self.data.format if self.out_format == "auto" else self.out_format
-        if chosen is None:
-            paths = expand(list(self.paths))
-            found = {"" if path.is_dir() else path.suffix.lower() for path in paths}
-            chosen = next((name for name, suffix in _SUFFIXES.items() if {suffix} == found), None)
-        if chosen not in _SUFFIXES:
-            chosen = "hdf5"
-        if chosen in _PACKAGES:
-            require(_PACKAGES[chosen], extra=chosen, purpose=f"writing kept rows as {chosen}")
-        return f"kept{_SUFFIXES[chosen]}"
+        name = self.data.format if self.out_format == "auto" else self.out_format
+        if name is None:
+            found = {"minari" if p.is_dir() else _format_name(p) for p in expand(list(self.paths))}
+            name = found.pop() if len(found) == 1 else None
+        chosen = FORMATS["hdf5" if name not in writable() else name]
+        chosen.require(f"writing kept rows as {chosen.name}")
+        return f"kept{chosen.suffixes[0]}"
 
     def _split(self, known: KnownRows, unit: Unit, console: Console) -> PUSplit:
         labelled_by = "episode" if unit.kind in ("window", "episode") else "transition"
@@ -275,6 +271,11 @@ class Filter:
         listed = "episode" if self.unit == "episode" and _is_whole(keep, data) else "row"
         write_keep_list(path, data, keep, unit=listed, score=score)
         return listed
+
+
+def _format_name(path: Path) -> str | None:
+    known = format_of(path)
+    return None if known is None else known.name
 
 
 def _basis(settings: dict[str, Any]) -> dict[str, str | int]:

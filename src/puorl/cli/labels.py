@@ -14,9 +14,10 @@ from puorl.cli.options import DataOptions
 from puorl.core.errors import DataError
 from puorl.core.files import lines_of
 from puorl.data.dataset import Dataset
-from puorl.data.formats import LABELLED, expand
+from puorl.data.formats import expand
 from puorl.data.keep_list import match_keep_list
 from puorl.data.split import Sampling
+from puorl.data.validate import LABELLED
 
 _LIST, _TABLE = ".txt", ".csv"
 _ROWS = (".tsv", ".hdf5", ".h5", ".npz", ".parquet", ".pq")

@@ -12,7 +12,7 @@ from rich.console import Console
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
-from puorl.data.formats import load
+from puorl.data.formats import load, readable
 
 # ------------------------------------------------------------------------------ values
 
@@ -34,6 +34,18 @@ def _spec(
         instance_from_str=read,
         is_instance=lambda value: True,
         str_from_instance=lambda value: [show(value)],
+    )
+
+
+def choice(*names: str) -> Any:
+    """Describe an option that takes one of some names, which a table lists."""
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(names)}}}",
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+        choices=names,
     )
 
 
@@ -61,7 +73,7 @@ RunPaths = tyro.conf.Positional[
 """Folders of other commands, and files."""
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 _Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
-_Format = Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")]
+_Format = Annotated[str | None, choice(*readable()), _UNSET]
 
 
 def check_positive(option: str, number: int | None) -> None:
@@ -95,7 +107,7 @@ class DataOptions:
     time: _Name = None
     """Time stamp."""
     format: _Format = None
-    """hdf5, npz, csv, parquet or minari, if the file's name does not say."""
+    """Format, if the file's name does not say."""
 
     def load(self, paths: Sequence[str], label: str | None = None) -> Dataset:
         """Read all paths as one dataset; a condition ``label`` adds its column."""

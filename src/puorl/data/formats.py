@@ -1,39 +1,119 @@
-"""Read rows from any path: a file, a glob, a list, a folder of Parquet or of Minari."""
+"""The table of file formats, and `load` and `save`, which follow it.
+
+To add a format, write a module with ``read(path, names) -> RawRows`` (and ``write(dataset, path)``
+if puorl shall write it) and add a line to `FORMATS`. Help texts, completion, error messages and the
+suffixes that are known all come from this table.
+"""
 
 import dataclasses
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.data.dataset import Dataset
-from puorl.data.validate import FIELDS, FieldNames, RawRows
+from puorl.data.validate import FIELDS, LABELLED, FieldNames, RawRows
 
-Reader = Callable[[Path, FieldNames], RawRows]
 PathLike = str | os.PathLike[str]
 
-# Modules are named, not imported: a reader may need an optional package.
-_READERS = {
-    "hdf5": ("puorl.data.hdf5", "read"),
-    "npz": ("puorl.data.npz", "read"),
-    "csv": ("puorl.data.csv", "read"),
-    "parquet": ("puorl.data.parquet", "read"),
-    "minari": ("puorl.data.minari", "read"),
-}
-_READ_SUFFIXES = {
-    ".hdf5": "hdf5",
-    ".h5": "hdf5",
-    ".npz": "npz",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-LABELLED = "labelled"
-"""Name of the column that `load` adds for ``label=``."""
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """One line of the table of formats."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    """Suffixes of such files, the one that puorl writes first; ``""`` for a folder."""
+    module: str
+    """Module with ``read`` and, where ``writable``, ``write``; imported when first used."""
+    description: str
+    writable: bool = True
+    package: str | None = None
+    """Optional package that the module needs."""
+    extra: str | None = None
+    """Extra of puorl that installs the package."""
+    marker: str | None = None
+    """For a folder: the file inside by which the format is recognised."""
+
+    def require(self, purpose: str) -> None:
+        """Check that the format's optional package is installed.
+
+        Raises:
+            MissingExtraError: It is not; the message holds the install line.
+        """
+        if self.package is not None and self.extra is not None:
+            require(self.package, extra=self.extra, purpose=purpose)
+
+
+_TABLE = (
+    Format(
+        name="hdf5",
+        suffixes=(".hdf5", ".h5"),
+        module="puorl.data.hdf5",
+        description="HDF5 in D4RL's layout, or any file of named arrays",
+    ),
+    Format(
+        name="npz",
+        suffixes=(".npz",),
+        module="puorl.data.npz",
+        description="NumPy's archive of named arrays",
+    ),
+    Format(
+        name="csv",
+        suffixes=(".csv", ".tsv"),
+        module="puorl.data.csv",
+        description="text table with a header line",
+        writable=False,
+    ),
+    Format(
+        name="parquet",
+        suffixes=(".parquet", ".pq"),
+        module="puorl.data.parquet",
+        description="Parquet file, or a folder of them",
+        package="pyarrow",
+        extra="parquet",
+    ),
+    Format(
+        name="minari",
+        suffixes=("",),
+        module="puorl.data.minari",
+        description="Minari dataset: a folder or an id",
+        package="minari",
+        extra="minari",
+        marker="data/metadata.json",
+    ),
+)
+FORMATS = {each.name: each for each in _TABLE}
+"""All formats by name."""
+
+
+def readable() -> tuple[str, ...]:
+    """Names of the formats that `load` reads: all of them."""
+    return tuple(FORMATS)
+
+
+def writable() -> tuple[str, ...]:
+    """Names of the formats that `save` writes."""
+    return tuple(name for name, each in FORMATS.items() if each.writable)
+
+
+def suffixes() -> tuple[str, ...]:
+    """Suffixes of all files that `load` reads."""
+    return tuple(suffix for each in _TABLE for suffix in each.suffixes if suffix)
+
+
+def format_of(path: PathLike) -> Format | None:
+    """Return the format that the suffix of a path names, or None.
+
+    >>> format_of("rows.PQ").name, format_of("rows").name, format_of("rows.txt")
+    ('parquet', 'minari', None)
+    """
+    suffix = Path(path).suffix.lower()
+    return next((each for each in _TABLE if suffix in each.suffixes), None)
 
 
 def load(
@@ -57,24 +137,25 @@ def load(
     Args:
         path: A file, a glob such as ``"logs/*.csv"``, a list of those, a folder of Parquet files,
             a Minari dataset folder, or with ``format="minari"`` a Minari id.
-        format: ``hdf5``, ``npz``, ``csv``, ``parquet`` or ``minari``, when the name does not tell.
+        format: Name of a format in `FORMATS`, where the suffix does not name one.
         obs: Key, or column names and patterns, of the state; see `FieldNames` for this and the
-            following names. Fields left out are looked for under their usual names; ``""`` says
-            that a field is not there, whatever the columns are called.
-        action: Of the action.
-        reward: Of the reward; may be absent.
-        next_obs: Of the next state; may be absent: then the next row of the episode is used.
-        terminal: Of the flag that the task ended; may be absent.
-        timeout: Of the flag that the record was cut; may be absent.
-        episode: Of the episode id.
-        time: Of the time stamp.
-        next_action: Of the next action.
-        label: Expression for rows known to be the target's, e.g. ``"checked == 1"``, over the
-            columns of each file under their own names; its value becomes the column ``labelled``.
+            following names. Fields left out are searched under their usual names; ``""`` means
+            that a field is absent, whatever the columns are called.
+        action: Action.
+        reward: Reward; may be absent.
+        next_obs: Next state; where absent, the next row of the episode is used.
+        terminal: Flag that the task ended; may be absent.
+        timeout: Flag that the record was cut; may be absent.
+        episode: Episode id.
+        time: Time stamp.
+        next_action: Next action.
+        label: Expression that holds for labelled rows (known to be of the target domain), e.g.
+            ``"checked == 1"``, over the columns of each file under their own names; its value
+            becomes the column ``labelled``.
         domain: Name of the domain that all these rows come from, if known.
 
     Raises:
-        DataError: The file is not readable rows; the message says what was expected.
+        DataError: The file does not hold readable rows; the message says what was expected.
         ConfigError: Unknown format or a wrong expression.
     """
     names = FieldNames(
@@ -99,11 +180,11 @@ def load(
 
 
 def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Path]:
-    """The files and Minari folders that ``path`` means, in a stable order.
+    """List the files and Minari folders that ``path`` names, in a stable order.
 
     Args:
         path: As for `load`.
-        ids: Whether a name that is no path may be the id of a Minari dataset.
+        ids: Accept a name that is no path as the id of a Minari dataset.
 
     Raises:
         DataError: Nothing is there.
@@ -127,7 +208,7 @@ def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Pa
 
 
 def _inside(path: Path) -> list[Path]:
-    """A folder stands for its Parquet files, unless it is a Minari dataset."""
+    """Replace a folder by its Parquet files, unless it is a Minari dataset."""
     if not path.is_dir() or _is_minari(path):
         return [path]
     # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
@@ -149,18 +230,14 @@ def _is_minari(path: Path) -> bool:
 
 
 def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
-    kind = chosen or ("minari" if path.is_dir() else _READ_SUFFIXES.get(path.suffix.lower()))
-    if kind not in _READERS:
-        raise ConfigError(
-            f"{path}: cannot tell the format (suffix {path.suffix!r}, format {chosen!r}); "
-            f"name it with format=, one of: {', '.join(_READERS)}"
-        )
-    module, function = _READERS[kind]
-    reader: Reader = getattr(import_module(module), function)
+    by_suffix = format_of(path) if path.suffix else None
+    found = FORMATS.get(chosen) if chosen else FORMATS["minari"] if path.is_dir() else by_suffix
+    if found is None:
+        raise _unknown(path, chosen, "the format", readable())
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
     names = dataclasses.replace(names, **dict.fromkeys(unused))
-    raw = reader(path, names)
+    raw: RawRows = import_module(found.module).read(path, names)
     for field in unused:
         if field in raw.arrays:
             _set_aside(raw, field)
@@ -169,7 +246,7 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
 
 
 def _set_aside(raw: RawRows, field: str) -> None:
-    """Take a field back that the reader found under a usual name; its values stay as a column."""
+    """Undo that a reader found a field under a usual name; keep its values as a column."""
     array = raw.arrays.pop(field)
     key = raw.keys.pop(field, field)
     if array.ndim == 1:
@@ -178,7 +255,7 @@ def _set_aside(raw: RawRows, field: str) -> None:
 
 
 def _labelled(dataset: Dataset, raw: RawRows, label: str, path: Path) -> Dataset:
-    """Add the label's column, file by file: joined files have other episode numbers."""
+    """Add the label's column; per file, because joining renumbers episodes."""
     try:
         columns = {**dataset.columns, LABELLED: dataset.where(label, raw.keys)}
     except ConfigError as error:
@@ -198,69 +275,54 @@ def _require_each_once(paths: Sequence[Path]) -> None:
         seen.add(path.resolve())
 
 
-# Modules are named, not imported: a writer may need an optional package.
-_WRITERS = {
-    "npz": ("puorl.data.npz", "write"),
-    "hdf5": ("puorl.data.hdf5", "write"),
-    "parquet": ("puorl.data.parquet", "write"),
-    "minari": ("puorl.data.minari", "write"),
-}
-_FOLDER_MARKERS = {"minari": "data/metadata.json"}
-"""Formats that are folders, and the file by which such a folder is known."""
-_SUFFIXES = {".npz": "npz", ".hdf5": "hdf5", ".h5": "hdf5", ".parquet": "parquet", "": "minari"}
-
-
 def save(
-    dataset: Dataset,
-    path: str | os.PathLike[str],
-    *,
-    format: str | None = None,
-    force: bool = False,
+    dataset: Dataset, path: PathLike, *, format: str | None = None, force: bool = False
 ) -> Path:
     """Write ``dataset`` so that `load` returns the same content.
 
     Args:
-        dataset: What to write.
-        path: Target; the suffix chooses the format (.npz, .hdf5, .h5, .parquet; a name without
-            suffix becomes a Minari folder).
-        format: ``npz``, ``hdf5``, ``parquet`` or ``minari``, when the name does not tell.
-        force: Replace what stands at ``path``.
+        dataset: The rows to write.
+        path: Target; its suffix chooses the format (see `FORMATS`; a name without suffix becomes
+            a Minari folder).
+        format: Name of a format that can be written, where the suffix does not name one.
+        force: Replace what is at ``path``.
 
     Returns:
         The path written.
 
     Raises:
         ConfigError: Unknown format.
-        DataError: There are no rows, something is at ``path`` and ``force`` is off, or nothing can
-            be written there.
+        DataError: No rows, ``path`` exists and ``force`` is off, or it cannot be written.
     """
     path = Path(path)
     if len(dataset) == 0:
         raise DataError(f"{path}: expected at least one row to write, got none")
-    chosen = _format(path, format)
-    module, function = _WRITERS[chosen]
-    write: Callable[[Dataset, Path], None] = getattr(import_module(module), function)
-    with atomic_path(path, force=force, marker=_FOLDER_MARKERS.get(chosen)) as part:
-        write(dataset, part)
+    chosen = _written_format(path, format)
+    with atomic_path(path, force=force, marker=chosen.marker) as part:
+        import_module(chosen.module).write(dataset, part)
     return path
 
 
-def check_target(path: str | os.PathLike[str], *, force: bool) -> None:
-    """Say now, not after hours of work, that `save` would refuse ``path``.
+def check_target(path: PathLike, *, force: bool) -> None:
+    """Check before long work that `save` can write to ``path``.
 
     Raises:
         ConfigError: Unknown format.
         DataError: Something is at ``path`` that may not be replaced.
     """
-    chosen = _format(Path(path), None)
-    check_free(path, force=force, marker=_FOLDER_MARKERS.get(chosen))
+    chosen = _written_format(Path(path), None)
+    check_free(path, force=force, marker=chosen.marker)
 
 
-def _format(path: Path, given: str | None) -> str:
-    chosen = given or _SUFFIXES.get(path.suffix.lower())
-    if chosen not in _WRITERS:
-        raise ConfigError(
-            f"{path}: cannot tell the format to write (suffix {path.suffix!r}, format {given!r}); "
-            f"known formats: {', '.join(_WRITERS)}"
-        )
-    return chosen
+def _written_format(path: Path, given: str | None) -> Format:
+    found = FORMATS.get(given) if given else format_of(path)
+    if found is None or not found.writable:
+        raise _unknown(path, given, "the format to write", writable())
+    return found
+
+
+def _unknown(path: Path, given: str | None, subject: str, known: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"{path}: cannot tell {subject} (suffix {path.suffix!r}, format {given!r}); name it with "
+        f"format=, one of: {', '.join(known)}"
+    )

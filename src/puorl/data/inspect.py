@@ -16,8 +16,8 @@ from puorl.data.column_profile import ColumnProfile, profile_column
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import MAX_STEP, succession
 from puorl.data.findings import Finding, find
-from puorl.data.formats import LABELLED
 from puorl.data.transitions import Transitions
+from puorl.data.validate import LABELLED
 
 _CHUNK = 65_536
 _CLOSE = 1e-5

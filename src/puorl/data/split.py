@@ -21,8 +21,8 @@ from puorl.core.hashing import generator
 from puorl.data import draw, split_files
 from puorl.data.dataset import Dataset, join_notes
 from puorl.data.episodes import return_range
-from puorl.data.formats import LABELLED
 from puorl.data.transitions import Provenance, Transitions
+from puorl.data.validate import LABELLED
 
 Unit = Literal["transition", "episode"]
 Sampling = Literal["one", "two"]

@@ -22,10 +22,10 @@ FIELDS = (
 """Names that a row may carry, in the order in which we list them."""
 MATRICES = ("obs", "action", "next_obs", "next_action")
 """Fields with several values a row; the others have one."""
-
-
 SOURCE_ROW = "source_row"
-"""Column that holds each row's number in its file, where rows of the file were dropped."""
+"""Column with each row's number in its file, where loading dropped rows of the file."""
+LABELLED = "labelled"
+"""Column that `puorl.data.formats.load` adds for ``label=``: rows known to be the target's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,11 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 import puorl
 from puorl.core.errors import ConfigError, DataError
-from puorl.data.formats import expand
+from puorl.data.formats import FORMATS, expand, format_of, readable, suffixes, writable
 
 
 def write_npz(path, n=3, **more):
@@ -157,3 +159,17 @@ def test_a_field_can_be_declared_absent(tmp_path):
     assert whole.time is None
     assert whole.columns["t"].tolist() == [0, 1, 2, 9]
     assert any("t: not used as time" in note for note in whole.provenance.notes)
+
+
+def test_every_line_of_the_table_has_what_load_and_save_need():
+    for name, each in FORMATS.items():
+        module = import_module(each.module)
+        assert each.name == name
+        assert callable(module.read)
+        assert each.writable == hasattr(module, "write")
+        assert (each.package is None) == (each.extra is None)
+        for suffix in each.suffixes:
+            assert format_of(f"rows{suffix}") is each
+    assert set(writable()) < set(readable())
+    assert ".tsv" in suffixes()
+    assert "" not in suffixes()
