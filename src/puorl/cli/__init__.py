@@ -5,7 +5,9 @@ and which has a dataclass of the module's name with a method ``run``. Nothing el
 """
 
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 
@@ -27,3 +29,9 @@ COMMANDS = _summaries()
 def load_command(name: str) -> Any:
     """Import a command's module and return its dataclass."""
     return getattr(import_module(f"{__name__}.{name}"), name.capitalize())
+
+
+def help_text(command: type) -> str:
+    """Return a command's docstring with its lines as they stand."""
+    # The option parser joins lines, except those that begin with a space.
+    return indent(cleandoc(command.__doc__ or ""), "  ")

@@ -4,10 +4,9 @@ import difflib
 import io
 import os
 import sys
-from inspect import cleandoc
 
 from puorl import __version__
-from puorl.cli import COMMANDS, load_command
+from puorl.cli import COMMANDS, help_text, load_command
 from puorl.core.errors import PuorlError
 
 USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
@@ -77,8 +76,7 @@ def _run(name: str, words: list[str]) -> int:
             command,
             args=words,
             prog=f"puorl {name}",
-            # The whole text: the parser of docstrings would leave the examples out.
-            description=cleandoc(command.__doc__),
+            description=help_text(command),
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
         )
     except SystemExit as leaving:  # --help (0) or wrong usage (2), which the parser has printed

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -33,7 +34,7 @@ def _spec(
         metavar=metavar,
         instance_from_str=read,
         is_instance=lambda value: True,
-        str_from_instance=lambda value: [show(value)],
+        str_from_instance=lambda value: [str(value) if value is None else show(value)],
     )
 
 
@@ -62,7 +63,7 @@ OptionalCount = Annotated[int | None, _COUNT, _UNSET]
 Int = Annotated[int, _INT]
 OptionalInt = Annotated[int | None, _INT, _UNSET]
 Float = Annotated[float, _spec("FLOAT", float, "a number")]
-OptionalPath = tyro.conf.arg(metavar="PATH", help_behavior_hint="")
+OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Paths = tyro.conf.Positional[
     Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH...", help_behavior_hint="")]
 ]

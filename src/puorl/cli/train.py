@@ -46,7 +46,7 @@ from puorl.core.run_folder import (
 )
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
-from puorl.envs.evaluate import Evaluation, evaluate, require_room
+from puorl.envs.evaluate import Evaluation, check_sizes, evaluate, require_room
 from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
 from puorl.rl.policy import Policy
 
@@ -195,7 +195,7 @@ class Train:
         chosen = read_training_set(self.paths, self.data, next_action=learner.needs_next_action)
         if spec is not None:
             sizes = chosen.pool.obs.shape[1], chosen.pool.action.shape[1]
-            evaluation.check_fits(spec, *sizes, "the data")
+            check_sizes(spec, *sizes, "the data")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             check_rewards(learner, chosen)

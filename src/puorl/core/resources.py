@@ -4,10 +4,12 @@ import math
 import os
 import shutil
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from puorl.core.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -133,12 +135,14 @@ def num_threads(threads: int | None) -> int:
 _ALIGNMENT = 64  # bytes; other arrays are copied
 
 
-def aligned_empty(shape: tuple[int, ...]) -> np.ndarray:
+def aligned_empty(shape: tuple[int, ...]) -> "np.ndarray":
     """An uninitialised float32 array for `jax.device_put`; not to be written to after that.
 
     >>> aligned_empty((3, 5)).shape
     (3, 5)
     """
+    import numpy as np  # not at the top: puorl doctor must start where numpy is broken
+
     num_bytes = 4 * math.prod(shape)
     raw = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT

@@ -155,6 +155,20 @@ def require_room(num_policies: int, episodes: int) -> None:
     require_memory(need, f"{episodes:,} episodes", repair="take fewer episodes")
 
 
+def check_sizes(spec: DomainSpec, obs_dim: int, act_dim: int, subject: str) -> None:
+    """Refuse a policy or data with other sizes of states or actions than the domain's.
+
+    Raises:
+        DataError: The sizes differ.
+    """
+    robot = body(spec.body)
+    if (obs_dim, act_dim) != (robot.obs_dim, robot.act_dim):
+        raise DataError(
+            f"{subject} has {obs_dim} state and {act_dim} action components, but {spec.text} has "
+            f"{robot.obs_dim} and {robot.act_dim}; choose another domain"
+        )
+
+
 def _simulated(env: Any) -> DomainSpec | None:
     if isinstance(env, str | DomainSpec):
         return parse_domain(env)
