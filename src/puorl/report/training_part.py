@@ -106,8 +106,11 @@ def _losses(training: Training) -> Markup:
     parts = [page.warning_list(lost)] if lost else []
     missing = len(training.settings.lanes) - len(training.policies) - len(lost)
     if missing > 0:
-        words = f"{_policies(missing)} of {len(training.settings.lanes)} not finished: the run has not ended, "
-        parts.append(page.paragraph(f"{words}and the same puorl train command goes on with it."))
+        text = (
+            f"{_policies(missing)} of {len(training.settings.lanes)} not finished: the run has not "
+            "ended, and the same puorl train command goes on with it."
+        )
+        parts.append(page.paragraph(text))
     curves = {name: training.metrics[name] for name in names}
     drawn = {name: lanes for name, lanes in curves.items() if _num_points(lanes) > 1}
     if drawn:
