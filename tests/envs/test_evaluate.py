@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -5,7 +7,7 @@ import pytest
 import puorl.envs.gymnasium_envs as gymnasium_envs
 from puorl.core.errors import ConfigError, DataError
 from puorl.envs.domains import domain
-from puorl.envs.evaluate import evaluate, normalised_score
+from puorl.envs.evaluate import Evaluator, evaluate, normalised_score
 from puorl.envs.simulator import Simulator
 
 
@@ -117,3 +119,51 @@ def test_wrong_arguments():
         evaluate(HOPPER, vector)
     with pytest.raises(DataError, match=r"expected actions of shape \(2, 3\), got \(2, 5\)"):
         evaluate(lambda obs: np.zeros((len(obs), 5)), "hopper", episodes=2)
+
+
+# --------------------------------------------------------------------------------- at intervals
+
+
+def due(evaluator, checkpoints, lane="a"):
+    found = []
+    for previous, step in zip([0, *checkpoints], checkpoints, strict=False):
+        if evaluator(previous, step, {lane: HOPPER[0]}):
+            found.append(step)
+    return found
+
+
+def test_an_evaluation_comes_at_the_checkpoint_after_it_is_due():
+    checkpoints = [*range(12, 97, 12), 100]
+    assert due(Evaluator("hopper", 1, 0, 100, 25), checkpoints) == [36, 60, 84, 100]
+    assert due(Evaluator("hopper", 1, 0, 100, Fraction(100, 3)), checkpoints) == [36, 72, 100]
+    assert due(Evaluator("hopper", 1, 0, 100), checkpoints) == [100]
+    assert Evaluator("hopper", 1, 0, 100)(90, 100, {}) == {}
+
+
+def test_an_evaluator_gives_returns_and_scores_by_lane():
+    evaluator = Evaluator({"a": "hopper", "b": "hopper/reward", "c": "hopper"}, 2, 5, steps=10)
+    policies = dict(zip("abc", HOPPER, strict=True))
+    seen = evaluator.evaluate(policies)
+    for row, (name, env) in enumerate(evaluator.env.items()):
+        alone = evaluate(policies[name], env, episodes=2, seed=5)
+        assert np.array_equal(seen.returns[row], alone.returns[0])
+        assert np.array_equal(seen.lengths[row], alone.lengths[0])
+    assert seen.scores is None, "one of the rewards is not D4RL's"
+    plain = {name: policies[name] for name in "ac"}
+    both = evaluate(list(plain.values()), "hopper", episodes=2, seed=5)
+    assert evaluator(0, 10, plain)["c"] == {
+        "return": both.mean[1],
+        "return_std": both.std[1],
+        "score": both.mean_score[1],
+    }
+
+
+def test_the_last_evaluation_is_kept(monkeypatch):
+    evaluator = Evaluator("hopper", 1, 0, steps=10)
+    policies = {"a": HOPPER[0]}
+    evaluator(5, 10, policies)
+    kept = evaluator.final(policies)
+    assert evaluator.final({"b": HOPPER[0]}).returns == kept.returns
+    assert evaluator.final({}).returns.shape == (0, 1)
+    monkeypatch.setattr(Evaluator, "evaluate", None)
+    assert evaluator.final(policies) is kept

@@ -1,7 +1,8 @@
-"""D4RL's normalised score: 0 is its random policy, 100 its expert."""
+"""Evaluate policies in episodes: once, or at intervals of their training."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -166,6 +167,76 @@ def check_sizes(spec: DomainSpec, obs_dim: int, act_dim: int, subject: str) -> N
         raise DataError(
             f"{subject} has {obs_dim} state and {act_dim} action components, but {spec.text} has "
             f"{robot.obs_dim} and {robot.act_dim}; choose another domain"
+        )
+
+
+@dataclass(eq=False)
+class Evaluator:
+    """Evaluate policies at intervals of their training, as a callback of `puorl.rl.run.run`."""
+
+    env: str | DomainSpec | Mapping[str, str | DomainSpec]
+    """Domain of all lanes, or of each lane by its name."""
+    episodes: int
+    """Episodes of each policy in an evaluation."""
+    seed: int
+    steps: int
+    """Updates in all; the last one is always followed by an evaluation."""
+    interval: int | Fraction | None = None
+    """Updates between two evaluations; only after the last update if None."""
+    _last: dict[tuple[str, ...], Evaluation] = field(default_factory=dict, init=False)
+
+    def __call__(
+        self, previous: int, step: int, policies: Mapping[str, Policy]
+    ) -> dict[str, dict[str, float]]:
+        """Return the metrics of each lane, or none where no evaluation is due.
+
+        Args:
+            previous: Updates made at the previous call; 0 at the first one.
+            step: Updates made by now.
+            policies: By lane.
+        """
+        is_last = step >= self.steps
+        due = self.interval is not None and step // self.interval > previous // self.interval
+        if not policies or not (due or is_last):
+            return {}
+        seen = self.evaluate(policies)
+        if is_last:
+            self._last[tuple(policies)] = seen
+        found: dict[str, dict[str, float]] = {}
+        for row, name in enumerate(policies):
+            found[name] = {"return": float(seen.mean[row]), "return_std": float(seen.std[row])}
+            if seen.mean_score is not None:
+                found[name]["score"] = float(seen.mean_score[row])
+        return found
+
+    def final(self, policies: Mapping[str, Policy]) -> Evaluation:
+        """Return the evaluation after the last update, one row for each of ``policies``."""
+        # Lanes of several groups, or of a run that had already ended, were not evaluated together.
+        return self._last.get(tuple(policies)) or self.evaluate(policies)
+
+    def evaluate(self, policies: Mapping[str, Policy]) -> Evaluation:
+        """Evaluate policies now, each in its lane's domain; one row for each policy."""
+        if not policies:
+            none = np.zeros((0, self.episodes))
+            return Evaluation("", none, none.astype(np.int64), None)
+        lanes: dict[str | DomainSpec, list[str]] = {}
+        for name in policies:
+            env = self.env[name] if isinstance(self.env, Mapping) else self.env
+            lanes.setdefault(env, []).append(name)
+        parts = [
+            evaluate([policies[n] for n in own], env, episodes=self.episodes, seed=self.seed)
+            for env, own in lanes.items()
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        found = [name for own in lanes.values() for name in own]
+        order = [found.index(name) for name in policies]
+        scores = [part.scores for part in parts if part.scores is not None]
+        return Evaluation(
+            ", ".join(part.env for part in parts),
+            np.concatenate([part.returns for part in parts])[order],
+            np.concatenate([part.lengths for part in parts])[order],
+            np.concatenate(scores)[order] if len(scores) == len(parts) else None,
         )
 
 
