@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl import __version__
-from puorl.cli.labels import KnownRows, read_known_rows
 from puorl.cli.options import (
     DataOptions,
     Flag,
@@ -44,6 +43,7 @@ from puorl.core.run_folder import (
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FORMATS, expand, format_of, save, writable
 from puorl.data.keep_list import write_keep_list
+from puorl.data.labels import LabelledRows, read_labels
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
@@ -127,7 +127,7 @@ class Filter:
         console = make_console(json=self.json)
         unit = parse_unit(self.unit)
         kept_name = self._kept_name()
-        known = read_known_rows(self.paths, self.data, self.labelled)
+        known = read_labels(self.paths, self.labelled, **self.data.arguments())
         for note in known.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
         _check_needs(known.pool, unit, self.inputs)
@@ -161,7 +161,7 @@ class Filter:
         chosen.require(f"writing kept rows as {chosen.name}")
         return f"kept{chosen.suffixes[0]}"
 
-    def _split(self, known: KnownRows, unit: Unit, console: Console) -> PUSplit:
+    def _split(self, known: LabelledRows, unit: Unit, console: Console) -> PUSplit:
         labelled_by = "episode" if unit.kind in ("window", "episode") else "transition"
         split = PUSplit.from_mask(
             known.pool, known.mask, sampling=known.sampling, unit=labelled_by, seed=self.seed
@@ -217,7 +217,7 @@ class Filter:
         kept_name: str,
         flt: "DomainFilter",
         split: PUSplit,
-        known: KnownRows,
+        known: LabelledRows,
         report: "FilterReport | None",
         settings: dict[str, Any],
     ) -> dict[str, str]:
@@ -254,7 +254,7 @@ class Filter:
         path: Path,
         flt: "DomainFilter",
         split: PUSplit,
-        known: KnownRows,
+        known: LabelledRows,
         training: TrainingSet,
     ) -> str:
         """List the kept rows of the data (not of a file of target rows); return what is listed."""

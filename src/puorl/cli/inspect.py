@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.labels import read_known_rows
 from puorl.cli.options import DataOptions, Flag, Paths, print_json
 from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
+from puorl.data.labels import read_labels
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
 _NAME_WIDTH = 11
@@ -47,7 +47,8 @@ class Inspect:
         if self.labelled is None:
             dataset = self.data.load(self.paths)
         else:
-            dataset = read_known_rows(self.paths, self.data, self.labelled, need_some=False).pool
+            names = self.data.arguments()
+            dataset = read_labels(self.paths, self.labelled, require_both=False, **names).pool
         seen = inspect(dataset)
         if self.json:
             print_json(seen.to_dict())

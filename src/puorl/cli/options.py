@@ -14,6 +14,7 @@ from puorl.core.errors import ConfigError
 from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load, readable
+from puorl.data.validate import MATRICES
 
 # ------------------------------------------------------------------------------ values
 
@@ -110,21 +111,16 @@ class DataOptions:
     format: _Format = None
     """Format, if the file's name does not say."""
 
-    def load(self, paths: Sequence[str], label: str | None = None) -> Dataset:
-        """Read all paths as one dataset; a condition ``label`` adds its column."""
-        return load(
-            list(paths),
-            format=self.format,
-            obs=_listed(self.obs),
-            action=_listed(self.action),
-            reward=self.reward,
-            next_obs=_listed(self.next_obs),
-            terminal=self.terminal,
-            timeout=self.timeout,
-            episode=self.episode,
-            time=self.time,
-            label=label,
-        )
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments for `puorl.data.formats.load` and `read_labels`."""
+        return {
+            name: _listed(value) if name in MATRICES else value
+            for name, value in vars(self).items()
+        }
+
+    def load(self, paths: Sequence[str]) -> Dataset:
+        """Read all paths as one dataset."""
+        return load(list(paths), **self.arguments())
 
 
 def _listed(names: str | None) -> str | list[str] | None:
