@@ -101,7 +101,7 @@ def compare(recipe: str, content: str) -> str | None:
 @cache
 def recorded() -> dict[str, str]:
     """Recipe to content, as shipped with the package (benchmarks/behaviour/draw.py writes it)."""
-    return json.loads((files("puorl.envs") / "json").read_text(encoding="utf-8"))
+    return json.loads((files("puorl.envs") / "contents.json").read_text(encoding="utf-8"))
 
 
 Quality = Literal["random", "medium", "medium-replay", "medium-expert", "expert"]

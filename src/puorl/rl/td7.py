@@ -198,7 +198,7 @@ def q_values(
     embeddings = jnp.concatenate([predict(encoder, z, action), z], axis=-1)
     repeated = jnp.broadcast_to(embeddings, (_NUM_CRITICS, *embeddings.shape))
     x = jnp.concatenate([x, repeated], axis=-1)
-    return jax.vmap(lambda mlp, rows: mlp.apply_mlp(mlp, rows, jax.nn.elu))(critic.mlp, x)[..., 0]
+    return jax.vmap(lambda net, rows: mlp.apply_mlp(net, rows, jax.nn.elu))(critic.mlp, x)[..., 0]
 
 
 def encoder_loss(encoder: Encoder, batch: Batch) -> jax.Array:
