@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tyro
 from filter_runs import LENGTH, NUM_CHECKED, NUM_OTHER, NUM_TARGET, hashes, words
+from puorl.cli.training_data import read_training_set
 
 import puorl
 from puorl.cli.filter import Filter
 from puorl.cli.main import main
 from puorl.cli.options import DataOptions
-from puorl.cli.training_data import read_training_set
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
 from puorl.data.keep_list import read_keep_list

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tyro
+from puorl.report.reproducing import filter_command, train_command
 from report_folders import (
     EVALUATION_FIGURE,
     FILTER_FIGURES,
@@ -35,7 +36,6 @@ from puorl.cli.train import Train
 from puorl.core.errors import DataError
 from puorl.envs.domains import parse_domain
 from puorl.report import filmstrip
-from puorl.report.reproducing import filter_command, train_command
 from puorl.report.run_folders import read_paths
 from puorl.rl import train
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import tyro
+from puorl.report.reproducing import filter_command, train_command
 from report_folders import Content, change, make_filter_folder
 
 from puorl.cli.evaluate import Evaluate
 from puorl.cli.main import main
 from puorl.cli.train import Train
 from puorl.core.files import write_json
-from puorl.report.reproducing import filter_command, train_command
 from puorl.report.run_folders import read_paths
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))

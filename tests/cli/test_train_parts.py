@@ -6,15 +6,15 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from puorl.cli.learner_settings import parse_settings
+from puorl.cli.train_course import Course, Trial, point_every
+from puorl.cli.training_data import read_training_set
 from train_rows import train_rows
 
 import puorl
 from puorl.cli import train_loggers
-from puorl.cli.learner_settings import parse_settings
 from puorl.cli.options import DataOptions
 from puorl.cli.train import Name
-from puorl.cli.train_course import Course, Trial, point_every
-from puorl.cli.training_data import read_training_set
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.data.episodes import return_range

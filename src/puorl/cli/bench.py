@@ -51,8 +51,8 @@ class BenchRun:
     """Run what is missing of a suite: collect, prepare, train, evaluate.
 
     Each run appends one row to OUT/runs.jsonl; rows are never rewritten. After an
-    interruption the same command goes on; several processes may share one OUT. A run
-    that fails becomes a row with an error and is repeated only with --retry.
+    interruption the same command goes on; several processes may share one OUT. A
+    run that fails becomes a row with an error and is repeated only with --retry.
 
     Examples:
       puorl bench run smoke --seeds 2 --out scratch/smoke
@@ -196,9 +196,9 @@ class BenchReport:
     """Show the results of a benchmark: tables, pictures, and the paper's questions.
 
     Reads the rows of puorl bench run, which may still be running. text, markdown
-    and latex are printed unless --out names a file; html is written to report.html
-    beside the rows, and all writes report.md, report.tex and report.html there, or
-    into the folder --out.
+    and latex are printed unless --out names a file; html is written to
+    report.html beside the rows, and all writes report.md, report.tex and
+    report.html there, or into the folder --out.
 
     Examples:
       puorl bench report results

@@ -26,8 +26,9 @@ from puorl.envs.summary import summarise
 class Collect:
     """Record rows: a behaviour policy acts in a domain of a simulated body.
 
-    The same settings and seed give the same bytes, whatever the number of threads.
-    Collected rows are cached ($PUORL_CACHE, or puorl in the user's cache folder).
+    The same settings and seed give the same bytes, whatever the number of
+    threads. Collected rows are cached ($PUORL_CACHE, or puorl in the user's cache
+    folder).
 
     Examples:
       puorl collect --env hopper --rows 1M --out medium.hdf5

@@ -30,9 +30,9 @@ class Demo:
 
     Records two machines in the simulator, hides which row is from which, lets the
     filter find ours from a few labelled rows, compares its label-free report with
-    the truth, trains policies on four choices of rows (OLP, Sharing-All, PU, Oracle)
-    and evaluates them. Needs no GPU and no download; a few minutes on two cores. The
-    folder of an earlier demo is renamed, not replaced.
+    the truth, trains policies on four choices of rows (OLP, Sharing-All, PU,
+    Oracle) and evaluates them. Needs no GPU and no download; a few minutes on two
+    cores. The folder of an earlier demo is renamed, not replaced.
 
     Examples:
       puorl demo

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -135,16 +136,16 @@ class Findings:
 class Doctor:
     """Check what is installed and works, which device is used, and what extras add.
 
-    An extra that is not installed is no failure: it is shown with its install line.
-    The exit code is 1 where an installed package does not work, or one that puorl
-    needs is missing; else 0.
+    An extra that is not installed is no failure: it is shown with its install
+    line. The exit code is 1 where an installed package does not work, or one that
+    puorl needs is missing; else 0.
 
     Examples:
       puorl doctor
       puorl doctor --json > installation.json
     """
 
-    json: bool = False
+    json: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:

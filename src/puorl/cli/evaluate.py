@@ -42,15 +42,15 @@ class Evaluate:
     """Run policies in a simulated domain, all of them from the same start states.
 
     A folder that puorl train wrote stands for all its policies. From two policies
-    on, their mean has a 95 % interval over seeds (Student's t); files that are named
-    one by one are averaged together. Scores are D4RL's: 0 is its random policy, 100
-    its expert.
+    on, their mean has a 95 % interval over seeds (Student's t); files that are
+    named one by one are averaged together. Scores are D4RL's: 0 is its random
+    policy, 100 its expert.
 
     Examples:
       puorl evaluate run --env hopper
       puorl evaluate run --env hopper --out run/hopper.json
       puorl evaluate run-iql run-bc --env hopper/body_mass --episodes 20 --seed 1
-      puorl evaluate run/policies/seed-0.safetensors --env hopper/gravity=0.5 --json
+      puorl evaluate run/policies/seed-0.safetensors --env hopper --json
     """
 
     paths: RunPaths

@@ -59,16 +59,17 @@ if TYPE_CHECKING:  # importing these loads jax
 class Filter:
     """Keep the rows of the target domain, learnt from a few that are known.
 
-    Writes a folder: the kept rows, keep.csv (which rows or episodes, with scores),
-    model/, report.html, report.json and settings.json. After an interruption the
-    same command goes on, and gives the same result.
+    Writes a folder: the kept rows, keep.csv (which rows or episodes, with
+    scores), model/, report.html, report.json and settings.json. After an
+    interruption the same command goes on, and gives the same result.
 
     The known rows (--labelled) are given in one of three ways:
       - a condition over the columns: "robot == 'A7' and checked == 1"
-      - a list, .txt or .csv, one a line (a second column 'score' is ignored, so that
-        keep.csv is such a list). Its first line names what is listed: row (numbers
-        from 0), source_row (numbers in the file, from 0, header not counted) where
-        loading drops rows, episode (ids), or a text column that names each episode.
+      - a list, .txt or .csv, one a line (a second column 'score' is ignored, so
+        that keep.csv is such a list). Its first line names what is listed: row
+        (numbers from 0), source_row (numbers in the file, from 0, header not
+        counted) where loading drops rows, episode (ids), or a text column that
+        names each episode.
       - a file of target rows and no others: any other file, or ./folder, that can
         be loaded
 

@@ -26,10 +26,12 @@ class Report:
 
     Takes what the other commands wrote, in any number and order:
       - folders of puorl filter, puorl train and puorl bench run
-      - what puorl evaluate --out wrote, or --json printed: a file, or all such files
-        in a folder; those in a folder of puorl train are found by themselves
+      - what puorl evaluate --out wrote, or --json printed: a file, or all such
+        files in a folder; those in a folder of puorl train are found by
+        themselves
 
-    The page is one HTML file that needs no network. It says what was not recorded.
+    The page is one HTML file that needs no network. It says what was not
+    recorded.
 
     Examples:
       puorl report kept run

@@ -16,7 +16,7 @@ from puorl.data.split_files import SETTINGS_FILE
 
 @dataclass(frozen=True)
 class Split:
-    """Draw a benchmark split: target rows hidden among others, a few of them labelled.
+    """Draw a benchmark split: hide target rows among others, and label a few.
 
     Examples:
       puorl split target.hdf5 --others other.hdf5 --out split0

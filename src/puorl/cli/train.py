@@ -80,7 +80,7 @@ class Train:
 
     Examples:
       puorl train kept --learner iql --seeds 5 --steps 1e6 --out run
-      puorl train 'logs/*.csv' --reward gain --set hidden=64,64 gamma=0.98 --out run
+      puorl train logs.csv --reward gain --set hidden=64,64 gamma=0.98 --out run
       puorl train medium.hdf5 --learner rebrac --preset hopper-medium --out run
       puorl train medium.hdf5 --env hopper --eval-every 10k --out run
     """
