@@ -73,15 +73,15 @@ def train(args: argparse.Namespace) -> None:
     """What the processes do."""
     import puorl
     from puorl.rl.learner import make
-    from puorl.rl.run import Job, run
+    from puorl.rl.run import RunSpec, run
     from puorl.rl.train import as_training_set
 
     data = puorl.collect("hopper", quality="medium", rows=20_000, seed=0, threads=1)
     learner = make(args.learner, num_steps=args.steps)
-    job = Job(
+    spec = RunSpec(
         learner, {"data": as_training_set(data)}, {"data": range(args.seeds)}, args.steps, 1_000
     )
-    run(args.folder, job, resume=True)
+    run(args.folder, spec)
 
 
 def interrupted(args: argparse.Namespace, folder: Path) -> list[int]:

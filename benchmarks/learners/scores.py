@@ -32,7 +32,6 @@ from puorl.data.training_set import TrainingSet
 from puorl.envs.evaluate import evaluate, normalised_score
 from puorl.rl import learner as learners
 from puorl.rl import trainer
-from puorl.rl.run import policies
 from puorl.rl.trainer import Lane
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
@@ -124,7 +123,7 @@ def train_part(bodies: str, name: str, args: argparse.Namespace) -> None:
     work = trainer.prepare(learner, list(sets.values()), lanes)
     curves: list[list[Any]] = [[] for _ in lanes]
     spent, standing = [], trainer.fresh(work)
-    for point in trainer.train(work, steps=steps, point_every=steps // args.points):
+    for point in trainer.train(work, steps=steps, interval=steps // args.points):
         spent.append(point.seconds)
         standing = point.standing
         if point.step < steps:
@@ -182,7 +181,7 @@ def scores_of(
     seed: int,
 ) -> list[tuple[float | None, list[float] | None]]:
     """Mean normalised score and returns of every lane; None for one that was given up."""
-    made = policies(work, standing, steps=step)
+    made = trainer.policies(work, standing, steps=step)
     result: list[tuple[float | None, list[float] | None]] = [(None, None)] * len(made)
     for body in dict.fromkeys(cell.body for cell in cells):
         own = [i for i, cell in enumerate(cells) if cell.body == body and made[i] is not None]

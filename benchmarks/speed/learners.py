@@ -96,7 +96,7 @@ def stretches(name: str, lanes: int, steps: int, settings: dict[str, Any]) -> tu
     learner = learners.make(name, num_steps=1_000_000, **settings)
     each = [trainer.Lane(0, seed) for seed in range(lanes)]
     work = trainer.prepare(learner, [TrainingSet.whole(data)], each)
-    seconds = [p.seconds for p in trainer.train(work, steps=4 * steps, point_every=steps)]
+    seconds = [p.seconds for p in trainer.train(work, steps=4 * steps, interval=steps)]
     return seconds[0], min(seconds[1:])
 
 

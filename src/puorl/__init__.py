@@ -25,6 +25,7 @@ __all__ = [
     "make_split",
     "save",
     "train",
+    "train_many",
 ]
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from puorl.envs.gymnasium_envs import make_env
     from puorl.pu.filter import DomainFilter
     from puorl.rl.policy import Policy
-    from puorl.rl.train import train
+    from puorl.rl.train import train, train_many
 
 _HOME = {
     "ConfigError": "puorl.core.errors",
@@ -56,6 +57,7 @@ _HOME = {
     "make_split": "puorl.data.split",
     "save": "puorl.data.formats",
     "train": "puorl.rl.train",
+    "train_many": "puorl.rl.train",
 }
 
 

@@ -12,7 +12,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.nn import mlp
 from puorl.nn.numpy_mlp import KINDS, dimensions, forward
 from puorl.rl import td3_bc, td7
-from puorl.rl.learner import MODULES, Sizes, make
+from puorl.rl.learner import LEARNERS, Sizes, make
 from puorl.rl.policy import NumpyPolicy, Policy
 
 OBS = np.random.default_rng(1).standard_normal((43, 11)).astype(np.float32)
@@ -77,7 +77,7 @@ def filled(learner):
     )
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", LEARNERS)
 def test_every_learner_gives_a_policy(name):
     learner = make(name, num_steps=1000)
     policy = Policy.of(learner.actor_kind, learner.actor(filled(learner)))

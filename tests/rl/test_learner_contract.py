@@ -49,7 +49,7 @@ class Updates(NamedTuple):
     """The first cycle of the last lane, without vmap."""
 
 
-@pytest.fixture(scope="module", params=learner.MODULES)
+@pytest.fixture(scope="module", params=list(learner.LEARNERS))
 def updates(request):
     made = small(request.param)
     size = made.config.batch_size
@@ -270,4 +270,4 @@ def test_what_is_foreseen_is_what_an_update_would_compute_itself(name):
 
 
 def test_every_learner_is_among_the_small_ones():
-    assert set(SETTINGS) == set(learner.MODULES) == set(OWN_ACTION)
+    assert set(SETTINGS) == set(learner.LEARNERS) == set(OWN_ACTION)

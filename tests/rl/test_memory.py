@@ -66,13 +66,13 @@ def test_no_more_is_counted_than_the_compiled_program_takes(optimised, name, set
     assert counted["networks"] == states
 
 
-@pytest.mark.parametrize("name", list(learner.MODULES))
+@pytest.mark.parametrize("name", list(learner.LEARNERS))
 def test_sizes_beyond_all_reason_are_refused_before_anything_is_compiled(name):
     most = 2**31 - 1
     sizes = Sizes(11, 3, 1000)
     for settings in ({"batch_size": most}, {"hidden": (most, most)}):
         made = learner.make(name, num_steps=10, **settings)
-        wanted = f"training 5 of {name} side by side.*needs .* [TPE]B"
+        wanted = f"training 5 of {name} side by side.*need .* [TPE]B"
         with pytest.raises(ConfigError, match=wanted):
             pool.check_memory(made, sizes, lanes=5, num_rows=1000, sets=1)
     for settings in ({"batch_size": most + 1}, {"hidden": (8, most + 1)}):

@@ -40,7 +40,7 @@ def test_lines_are_json(tmp_path):
     assert line == {"step": 6, "lane": "\n\u00e9", "q": float(np.float32(0.1))}
 
 
-def test_without_a_step_all_lines_stay(tmp_path, unbroken):
+def test_without_a_length_all_lines_stay(tmp_path, unbroken):
     path = tmp_path / "metrics.jsonl"
     fill(JsonLines(path), (100, 200))
     fill(JsonLines(path), (300,))
@@ -48,32 +48,15 @@ def test_without_a_step_all_lines_stay(tmp_path, unbroken):
 
 
 @settings(max_examples=40)
-@given(end=st.integers(0, 10_000), from_step=st.sampled_from([0, 100, 200, 300]))
-def test_a_resumed_file_is_that_of_an_unbroken_run(end, from_step, tmp_path, unbroken):
+@given(end=st.integers(0, 10_000), step=st.sampled_from([0, 100, 200, 300]))
+def test_a_resumed_file_is_that_of_an_unbroken_run(end, step, tmp_path, unbroken):
     path = tmp_path / "metrics.jsonl"
-    # A kill may come at any byte after the point that is gone on from.
+    # A kill may come at any byte after the checkpoint that is resumed.
     lines = unbroken.splitlines(keepends=True)
-    least = sum(len(line) for line in lines[: 2 * from_step // 100])
-    path.write_bytes(unbroken[: least + end % (len(unbroken) - least + 1)])
-    fill(JsonLines(path, from_step=from_step), range(from_step + 100, 400, 100))
+    length = sum(len(line) for line in lines[: 2 * step // 100])
+    path.write_bytes(unbroken[: length + end % (len(unbroken) - length + 1)])
+    fill(JsonLines(path, length=length), range(step + 100, 400, 100))
     assert path.read_bytes() == unbroken
-
-
-def test_a_missing_file_can_be_resumed(tmp_path, unbroken):
-    fill(JsonLines(tmp_path / "metrics.jsonl", from_step=0), (100, 200, 300))
-    assert (tmp_path / "metrics.jsonl").read_bytes() == unbroken
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["my notes", "my notes\n", '{"step": 1}\nnotes', '{"lane": 1}\n', '{"step": null}\n', "[1]\n"],
-)
-def test_files_of_others_are_left_alone(content, tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_text(content)
-    with pytest.raises(DataError, match=f"in line {len(content.splitlines())}"):
-        JsonLines(path, from_step=5)
-    assert path.read_text() == content
 
 
 def test_unwritable_places_are_named(tmp_path):

@@ -14,7 +14,7 @@ from puorl.data.training_set import TrainingSet
 from puorl.rl import run as runs
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
-from puorl.rl.run import Job, run
+from puorl.rl.run import RunSpec, run
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_runs
@@ -31,15 +31,15 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def job(data):
-    return tiny_runs.job(MADE, data=data)
+def spec(data):
+    return tiny_runs.spec_of(MADE, data=data)
 
 
 @pytest.fixture(scope="module")
-def whole(job, tmp_path_factory):
+def whole(spec, tmp_path_factory):
     """The folder of an unbroken run."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    run(folder, job)
+    run(folder, spec)
     return folder
 
 
@@ -56,30 +56,30 @@ class Halt(Exception):
 
 
 def halt_at(step, group=0):
-    """An ``on_point`` that ends the run after a point of a group."""
+    """An ``on_checkpoint`` that ends the run after a point of a group."""
     seen = []
 
-    def on_point(point, lanes):
+    def on_checkpoint(point, lanes):
         del lanes
         seen.append(point.step)
         if point.step == step and seen.count(step) == group + 1:
             raise Halt
 
-    return on_point
+    return on_checkpoint
 
 
 # --------------------------------------------------------------------------- what a run leaves
 
 
-def test_a_run_leaves_policies_metrics_and_its_plan(whole, job):
+def test_a_run_leaves_policies_metrics_and_its_plan(whole, spec):
     assert sorted(path.name for path in whole.iterdir()) == sorted(
         ["checkpoints", "metrics.jsonl", "policies", "record.json", "run.json"]
     )
     assert list((whole / "checkpoints").iterdir()) == []
     plan = json.loads((whole / "run.json").read_text())
     assert plan["groups"] == [LANES[:2], LANES[2:]]
-    assert (plan["learner"], plan["steps"], plan["point_every"]) == ("sums", 12, 4)
-    assert plan["data"] == job.sets["all"].pool.fingerprint
+    assert (plan["learner"], plan["steps"], plan["checkpoint_interval"]) == ("sums", 12, 4)
+    assert plan["data"] == spec.sets["all"].pool.fingerprint
     assert [(line["step"], line["lane"]) for line in lines(whole)] == [
         (step, lane) for group in (LANES[:2], LANES[2:]) for step in (4, 8, 12) for lane in group
     ]
@@ -90,11 +90,11 @@ def test_a_run_leaves_policies_metrics_and_its_plan(whole, job):
     assert {"puorl", "jax", "device"} <= set(told["versions"])
 
 
-def test_policies_are_those_of_the_trainer_with_their_normaliser(whole, job, data):
-    sets = list(job.sets.values())
-    work = trainer.prepare(MADE, sets, [job.lanes[name] for name in LANES[2:]])
-    *_, last = trainer.train(work, steps=12, point_every=4)
-    expected = runs.policies(work, last.train_state, steps=12)
+def test_policies_are_those_of_the_trainer_with_their_normaliser(whole, spec, data):
+    sets = list(spec.sets.values())
+    job = trainer.prepare(MADE, sets, [spec.lanes[name] for name in LANES[2:]])
+    *_, last = trainer.train(job, steps=12, interval=4)
+    expected = trainer.policies(job, last.train_state, steps=12)
     for name, policy in zip(LANES[2:], expected, strict=True):
         stored = Policy.load(whole / "policies" / f"{name}.safetensors")
         assert stored.fingerprint == policy.fingerprint
@@ -105,13 +105,13 @@ def test_policies_are_those_of_the_trainer_with_their_normaliser(whole, job, dat
         assert (stored.metadata["learner"], stored.metadata["steps"]) == ("sums", 12)
 
 
-def test_a_single_set_goes_without_saying(job, tmp_path):
-    alone = dataclasses.replace(job, sets={"data": job.sets["all"]}, seeds={"data": range(3, 5)})
+def test_a_single_set_goes_without_saying(spec, tmp_path):
+    alone = dataclasses.replace(spec, sets={"data": spec.sets["all"]}, seeds={"data": range(3, 5)})
     outcome = run(tmp_path / "run", alone)
     assert list(outcome.policies) == ["seed-3", "seed-4"]
 
 
-def test_measures_and_sinks_take_part(job, tmp_path):
+def test_measures_and_sinks_take_part(spec, tmp_path):
     taken = []
 
     class Sink:
@@ -121,16 +121,17 @@ def test_measures_and_sinks_take_part(job, tmp_path):
         def close(self):
             pass
 
-    def measure(step, policies):
+    def measure(previous, step, policies):
         assert all(isinstance(policy, Policy) for policy in policies.values())
+        assert step - previous == 4
         return {name: {"return": step + i / 10} for i, name in enumerate(policies)}
 
-    run(tmp_path / "run", job, measure=measure, sinks=[Sink()])
+    run(tmp_path / "run", spec, evaluate=measure, sinks=[Sink()])
     assert taken[:3] == [(4, LANES[0], 4.0), (4, LANES[1], 4.1), (8, LANES[0], 8.0)]
     assert [line["return"] for line in lines(tmp_path / "run")] == [each[2] for each in taken]
 
 
-def test_a_point_can_be_looked_at_while_training_goes_on(job, tmp_path, monkeypatch):
+def test_a_point_can_be_looked_at_while_training_goes_on(spec, tmp_path, monkeypatch):
     """The slowest look sees the policies of its own point, and lines stand in order."""
     trained = threading.Semaphore(0)
     stretch = trainer.run_interval
@@ -140,8 +141,8 @@ def test_a_point_can_be_looked_at_while_training_goes_on(job, tmp_path, monkeypa
         trained.release()
         return made
 
-    def measure(step, policies):
-        if step < job.steps:
+    def measure(previous, step, policies):
+        if step < spec.steps:
             trained.acquire(timeout=60)  # this stretch
             assert trained.acquire(timeout=60)  # and the next one, which is over by now
             trained.release()
@@ -150,26 +151,26 @@ def test_a_point_can_be_looked_at_while_training_goes_on(job, tmp_path, monkeypa
         return {name: {"sum": float(each.arrays["0.w"].sum())} for name, each in policies.items()}
 
     monkeypatch.setattr(trainer, "run_interval", count)
-    run(tmp_path / "beside", job, measure=measure, while_training=True)
+    run(tmp_path / "background", spec, evaluate=measure, in_background=True)
     monkeypatch.undo()
 
-    def plainly(step, policies):
-        del step
+    def plainly(previous, step, policies):
+        del previous, step
         return {name: {"sum": float(each.arrays["0.w"].sum())} for name, each in policies.items()}
 
-    run(tmp_path / "plain", job, measure=plainly)
-    assert results(tmp_path / "beside") == results(tmp_path / "plain")
-    assert lines(tmp_path / "beside") == lines(tmp_path / "plain")
+    run(tmp_path / "plain", spec, evaluate=plainly)
+    assert results(tmp_path / "background") == results(tmp_path / "plain")
+    assert lines(tmp_path / "background") == lines(tmp_path / "plain")
 
 
-def test_only_the_last_checkpoints_stay(job, tmp_path):
+def test_only_the_last_checkpoints_stay(spec, tmp_path):
     kept = []
 
-    def on_point(point, lanes):
+    def on_checkpoint(point, lanes):
         del point, lanes
         kept.append(sorted(path.stem for path in tmp_path.rglob("step-*.safetensors")))
 
-    run(tmp_path / "run", dataclasses.replace(job, steps=16), keep=1, on_point=on_point)
+    run(tmp_path / "run", dataclasses.replace(spec, steps=16), keep=1, on_checkpoint=on_checkpoint)
     assert [found[0][-2:] for found in kept] == ["04", "08", "12", "16"] * 2
     assert all(len(found) == 1 for found in kept)
 
@@ -177,16 +178,18 @@ def test_only_the_last_checkpoints_stay(job, tmp_path):
 # -------------------------------------------------------------------------------- going on
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize(("step", "group"), [(4, 0), (12, 0), (8, 1), (12, 1)])
-def test_a_run_that_ended_between_two_points_goes_on(job, whole, tmp_path, step, group, beside):
+def test_a_run_that_ended_between_checkpoints_is_resumed(
+    spec, whole, tmp_path, step, group, background
+):
     folder = tmp_path / "run"
     with pytest.raises(Halt):
-        run(folder, job, on_point=halt_at(step, group), while_training=beside)
+        run(folder, spec, on_checkpoint=halt_at(step, group), in_background=background)
     assert runs.resume_point(folder) == (group, step)
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"step": 99, "lane": "later"}\n{"step": 1')  # what a kill may leave behind
-    outcome = run(folder, job, resume=True, while_training=beside)
+    outcome = run(folder, spec, in_background=background)
     assert results(folder) == results(whole)
     assert record(folder)["resumed"] == [{"group": group, "step": step, "resumed": "bitwise"}]
     assert list(outcome.policies) == LANES
@@ -194,21 +197,21 @@ def test_a_run_that_ended_between_two_points_goes_on(job, whole, tmp_path, step,
 
 
 def test_lanes_that_began_together_stay_together(data, tmp_path):
-    apart = tiny_runs.job(MADE, data=data, most_lanes=1)
+    apart = tiny_runs.spec_of(MADE, data=data, most_lanes=1)
     run(tmp_path / "unbroken", apart)
     folder = tmp_path / "broken"
     with pytest.raises(Halt):
-        run(folder, apart, on_point=halt_at(8))
-    run(folder, dataclasses.replace(apart, most_lanes=None), resume=True)
+        run(folder, apart, on_checkpoint=halt_at(8))
+    run(folder, dataclasses.replace(apart, most_lanes=None))
     assert json.loads((folder / "run.json").read_text())["groups"] == [[name] for name in LANES]
     assert results(folder) == results(tmp_path / "unbroken")
 
 
-def test_a_finished_run_is_returned_without_training(whole, job, monkeypatch):
+def test_a_finished_run_is_returned_without_training(whole, spec, monkeypatch):
     monkeypatch.setattr(trainer, "train", None)
     monkeypatch.setattr(trainer, "prepare", None)
     before = results(whole)
-    outcome = run(whole, job, resume=True)
+    outcome = run(whole, spec)
     assert list(outcome.policies) == LANES
     assert outcome.stopped == {}
     for name, policy in outcome.policies.items():
@@ -217,21 +220,80 @@ def test_a_finished_run_is_returned_without_training(whole, job, monkeypatch):
     assert results(whole) == before
 
 
-def test_going_on_with_other_versions_is_told(job, whole, tmp_path, monkeypatch):
+def test_a_resumed_run_keeps_its_checkpoint_interval(spec, whole, tmp_path):
     folder = tmp_path / "run"
-    earlier = runs._versions() | {"jax": "0.0.1"}
+    with pytest.raises(Halt):
+        run(folder, spec, on_checkpoint=halt_at(4))
+    run(folder, dataclasses.replace(spec, checkpoint_interval=6))
+    assert results(folder) == results(whole)
+
+
+def test_a_run_of_the_first_version_is_resumed(data, tmp_path):
+    """Its files have other names for the interval, the policy delay and the invocations."""
+    made = tiny_runs.small("td3_bc", 12)
+    spec = dataclasses.replace(tiny_runs.spec_of(made, data=data), invocation={"paths": ["a"]})
+    run(tmp_path / "unbroken", spec)
+    folder = tmp_path / "run"
+    begun = spec.to_dict()
+    begun["point_every"] = begun.pop("checkpoint_interval")
+    begun["config"]["policy_every"] = begun["config"].pop("policy_delay")
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps(begun | {"version": 1}))
+    with pytest.raises(Halt):
+        run(folder, spec, on_checkpoint=halt_at(8))
+    kept = record(folder)
+    kept["asked"] = kept.pop("invocations")
+    (folder / "record.json").write_text(json.dumps(kept))
+    assert runs.read_spec(folder) == spec.to_dict() | {"version": 1}
+    assert runs.read_record(folder)["invocations"] == [{"paths": ["a"]}]
+    run(folder, dataclasses.replace(spec, invocation={"paths": ["b"]}))
+    assert results(folder) == results(tmp_path / "unbroken")
+    assert record(folder)["invocations"] == [{"paths": ["a"]}, {"paths": ["b"]}]
+    assert "asked" not in record(folder)
+
+
+def test_files_that_hold_something_else_are_named(tmp_path):
+    assert runs.read_spec(tmp_path) is None
+    for name, read in (("run.json", runs.read_spec), ("record.json", runs.read_record)):
+        (tmp_path / name).write_text("[]")
+        with pytest.raises(DataError, match=f"{name}: expected the .* of a run"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "settings", "expected"),
+    [
+        ("bc", 100, {}, 100),
+        ("bc", 12_000, {}, 5_000),
+        ("td3_bc", 7, {}, 6),
+        ("bc", 100, {"eval_interval": 100}, 100),
+        ("bc", 100_000, {"eval_interval": 12_000}, 4_000),
+        ("td3_bc", 100_000, {"eval_interval": 7}, 6),
+        ("td3_bc", 1_000_000, {"eval_interval": 200_000, "per_eval": 4}, 50_000),
+        ("td3_bc", 14, {"eval_interval": 0, "per_eval": 4}, 2),
+        ("bc", 60, {"per_eval": 3}, 20),
+    ],
+)
+def test_checkpoints_are_whole_cycles_and_evaluations_fall_on_them(name, steps, settings, expected):
+    made = tiny_runs.small(name, steps)
+    assert runs.checkpoint_interval(made, steps, **settings) == expected
+
+
+def test_going_on_with_other_versions_is_told(spec, whole, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    earlier = trainer.versions() | {"jax": "0.0.1"}
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "_versions", lambda: earlier)
+        patch.setattr(trainer, "versions", lambda: earlier)
         with pytest.raises(Halt):
-            run(folder, job, on_point=halt_at(8))
-    run(folder, job, resume=True)
+            run(folder, spec, on_checkpoint=halt_at(8))
+    run(folder, spec)
     assert record(folder)["resumed"] == [{"group": 0, "step": 8, "resumed": "not bitwise"}]
-    assert record(folder)["versions"] == runs._versions()
+    assert record(folder)["versions"] == trainer.versions()
     assert (folder / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
 
 
-def test_resuming_where_nothing_is_begins(job, whole, tmp_path):
-    run(tmp_path / "a" / "run", job, resume=True)
+def test_folders_above_are_made(spec, whole, tmp_path):
+    run(tmp_path / "a" / "run", spec)
     assert results(tmp_path / "a" / "run") == results(whole)
 
 
@@ -239,37 +301,35 @@ def test_resuming_where_nothing_is_begins(job, whole, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def begun(job, tmp_path_factory):
+def begun(spec, tmp_path_factory):
     folder = tmp_path_factory.mktemp("begun") / "run"
     with pytest.raises(Halt):
-        run(folder, job, on_point=halt_at(4))
+        run(folder, spec, on_checkpoint=halt_at(4))
     return folder
 
 
-def other_job(job, what):
-    chosen = job.sets["some"]
+def other_spec(spec, what):
+    chosen = spec.sets["some"]
     changed = {
         "steps was 12, is 16": {"steps": 16},
-        "point_every was 4, is 6": {"point_every": 6},
         "growth was 0.9, is 0.5": {"learner": tiny_runs.sums(growth=0.5)},
         "learner was sums, is bc": {"learner": tiny_runs.small("bc")},
         "the run has also some-seed-1; the run has no some-seed-2": {
             "seeds": {"all": (0, 1), "some": (0, 2)}
         },
         "rows of some differs": {
-            "sets": job.sets | {"some": dataclasses.replace(chosen, weight=np.ones(45))}
+            "sets": spec.sets | {"some": dataclasses.replace(chosen, weight=np.ones(45))}
         },
     }
     if what == "data differs":
-        return tiny_runs.job(MADE, data=tiny_runs.pool(seed=1))
-    return dataclasses.replace(job, **changed[what])
+        return tiny_runs.spec_of(MADE, data=tiny_runs.pool(seed=1))
+    return dataclasses.replace(spec, **changed[what])
 
 
 @pytest.mark.parametrize(
     "what",
     [
         "steps was 12, is 16",
-        "point_every was 4, is 6",
         "growth was 0.9, is 0.5",
         "learner was sums, is bc",
         "the run has also some-seed-1; the run has no some-seed-2",
@@ -277,10 +337,10 @@ def other_job(job, what):
         "data differs",
     ],
 )
-def test_another_job_is_refused_by_what_differs(begun, job, what):
+def test_another_spec_is_refused_by_what_differs(begun, spec, what):
     before = results(begun)
-    with pytest.raises(ConfigError, match=f"the run kept here is another: {what};"):
-        run(begun, other_job(job, what), resume=True)
+    with pytest.raises(ConfigError, match=f"the folder holds another run: {what};"):
+        run(begun, other_spec(spec, what))
     assert results(begun) == before
 
 
@@ -295,8 +355,8 @@ def test_another_job_is_refused_by_what_differs(begun, job, what):
         {"rows": np.arange(1, 91, 2)},
     ],
 )
-def test_all_that_is_in_a_set_counts(job, settings):
-    chosen = job.sets["some"]
+def test_all_that_is_in_a_set_counts(spec, settings):
+    chosen = spec.sets["some"]
     changed = dataclasses.replace(chosen, **settings)
     assert runs.set_fingerprint(changed) != runs.set_fingerprint(chosen)
 
@@ -309,33 +369,31 @@ def test_groups_count_in_a_set(data):
     assert len(marks) == 3
 
 
-def test_folders_that_are_not_ours(job, begun, tmp_path):
+def test_folders_that_are_not_ours(spec, tmp_path):
     (tmp_path / "letter.txt").write_text("dear ...")
     with pytest.raises(DataError, match=r"expected a new or empty folder, or one with run\.json"):
-        run(tmp_path, job, resume=True)
+        run(tmp_path, spec)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
     with pytest.raises(DataError, match="expected a folder, found a file"):
-        run(tmp_path / "letter.txt", job)
-    with pytest.raises(DataError, match="--resume"):
-        run(begun, job)
+        run(tmp_path / "letter.txt", spec)
 
 
-def test_numbers_that_make_no_sense_leave_no_folder(job, tmp_path):
+def test_numbers_that_make_no_sense_leave_no_folder(spec, tmp_path):
     with pytest.raises(ConfigError, match="steps: expected a multiple of 2"):
-        run(tmp_path / "run", dataclasses.replace(job, steps=3))
+        run(tmp_path / "run", dataclasses.replace(spec, steps=3))
     with pytest.raises(ConfigError, match="expected at least one seed"):
-        run(tmp_path / "run", dataclasses.replace(job, seeds={"all": (), "some": ()}))
+        run(tmp_path / "run", dataclasses.replace(spec, seeds={"all": (), "some": ()}))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_state_is_told(job, tmp_path):
+def test_a_damaged_state_is_told(spec, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Halt):
-        run(folder, job, on_point=halt_at(4))
+        run(folder, spec, on_checkpoint=halt_at(4))
     (state,) = folder.rglob("step-*.safetensors")
     state.write_bytes(state.read_bytes()[:100])
     with pytest.raises(DataError, match="expected a whole state"):
-        run(folder, job, resume=True)
+        run(folder, spec)
 
 
 # -------------------------------------------------------------------------------- given up
@@ -346,9 +404,9 @@ def test_a_lane_that_is_given_up_says_why_and_leaves_the_others_alone(data, whol
         "all": TrainingSet.whole(data),
         "some": TrainingSet(data, np.arange(0, 90, 2), reward=np.full(45, 3e38)),
     }
-    job = Job(MADE, sets, {"all": (0,), "some": (1,)}, steps=12, point_every=8)
+    spec = RunSpec(MADE, sets, {"all": (0,), "some": (1,)}, 12, checkpoint_interval=8)
     folder = tmp_path / "run"
-    outcome = run(folder, job)
+    outcome = run(folder, spec)
     assert list(outcome.policies) == ["all-seed-0"]
     assert list(outcome.stopped) == ["some-seed-1"]
     assert outcome.stopped["some-seed-1"].step == 2
@@ -362,5 +420,5 @@ def test_a_lane_that_is_given_up_says_why_and_leaves_the_others_alone(data, whol
         Policy.load(place / "policies" / "all-seed-0.safetensors") for place in (folder, whole)
     )
     assert ours.fingerprint == expected.fingerprint
-    again = run(folder, job, resume=True)
+    again = run(folder, spec)
     assert again.stopped == outcome.stopped

@@ -23,15 +23,15 @@ from tiny_runs import results
 
 
 @pytest.fixture(scope="module")
-def job():
-    return tiny_runs.job(tiny_runs.small("sums"))
+def spec():
+    return tiny_runs.spec_of(tiny_runs.small("sums"))
 
 
 @pytest.fixture(scope="module")
-def whole(job, tmp_path_factory):
+def whole(spec, tmp_path_factory):
     """The folder of an unbroken run."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    run(folder, job)
+    run(folder, spec)
     return folder
 
 
@@ -75,9 +75,9 @@ def disk():
     "number",
     [pytest.param(None, marks=pytest.mark.slow, id="all"), pytest.param(24, id="some")],
 )
-def test_dying_at_any_change_of_the_folder_changes_nothing(disk, job, whole, tmp_path, number):
+def test_dying_at_any_change_of_the_folder_changes_nothing(disk, spec, whole, tmp_path, number):
     disk.watch(tmp_path)
-    run(tmp_path / "counted", job)
+    run(tmp_path / "counted", spec)
     changes = disk.seen
     assert changes > 50
     moments = range(changes) if number is None else np.linspace(0, changes - 1, number).astype(int)
@@ -85,13 +85,13 @@ def test_dying_at_any_change_of_the_folder_changes_nothing(disk, job, whole, tmp
         folder = tmp_path / f"at-{moment}"
         disk.watch(tmp_path, int(moment))
         with pytest.raises(Killed):
-            run(folder, job)
+            run(folder, spec)
         # Once more, soon after it went on; near the end there may be nothing left to do.
         disk.watch(tmp_path, int(moment) % 7)
         with contextlib.suppress(Killed):
-            run(folder, job, resume=True)
+            run(folder, spec)
         disk.watch(None)
-        run(folder, job, resume=True)
+        run(folder, spec)
         assert results(folder) == results(whole), moment
         assert not list(folder.rglob("*.part")), moment
         assert list((folder / "checkpoints").iterdir()) == [], moment
@@ -150,18 +150,18 @@ def kill_in_a_while(process, folder, rng, changes):
     ("name", "steps", "kills", "how"),
     [
         ("sums", 40, 3, "plain"),
-        ("sums", 40, 3, "beside"),
+        ("sums", 40, 3, "background"),
         pytest.param("td3_bc", 400, 20, "plain", marks=pytest.mark.slow),
-        pytest.param("td3_bc", 400, 20, "beside", marks=pytest.mark.slow),
+        pytest.param("td3_bc", 400, 20, "background", marks=pytest.mark.slow),
         pytest.param("td7", 400, 20, "plain", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
     start, tmp_path, name, steps, kills, how
 ):
-    job = tiny_runs.job(tiny_runs.small(name, steps), steps=steps)
+    spec = tiny_runs.spec_of(tiny_runs.small(name, steps), steps=steps)
     unbroken = tmp_path / "unbroken"
-    run(unbroken, job)
+    run(unbroken, spec)
     rng = random.Random(f"kills of {name}")
     killed = []
     while len(killed) < kills:  # in one run after the other, if one ends too soon
@@ -171,7 +171,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(
             if not kill_in_a_while(process, broken, rng, changes=steps // kills):
                 break
             killed.append(runs.resume_point(broken))
-        run(broken, job, resume=True)
+        run(broken, spec)
         assert results(broken) == results(unbroken)
     logging.getLogger(__name__).info("groups and updates behind it when killed: %s", killed)
     assert len({*killed}) > kills // 2, killed

@@ -11,10 +11,11 @@ import pytest
 from puorl.core.errors import ConfigError, DataError, TrainingError
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
-from puorl.rl import learner, trainer
+from puorl.rl import learner, run, trainer
 from puorl.rl import train as training
 from puorl.rl.policy import Policy
-from puorl.rl.train import train
+from puorl.rl.run import TrainResult
+from puorl.rl.train import train, train_many
 from puorl.rl.trainer import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -55,8 +56,8 @@ def taught(tmp_path_factory):
     settings = {"hidden": (32,), "batch_size": 64, "q_weight": 20.0}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = train("td3_bc", rows, steps="2k", seeds=2, seed=7, out=out, **settings)
-    return rows, out, settings, found
+        result = train_many("td3_bc", rows, 2, steps="2k", seed=7, out=out, **settings)
+    return rows, out, settings, list(result.policies.values())
 
 
 def test_td3_bc_finds_the_best_action_in_the_datas_range(taught):
@@ -81,10 +82,10 @@ def test_what_was_saved_acts_the_same(taught):
 
 def test_going_on_with_a_finished_run_gives_the_same_policies(taught):
     rows, out, settings, found = taught
-    again = train("td3_bc", rows, steps=2000, seeds=2, seed=7, out=out, resume=True, **settings)
-    assert [a.fingerprint for a in again] == [b.fingerprint for b in found]
-    with pytest.raises(ConfigError, match="is another: q_weight was 20.0, is 2.5; hidden was"):
-        train("td3_bc", rows, steps=2000, seeds=2, seed=7, out=out, resume=True, **TINY)
+    again = train_many("td3_bc", rows, 2, steps=2000, seed=7, out=out, **settings)
+    assert [a.fingerprint for a in again.policies.values()] == [b.fingerprint for b in found]
+    with pytest.raises(ConfigError, match="another run: q_weight was 20.0, is 2.5; hidden was"):
+        train_many("td3_bc", rows, 2, steps=2000, seed=7, out=out, **TINY)
 
 
 # ------------------------------------------------------------------------------------- in memory
@@ -92,12 +93,14 @@ def test_going_on_with_a_finished_run_gives_the_same_policies(taught):
 
 @pytest.mark.usefixtures("sums")
 def test_a_folder_makes_no_difference(data, tmp_path):
-    kept = train("sums", data, steps=12, seeds=2, out=tmp_path / "run")
-    held = train("sums", data, steps=12, seeds=2)
-    assert [a.fingerprint for a in held] == [b.fingerprint for b in kept]
-    one = train("sums", TrainingSet.whole(data), steps=12)
+    kept = train_many("sums", data, 2, steps=12, out=tmp_path / "run").policies
+    held = train_many("sums", data, 2, steps=12).policies
+    assert list(held) == list(kept) == ["seed-0", "seed-1"]
+    assert all(held[name].fingerprint == kept[name].fingerprint for name in kept)
+    one = train("sums", TrainingSet.whole(data), steps=12, seed=1)
     assert isinstance(one, Policy)
-    np.testing.assert_allclose(one.act(data.obs), held[0].act(data.obs), rtol=1e-4, atol=1e-5)
+    same = held["seed-1"].act(data.obs)
+    np.testing.assert_allclose(one.act(data.obs), same, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("sums")
@@ -109,16 +112,16 @@ def test_progress_counts_every_update_once(data, monkeypatch):
         assert (title, total, unit, show) == ("training", 10, "steps", True)
         yield lambda amount, note: told.append((amount, note))
 
-    def trained(made, chosen, numbers, steps, every, on_point):
-        assert (steps, every, len(chosen)) == (10, 4, len(data))
+    def trained(spec, on_checkpoint):
+        assert (spec.steps, spec.checkpoint_interval) == (10, 4)
         for step in (4, 8, 10):
-            on_point(Progress(step, None, [], (), seconds=0.5), len(numbers))
-        return [None], {}
+            on_checkpoint(Progress(step, None, [], (), seconds=0.5), len(spec.lanes))
+        return TrainResult({"seed-0": None}, {})
 
     monkeypatch.setattr(training, "progress_bar", bar)
-    monkeypatch.setattr(training, "POINT_EVERY", 5)
-    monkeypatch.setattr(training, "_in_memory", trained)
-    train("sums", data, steps=10, seeds=2, progress=True)
+    monkeypatch.setattr(run, "CHECKPOINT_INTERVAL", 5)
+    monkeypatch.setattr(training, "run_in_memory", trained)
+    train_many("sums", data, 2, steps=10, progress=True)
     pace = "steps/s over 2 lane(s)"
     assert told == [(4, f"16 {pace}"), (4, f"16 {pace}"), (2, f"8 {pace}")]
 
@@ -126,14 +129,14 @@ def test_progress_counts_every_update_once(data, monkeypatch):
 # ------------------------------------------------------------------------------ rows and rewards
 
 
-def test_it_warns_once_where_no_complete_episodes_are_known(data, monkeypatch):
+@pytest.mark.parametrize("seeds", [(), (2,)])
+def test_it_warns_where_no_complete_episodes_are_known(data, monkeypatch, seeds):
     made = SUMS._replace(scale_rewards=True)
     monkeypatch.setattr(learner, "make", lambda name, **_: made)
     drawn = TrainingSet(data, np.arange(40))
     with pytest.warns(UserWarning, match="sums: rewards are not scaled") as caught:
-        train("sums", drawn, steps=12, seeds=2)
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+        (train_many if seeds else train)("sums", drawn, *seeds, steps=12)
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_a_dataset_brings_the_returns_of_its_own_episodes(data):
@@ -177,14 +180,19 @@ def test_what_is_no_data():
         ({"steps": 0}, "steps: expected a multiple of 2"),
         ({"steps": 3}, "steps: expected a multiple of 2"),
         ({"steps": "many"}, "steps: expected a whole number"),
-        ({"seeds": 0}, "seeds: expected 1 or more"),
+        ({"seeds": 2}, "seeds: train returns one policy; use puorl.train_many"),
         ({"seed": -1}, "seed: expected a whole number"),
-        ({"resume": True}, "expected a folder out="),
+        ({"resume": True}, "resume: a run in the folder out= is always resumed"),
     ],
 )
 def test_settings_that_make_no_sense(data, settings, message):
     with pytest.raises(ConfigError, match=message):
         train(**({"learner": "td3_bc", "data": data, "steps": 2} | TINY | settings))
+
+
+def test_many_are_one_or_more(data):
+    with pytest.raises(ConfigError, match="seeds: expected 1 or more"):
+        train_many("td3_bc", data, 0, steps=2)
 
 
 def test_rows_without_rewards_are_refused(data):
@@ -205,8 +213,11 @@ def test_if_every_policy_was_given_up_it_says_why(data, tmp_path, kept):
         train("sums", wild, steps=12, seed=4, out=out)
 
 
-def test_policies_that_were_given_up_are_warned_of():
-    found = Policy.of("tanh", [{"w": np.zeros((3, 2)), "b": np.ones(2)}])
-    stop = training.Stopped(20, "no number")
-    with pytest.warns(UserWarning, match="given up: seed-1 at step 20: no number"):
-        assert training._handed_over([found], {"seed-1": stop}, seeds=2) == [found]
+@pytest.mark.usefixtures("sums")
+def test_policies_that_were_given_up_are_warned_of(data, monkeypatch):
+    stop = trainer.Stopped(20, "no number")
+    result = TrainResult({"seed-0": None}, {"seed-1": stop})
+    monkeypatch.setattr(training, "run_in_memory", lambda *_, **__: result)
+    with pytest.warns(UserWarning, match="given up: seed-1 at step 20: no number") as caught:
+        assert train_many("sums", data, 2, steps=12) is result
+    assert caught[0].filename == __file__

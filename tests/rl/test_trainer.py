@@ -50,10 +50,10 @@ def three(data, short):
     return [short, TrainingSet.whole(data), TrainingSet.whole(data)]
 
 
-def finish(made, sets, lanes, *, steps=12, point_every=12):
+def finish(made, sets, lanes, *, steps=12, interval=12):
     """The last point, states on the host."""
-    work = trainer.prepare(made, sets, [Lane(*lane) for lane in lanes])
-    *_, last = trainer.train(work, steps=steps, point_every=point_every)
+    job = trainer.prepare(made, sets, [Lane(*lane) for lane in lanes])
+    *_, last = trainer.train(job, steps=steps, interval=interval)
     return dataclasses.replace(last, train_state=jax.device_get(last.train_state))
 
 
@@ -121,7 +121,7 @@ def test_a_sampler_of_its_own_does_not_see_how_long_other_sets_are():
 
 
 def test_every_lane_draws_its_own_rows_and_noise(short):
-    point = finish(SUMS, [short], [(0, seed) for seed in range(6)], steps=2, point_every=2)
+    point = finish(SUMS, [short], [(0, seed) for seed in range(6)], steps=2, interval=2)
     positions = point.train_state.state.position
     assert len({tuple(row) for row in positions}) == 6
     assert positions.max() < len(short)
@@ -142,10 +142,10 @@ def test_keys_do_not_follow_the_default_generator(short):
 def test_the_length_of_a_chunk_changes_nothing(three, monkeypatch, name):
     made, lanes = made_of(name), [(0, 1), (0, 2), (0, 3)]
     whole = finish(made, three, lanes)
-    work = trainer.prepare(made, three, [Lane(*each) for each in lanes])
-    assert trainer._chunk_lengths(work, 12) == [12]
-    monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 4 * trainer._bytes_an_update(work))
-    assert trainer._chunk_lengths(work, 12) == [4, 4, 4]
+    job = trainer.prepare(made, three, [Lane(*each) for each in lanes])
+    assert trainer._chunk_lengths(job, 12) == [12]
+    monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 4 * trainer._bytes_per_update(job))
+    assert trainer._chunk_lengths(job, 12) == [4, 4, 4]
     parts = finish(made, three, lanes)
     assert_same(parts.train_state, whole.train_state)
     for ours, expected in zip(parts.metrics, whole.metrics, strict=True):
@@ -154,20 +154,20 @@ def test_the_length_of_a_chunk_changes_nothing(three, monkeypatch, name):
 
 def test_the_smallest_room_still_holds_a_cycle(short, monkeypatch):
     monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 1)
-    work = trainer.prepare(SUMS, [short], [Lane(0, 1)])
-    assert trainer._chunk_lengths(work, 14) == [2] * 7
+    job = trainer.prepare(SUMS, [short], [Lane(0, 1)])
+    assert trainer._chunk_lengths(job, 14) == [2] * 7
 
 
 def test_a_stretch_that_nothing_divides_ends_in_a_shorter_chunk(short, monkeypatch):
-    work = trainer.prepare(SUMS, [short], [Lane(0, 1)])
-    monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 20 * trainer._bytes_an_update(work))
-    assert trainer._chunk_lengths(work, 62) == [20, 20, 20, 2]
+    job = trainer.prepare(SUMS, [short], [Lane(0, 1)])
+    monkeypatch.setitem(trainer._CHUNK_BYTES, "cpu", 20 * trainer._bytes_per_update(job))
+    assert trainer._chunk_lengths(job, 62) == [20, 20, 20, 2]
 
 
 def test_equal_chunks_are_compiled_once_and_states_are_given_away(short):
     made = sums(growth=0.8)
-    work = trainer.prepare(made, [short], [Lane(0, 1), Lane(0, 2)])
-    points = trainer.train(work, steps=30, point_every=6)
+    job = trainer.prepare(made, [short], [Lane(0, 1), Lane(0, 2)])
+    points = trainer.train(job, steps=30, interval=6)
     first = next(points)
     programs, traces = trainer.program()._cache_size(), len(TRACES)
     second = next(points)
@@ -181,10 +181,10 @@ def test_metrics_are_means_over_the_updates_since_the_last_point(short):
     flat = dataclasses.replace(short, reward=np.full(50, 2.0))
     point = finish(SUMS, [flat], [(0, 1), (0, 2), (0, 3)])
     assert [line["loss_0"] for line in point.metrics] == [2.0, 2.0, 2.0]
-    work = trainer.prepare(SUMS, [short], [Lane(0, 1), Lane(0, 2)])
-    one_by_one = list(trainer.train(work, steps=12, point_every=2))
-    together = list(trainer.train(work, steps=12, point_every=6))
-    assert trainer.metric_names(SUMS, work.sizes) == ("loss_0", "loss_1", "q")
+    job = trainer.prepare(SUMS, [short], [Lane(0, 1), Lane(0, 2)])
+    one_by_one = list(trainer.train(job, steps=12, interval=2))
+    together = list(trainer.train(job, steps=12, interval=6))
+    assert trainer.metric_names(SUMS, job.sizes) == ("loss_0", "loss_1", "q")
     assert [set(line) for line in together[0].metrics] == 2 * [{"loss_0", "loss_1", "q"}]
     for number, point in enumerate(together):
         parts = one_by_one[3 * number : 3 * number + 3]
@@ -195,22 +195,22 @@ def test_metrics_are_means_over_the_updates_since_the_last_point(short):
 
 
 def test_the_last_stretch_may_be_shorter(short):
-    work = trainer.prepare(SUMS, [short], [Lane(0, 1)])
-    points = list(trainer.train(work, steps=10, point_every=4))
+    job = trainer.prepare(SUMS, [short], [Lane(0, 1)])
+    points = list(trainer.train(job, steps=10, interval=4))
     assert [point.step for point in points] == [4, 8, 10]
     assert int(points[-1].train_state.state.num_updates[0]) == 10
 
 
 def test_training_goes_on_from_a_standing_as_if_it_had_not_stopped(short):
     lanes = [(0, 1), (0, 2)]
-    expected = finish(SUMS, [short], lanes, point_every=6)
-    work = trainer.prepare(SUMS, [short], [Lane(*each) for each in lanes])
-    halfway = next(trainer.train(work, steps=12, point_every=6))
+    expected = finish(SUMS, [short], lanes, interval=6)
+    job = trainer.prepare(SUMS, [short], [Lane(*each) for each in lanes])
+    halfway = next(trainer.train(job, steps=12, interval=6))
     kept = jax.tree.map(np.array, halfway.train_state)
     (last,) = trainer.train(
-        work,
+        job,
         steps=12,
-        point_every=6,
+        interval=6,
         train_state=kept._replace(state=jax.tree.map(jnp.asarray, kept.state)),
         done=6,
     )
@@ -225,7 +225,7 @@ def test_values_that_grow_without_bound_stop_a_lane_at_that_update(short):
     # 2^n passes the limit of 10,000 at update 14; rewards of 1,000 allow for more.
     ones = dataclasses.replace(short, reward=np.zeros(50))
     large = dataclasses.replace(short, reward=np.full(50, 1e3))
-    point = finish(sums(growth=2.0), [ones, large], [(0, 1), (1, 1)], steps=18, point_every=18)
+    point = finish(sums(growth=2.0), [ones, large], [(0, 1), (1, 1)], steps=18, interval=18)
     assert point.stopped[0].step == 14
     assert "passed 10,000" in point.stopped[0].reason
     assert point.stopped[1] is None
@@ -233,8 +233,8 @@ def test_values_that_grow_without_bound_stop_a_lane_at_that_update(short):
 
 def test_what_was_seen_before_a_resume_still_counts(short):
     made = sums(growth=2.0)
-    work = trainer.prepare(made, [dataclasses.replace(short, reward=np.zeros(50))], [Lane(0, 1)])
-    points = list(trainer.train(work, steps=30, point_every=10))
+    job = trainer.prepare(made, [dataclasses.replace(short, reward=np.zeros(50))], [Lane(0, 1)])
+    points = list(trainer.train(job, steps=30, interval=10))
     assert [point.stopped[0] and point.stopped[0].step for point in points] == [None, 14, 14]
 
 
@@ -245,8 +245,8 @@ def test_a_policy_that_is_no_number_stops_its_lane_though_no_metric_shows_it(sho
 
 
 def test_no_discount_is_allowed(short):
-    work = trainer.prepare(sums(gamma=1.0), [short], [Lane(0, 1)])
-    assert np.isfinite(work.q_limit).all()
+    job = trainer.prepare(sums(gamma=1.0), [short], [Lane(0, 1)])
+    assert np.isfinite(job.q_limit).all()
 
 
 # ------------------------------------------------------------------------------------ refusals
@@ -269,9 +269,9 @@ def test_what_cannot_be_prepared(data, short):
 
 @pytest.mark.parametrize(("steps", "every"), [(7, 2), (8, 3), (0, 2), (8, 0)])
 def test_numbers_of_updates_are_whole_cycles(short, steps, every):
-    work = trainer.prepare(SUMS, [short], [Lane(0, 0)])
+    job = trainer.prepare(SUMS, [short], [Lane(0, 0)])
     with pytest.raises(ConfigError, match="expected a multiple of 2"):
-        next(trainer.train(work, steps=steps, point_every=every))
+        next(trainer.train(job, steps=steps, interval=every))
 
 
 def test_importing_does_nothing_to_the_process():

@@ -1,4 +1,4 @@
-"""Small pools, learners and jobs, and the program that test_run_kills kills."""
+"""Small pools, learners and runs, and the program that test_run_kills kills."""
 
 import sys
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from puorl.data.training_set import Groups, TrainingSet
 from puorl.nn import mlp
 from puorl.rl import learner
 from puorl.rl.learner import critic_mean, policy_mean
-from puorl.rl.run import Job, run
+from puorl.rl.run import RunSpec, run
 
 SETTINGS = {
     "td3_bc": {"hidden": (5,), "batch_size": 8},
@@ -130,12 +130,12 @@ def grouped(data, num_first, rows=None, *, seed=0, **settings):
     )
 
 
-def job(made, *, steps=12, point_every=4, most_lanes=2, seeds=(0, 1), data=None):
+def spec_of(made, *, steps=12, interval=4, most_lanes=2, seeds=(0, 1), data=None):
     """Two sets, one of them shorter, in groups of lanes."""
     data = pool() if data is None else data
     sets = {"all": TrainingSet.whole(data), "some": TrainingSet(data, np.arange(0, 90, 2))}
     chosen = dict.fromkeys(sets, seeds)
-    return Job(made, sets, chosen, steps, point_every, most_lanes)
+    return RunSpec(made, sets, chosen, steps, interval, most_lanes)
 
 
 def results(folder):
@@ -146,5 +146,5 @@ def results(folder):
 
 if __name__ == "__main__":
     folder, name, steps, how = sys.argv[1:]
-    made = job(small(name, int(steps)), steps=int(steps))
-    run(folder, made, resume=True, while_training=how == "beside")
+    made = spec_of(small(name, int(steps)), steps=int(steps))
+    run(folder, made, in_background=how == "background")

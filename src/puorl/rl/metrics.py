@@ -1,4 +1,4 @@
-"""Where the numbers of a training run go: lines of JSON, and optional trackers of others."""
+"""Sinks for the metrics of a training run: lines of JSON, and the trackers of others."""
 
 import json
 import math
@@ -11,15 +11,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from puorl.core.errors import ConfigError, DataError, require
 
-_FIRST = b'{"step": '
-
 
 @runtime_checkable
 class Sink(Protocol):
-    """Takes the numbers of one lane at one point, again and again, until it is closed."""
+    """Receives the metrics of one lane at one step, again and again, until it is closed."""
 
     def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
-        """Take the values of ``lane`` after ``step`` updates."""
+        """Write the values of ``lane`` after ``step`` updates."""
         ...
 
     def close(self) -> None:
@@ -31,27 +29,25 @@ class JsonLines:
     """One JSON object a line: step, lane and the values; NaN and infinity become null.
 
     Every line is with the operating system before `write` returns, so a killed run keeps its lines.
-    Steps never go down within a file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, from_step: int | None = None) -> None:
-        """Open the file to append to it; a line that a kill left unfinished is cut away.
+    def __init__(self, path: str | os.PathLike[str], *, length: int | None = None) -> None:
+        """Open the file to append to it.
 
         Args:
             path: The file; it and its folder are made if missing.
-            from_step: Updates behind a restored state: later lines are cut away, so that the file
-                becomes, byte for byte, that of a run without a break. None keeps all lines.
+            length: Bytes to keep of a longer file: lines written after the restored state are
+                dropped, since they will be written again. None keeps all lines.
 
         Raises:
-            DataError: The file holds something else, or cannot be written.
+            DataError: The file cannot be written.
         """
         self._path = Path(path)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if self._path.exists():
-                kept = _length_until(self._path, math.inf if from_step is None else from_step)
-                os.truncate(self._path, kept)
             self._file = open(self._path, "ab")
+            if length is not None and self._path.stat().st_size > length:
+                os.truncate(self._path, length)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -65,7 +61,7 @@ class JsonLines:
         taken = sorted({"step", "lane"} & set(values))
         if taken:
             raise ConfigError(f"metrics: expected other names than step and lane, got {taken[0]}")
-        numbers = {name: _finite_or_none(value) for name, value in values.items()}
+        numbers = {k: float(v) if math.isfinite(v) else None for k, v in values.items()}
         line = json.dumps({"step": int(step), "lane": lane, **numbers}, allow_nan=False)
         try:
             self._file.write(line.encode() + b"\n")
@@ -89,7 +85,7 @@ class TensorBoard:
 
         Args:
             folder: Where the event files go.
-            from_step: Updates behind a restored state: TensorBoard hides later points of earlier
+            from_step: Updates made by a restored state: TensorBoard hides later points of earlier
                 event files.
 
         Raises:
@@ -117,8 +113,8 @@ class WandB:
         """Start a run.
 
         Args:
-            **settings: For ``wandb.init``: project, name, config, mode="offline", ...; to go on
-                with a run, its id and resume="must".
+            **settings: For ``wandb.init``: project, name, config, mode="offline", ...; to continue
+                a run, its id and resume="must".
 
         Raises:
             MissingExtraError: wandb is not installed.
@@ -129,7 +125,7 @@ class WandB:
         self._run.define_metric("*", step_metric="step")
 
     def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
-        """Log all values in one go."""
+        """Log all values at once."""
         series = {f"{name}/{lane}": float(value) for name, value in values.items()}
         self._run.log({"step": int(step), **series})
 
@@ -149,14 +145,14 @@ class MLflow:
         tracking_uri: str | None = None,
         run_id: str | None = None,
     ) -> None:
-        """Start a run, or go on with one.
+        """Start a run, or continue one.
 
         Args:
             experiment: Its name; the experiment is made if missing.
             name: Name of the run.
             tracking_uri: Address of an MLflow server; None is MLflow's own default, a local
                 database, for which the full package mlflow must be installed.
-            run_id: A run to go on with, in place of a new one.
+            run_id: A run to continue, in place of a new one.
 
         Raises:
             ConfigError: MLflow has no place for its runs.
@@ -174,7 +170,7 @@ class MLflow:
             ) from error
 
     def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
-        """Log all values in one go."""
+        """Log all values at once."""
         # MLflow takes few characters in a name, and a lane's may hold others.
         plain = re.sub(r"[^\w. -]", "_", lane, flags=re.ASCII)
         now = int(1000 * time.time())
@@ -194,48 +190,3 @@ class MLflow:
             self._client.create_experiment(experiment) if known is None else known.experiment_id
         )
         return self._client.create_run(number, run_name=name).info.run_id
-
-
-def _finite_or_none(value: float) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def _length_until(path: Path, last_step: float) -> int:
-    """Bytes of the whole lines up to and with ``last_step``."""
-    length = 0
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                _require_begun(path, number, line)
-                break
-            if _step(path, number, line) > last_step:
-                break
-            length += len(line)
-    return length
-
-
-def _step(path: Path, number: int, line: bytes) -> int:
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _foreign(path, number) from error
-
-
-def _require_begun(path: Path, number: int, line: bytes) -> None:
-    # Only a line that we began is cut away, never the end of somebody's text.
-    if line[: len(_FIRST)] != _FIRST[: len(line)]:
-        raise _foreign(path, number)
-
-
-def _foreign(path: Path, number: int) -> DataError:
-    return DataError(
-        f"{path}: expected a line with a step in line {number}, got something else; name another "
-        "file for the metrics"
-    )
-
-
-def cut(path: Path, size: int) -> None:
-    """Drop the lines written after the restored state: they will be written again."""
-    if path.exists() and path.stat().st_size > size:
-        os.truncate(path, size)

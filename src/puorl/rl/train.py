@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from puorl.core.errors import ConfigError, TrainingError
@@ -17,12 +16,19 @@ from puorl.rl import trainer
 from puorl.rl.learner import Learner
 from puorl.rl.policy import Policy
 from puorl.rl.pool import reward_factor
-from puorl.rl.run import Job, policies
-from puorl.rl.run import run as run_in
-from puorl.rl.trainer import Lane, Progress, Stopped
+from puorl.rl.run import (
+    RunSpec,
+    TrainResult,
+    checkpoint_interval,
+    describe_rows,
+    run,
+    run_in_memory,
+)
 
-POINT_EVERY = 5_000
-"""Updates between two lines of metrics."""
+_MOVED = {
+    "seeds": "train returns one policy; use puorl.train_many(learner, data, seeds) for several",
+    "resume": "a run in the folder out= is always resumed; leave resume away",
+}
 
 
 def train(
@@ -30,14 +36,12 @@ def train(
     data: TrainingSet | Dataset,
     *,
     steps: int | str = 100_000,
-    seeds: int = 1,
     seed: int = 0,
     preset: str = "default",
     out: str | os.PathLike[str] | None = None,
-    resume: bool = False,
     progress: bool = False,
     **settings: Any,
-) -> Any:
+) -> Policy:
     """Train a policy on rows, offline.
 
     >>> import numpy as np
@@ -49,55 +53,83 @@ def train(
     (1,)
 
     Args:
-        learner: td3_bc, iql, bc, cql, rebrac or td7.
+        learner: A name in `puorl.rl.learner.LEARNERS`, e.g. ``td3_bc`` or ``iql``.
         data: What a filter kept, or any rows with rewards.
         steps: Updates; the papers train for a million.
-        seeds: How many policies to train, side by side.
-        seed: Of the first; the others count on from it.
+        seed: Decides all randomness.
         preset: Named settings of the learner to start from.
-        out: A folder to keep the run in: checkpoints, metrics and policies.
-        resume: Go on with the run in that folder.
+        out: Folder to keep the run in: checkpoints, metrics and policies. A run that was killed
+            there is resumed, a finished one is returned.
         progress: Show a bar with the time left.
-        **settings: Fields of the learner's config that are to differ, e.g. ``batch_size=64``.
-
-    Returns:
-        A `Policy`; a list of them for several seeds, without those that were given up.
+        **settings: Fields of the learner's config to change, e.g. ``batch_size=64``.
 
     Raises:
-        ConfigError: An unknown learner, preset or setting, or numbers that make no sense.
+        ConfigError: An unknown learner, preset or setting, numbers that make no sense, or a folder
+            that holds another run.
         DataError: Rows without rewards, or a folder that cannot be used.
-        TrainingError: Every seed was given up, e.g. because values grew without bound.
+        TrainingError: The training was given up, e.g. because values grew without bound.
     """
+    options = {"steps": steps, "preset": preset, "out": out, "progress": progress}
+    result = _train(learner, data, 1, seed, **options, **settings)
+    return result.policies[f"seed-{seed}"]
+
+
+def train_many(
+    learner: str, data: TrainingSet | Dataset, seeds: int, *, seed: int = 0, **options: Any
+) -> TrainResult:
+    """Train ``seeds`` policies side by side: ``seed-0``, ``seed-1``, ... counted from ``seed``.
+
+    ``options`` are those of `train`. Policies that were given up are in ``stopped`` of the result,
+    with a warning; if all were, a `TrainingError` is raised.
+    """
+    return _train(learner, data, seeds, seed, **options)
+
+
+def _train(
+    learner: str,
+    data: TrainingSet | Dataset,
+    seeds: int,
+    seed: int,
+    /,
+    *,
+    steps: int | str = 100_000,
+    preset: str = "default",
+    out: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+    **settings: Any,
+) -> TrainResult:
+    for name in sorted(_MOVED.keys() & settings):
+        raise ConfigError(f"{name}: {_MOVED[name]}")
     total = parse_count(steps, name="steps")
     if seeds < 1:
         raise ConfigError(f"seeds: expected 1 or more policies, got {seeds}")
-    if resume and out is None:
-        raise ConfigError("resume: expected a folder out= to go on in, got none")
     made = learners.make(learner, num_steps=total, preset=preset, **settings)
     trainer.check_steps(made, steps=total)
     chosen = as_training_set(data)
     check_rewards(made, chosen)
-    every = point_every(made, total)
+    interval = checkpoint_interval(made, total)
     numbers = range(checked_seed(seed), checked_seed(seed + seeds - 1) + 1)
+    rows = describe_rows(chosen.pool, chosen.pool.provenance.source)
+    spec = RunSpec(
+        made, {"data": chosen}, {"data": numbers}, total, interval, invocation={"parts": [rows]}
+    )
     with progress_bar("training", total=total, unit="steps", show=progress) as advance:
 
-        def on_point(point: Progress, lanes: int) -> None:
-            length = point.step % every or every  # the last stretch may be shorter
+        def show(point: trainer.Progress, lanes: int) -> None:
+            length = point.step % interval or interval  # the last interval may be shorter
             pace = f"{lanes * length / point.seconds:,.0f} steps/s over {lanes} lane(s)"
             advance(length, pace)
 
-        if out is not None:
-            asked = {"parts": [rows_told(chosen.pool, chosen.pool.provenance.source)]}
-            job = Job(made, {"data": chosen}, {"data": numbers}, total, every, asked=asked)
-            outcome = run_in(out, job, resume=resume, on_point=on_point)
-            found, lost = list(outcome.policies.values()), outcome.stopped
+        if out is None:
+            result = run_in_memory(spec, on_checkpoint=show)
         else:
-            found, lost = _in_memory(made, chosen, numbers, total, every, on_point)
-    return _handed_over(found, lost, seeds)
+            result = run(out, spec, on_checkpoint=show)
+    _check_stopped(result)
+    return result
 
 
 def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
-    """Rows as a learner takes them; a dataset's own complete episodes scale IQL's rewards."""
+    """Return rows as a training set; a dataset's own complete episodes scale IQL's rewards."""
     if isinstance(data, TrainingSet):
         return data
     if isinstance(data, Dataset):
@@ -107,53 +139,24 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
     )
 
 
-def rows_told(rows: Dataset, files: Sequence[str]) -> dict[str, Any]:
-    """What a run records of the rows it read: from where, how many, and their fingerprint."""
-    return {"files": list(files), "num_rows": len(rows), "fingerprint": rows.fingerprint}
-
-
 def check_rewards(learner: Learner, chosen: TrainingSet) -> None:
-    """Warn where a learner would scale rewards and nothing says how."""
+    """Warn if a learner scales rewards and the scale is unknown."""
     if learner.scale_rewards and reward_factor(chosen) is None:
         warnings.warn(
             f"{learner.name}: rewards are not scaled, since fewer than two complete episodes with "
             "different returns are known; scale them yourself if they are far from 1 a step",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
-def point_every(learner: Learner, steps: int) -> int:
-    """Updates between two points: whole cycles, at most `POINT_EVERY`."""
-    whole = min(steps, POINT_EVERY)
-    return max(learner.cycle, whole - whole % learner.cycle)
-
-
-def _in_memory(
-    learner: Learner,
-    chosen: TrainingSet,
-    numbers: range,
-    steps: int,
-    every: int,
-    on_point: Any,
-) -> tuple[list[Policy], dict[str, Stopped]]:
-    lanes = [Lane(0, number) for number in numbers]
-    work = trainer.prepare(learner, [chosen], lanes)
-    train_state = trainer.fresh(work)
-    for point in trainer.train(work, steps=steps, point_every=every, train_state=train_state):
-        on_point(point, len(lanes))
-        train_state = point.train_state
-    made = [policy for policy in policies(work, train_state, steps=steps) if policy is not None]
-    pairs = zip(numbers, trainer.stopped(work, train_state), strict=True)
-    return made, {f"seed-{number}": stop for number, stop in pairs if stop is not None}
-
-
-def _handed_over(found: list[Policy], lost: dict[str, Stopped], seeds: int) -> Any:
-    told = "; ".join(f"{name} at step {stop.step:,}: {stop.reason}" for name, stop in lost.items())
-    if not found:
+def _check_stopped(result: TrainResult) -> None:
+    reasons = "; ".join(
+        f"{name} at step {stop.step:,}: {stop.reason}" for name, stop in result.stopped.items()
+    )
+    if not result.policies:
         raise TrainingError(
-            f"training was given up ({told}); look at the rewards' size with `puorl inspect`, or "
-            "lower the learning rate"
+            f"training was given up ({reasons}); look at the rewards' size with `puorl inspect`, "
+            "or lower the learning rate"
         )
-    if lost:
-        warnings.warn(f"given up: {told}", stacklevel=3)
-    return found[0] if seeds == 1 else found
+    if result.stopped:
+        warnings.warn(f"given up: {reasons}", stacklevel=4)

@@ -1,27 +1,32 @@
-"""The compiled program: a chunk of updates of all lanes, in one loop on the device.
+"""Train lanes side by side: one compiled program makes a chunk of updates of all lanes.
 
-Everything random, and the rows of every batch, are drawn for the whole chunk before the loop, which
-then only computes.
+A lane is one training among many: a training set and a seed. All randomness, and the rows of every
+batch, are drawn for a whole chunk before its loop, which then only computes.
 """
 
+import contextlib
+import dataclasses
+import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from puorl import __version__
 from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
-from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
 from puorl.nn import mlp
-from puorl.rl import pool
 from puorl.rl import pool as rows_of
 from puorl.rl.learner import Learner, Sizes
+from puorl.rl.policy import Policy
 from puorl.rl.pool import ActionRange, Pool, Sets
 
 # A new process may choose other kernels; without these it may also add in another order.
@@ -49,7 +54,7 @@ def run_chunk(
     sizes: Sizes,
     length: int,
 ) -> tuple[Any, jax.Array, tuple[jax.Array, jax.Array]]:
-    """``length`` updates of every lane: states, sums of metrics, first bad updates or -1."""
+    """Make ``length`` updates of every lane; return states, sums of metrics, first bad updates."""
     size = learner.config.batch_size
     numbers = start + jnp.arange(length, dtype=jnp.int32)
 
@@ -69,20 +74,19 @@ def run_chunk(
     picked = jax.vmap(jax.vmap(drawn), (0, None))(row_keys, line) if in_bulk else row_keys
 
     def one_lane(lane: Any, one: jax.Array, picked: Any, noise: Any) -> tuple[Any, jax.Array]:
-        """A cycle of updates: the leading axis of ``picked`` and ``noise`` is its phases."""
-        seen = (
-            _foreseen(learner, lane, picked, noise, sizes) if learner.precompute_targets else None
-        )
+        """Make a cycle of updates; the leading axis of ``picked`` and ``noise`` is its phases."""
+        targets = _targets(learner, lane, picked, noise, sizes)
         measured = {}
         for phase in range(learner.cycle):
-            here, its_noise, its_seen = _at(phase, (picked, noise, seen))
+            here, its_noise, *more = jax.tree.map(
+                lambda x, phase=phase: x[phase], (picked, noise, *targets)
+            )
             if learner.positions is None:
                 packed, position = here
             else:
                 position = learner.positions(lane, here, sets.num_rows[one], size)
                 packed = rows_of.gather(pool, sets, one, position)
             batch = rows_of.unpack(packed, position, sizes.obs_dim, sizes.act_dim)
-            more = () if its_seen is None else (its_seen,)
             lane, metrics = learner.update(lane, batch, its_noise, phase, *more)
             measured |= metrics
         return lane, jnp.stack([measured[name] for name in sorted(measured)])
@@ -106,25 +110,24 @@ def run_chunk(
     return state, total, (_first(infinite, ends), _first(large, ends))
 
 
-def _foreseen(learner: Learner, lane: Any, picked: Any, noise: Any, sizes: Sizes) -> Any:
-    """What the learner can say of all rows of a cycle at once, split into its phases again."""
-    assert learner.precompute_targets is not None
+def _targets(
+    learner: Learner, lane: Any, picked: Any, noise: Any, sizes: Sizes
+) -> tuple[()] | tuple[Any]:
+    """Compute the targets of all rows of a cycle at once, if the learner does; by phase."""
+    if learner.precompute_targets is None:
+        return ()
     packed, position = picked
     rows = rows_of.unpack(
         packed.reshape(-1, packed.shape[-1]), position.reshape(-1), sizes.obs_dim, sizes.act_dim
     )
-    side_by_side = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), noise)
-    seen = learner.precompute_targets(lane, rows, side_by_side)
-    return jax.tree.map(lambda x: x.reshape(*position.shape, *x.shape[1:]), seen)
-
-
-def _at(phase: int, tree: Any) -> Any:
-    return jax.tree.map(lambda x: x[phase], tree)
+    flat_noise = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), noise)
+    found = learner.precompute_targets(lane, rows, flat_noise)
+    return (jax.tree.map(lambda x: x.reshape(*position.shape, *x.shape[1:]), found),)
 
 
 @cache
 def program() -> Any:
-    """`run_chunk`, compiled for the device that is used; its states are given away."""
+    """Compile `run_chunk` for the device in use; its states are donated."""
     options = _GPU_OPTIONS if jax.default_backend() == "gpu" else None
     return jax.jit(
         run_chunk,
@@ -135,25 +138,25 @@ def program() -> Any:
 
 
 def _over_updates_and_lanes(function: Any) -> Any:
-    """f(key, number) for keys (lanes,) and numbers (updates,): leaves (updates, lanes, ...)."""
+    """Map f(key, number) over keys (lanes,) and numbers (updates,) to (updates, lanes, ...)."""
     return jax.vmap(jax.vmap(function, (0, None)), (None, 0))
 
 
 def _first(bad: jax.Array, ends: jax.Array) -> jax.Array:
-    """(lanes,) int32. After which update a lane was bad first, of bad (cycles, lanes); or -1."""
+    """Return (lanes,) int32: the update after which bad (cycles, lanes) was first true, or -1."""
     return jnp.where(bad.any(axis=0), ends[jnp.argmax(bad, axis=0)], -1)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def init_states(keys: jax.Array, learner: Learner, sizes: Sizes) -> Any:
-    """Fresh states of all lanes, one for each key."""
-    # Copied, since some learners start two networks equal, and both are given away at an update.
+    """Make fresh states of all lanes, one for each key."""
+    # Copied, since some learners start two networks equal, and an update donates both.
     return jax.tree.map(jnp.copy, jax.vmap(lambda key: learner.init(key, sizes))(keys))
 
 
 @partial(jax.jit, static_argnums=1)
 def has_finite_actor(state: Any, learner: Learner) -> jax.Array:
-    """(lanes,) bool. Whether all numbers of a lane's policy are finite."""
+    """Return (lanes,) bool: whether all numbers of a lane's policy are finite."""
 
     def one(lane: Any) -> jax.Array:
         leaves = jax.tree.leaves(learner.actor(lane))
@@ -164,7 +167,7 @@ def has_finite_actor(state: Any, learner: Learner) -> jax.Array:
 
 @cache
 def metric_names(learner: Learner, sizes: Sizes) -> tuple[str, ...]:
-    """What an update measures, in the order of the columns."""
+    """Return the names of the metrics of an update, in the order of the columns."""
 
     def one_cycle(key: jax.Array) -> dict[str, jax.Array]:
         size = learner.config.batch_size
@@ -185,39 +188,40 @@ def metric_names(learner: Learner, sizes: Sizes) -> tuple[str, ...]:
 # Rows of many batches are gathered in one go; how many fit is a matter of memory and cache.
 _CHUNK_BYTES = {"gpu": 512 << 20, "tpu": 512 << 20, "cpu": 16 << 20}
 _LONGEST_CHUNK = 500
+_MOST_LANES = {"gpu": 64, "tpu": 64, "cpu": 16}
 _EXPLODED = 100.0
 _LARGEST_USUAL = 1e4
 _LONGEST_HORIZON = 1e4
 
 
 class Lane(NamedTuple):
-    """An agent to train: the number of its training set, and its seed."""
+    """One training among many side by side: the number of its training set, and its seed."""
 
     line: int
     seed: int
 
 
 class Stopped(NamedTuple):
-    """Why a lane was given up."""
+    """When and why a lane was given up."""
 
     step: int
     reason: str
 
 
 class TrainState(NamedTuple):
-    """Where a group of lanes stands: all that is needed to go on as if it had not stopped."""
+    """State of a group of lanes: all that is needed to resume its training exactly."""
 
     state: Any
     """States of all lanes, stacked."""
     infinite_at: np.ndarray
-    """(lanes,) int32. The update after which a number was first not finite; -1 while none was."""
+    """(lanes,) int32. The update after which a number was first not finite, or -1."""
     large_at: np.ndarray
     """(lanes,) int32. The same for a value of the critic beyond its limit."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainJob:
-    """All that a group of lanes trains with, on the device."""
+    """What a group of lanes trains with, on the device."""
 
     learner: Learner
     lanes: tuple[Lane, ...]
@@ -226,30 +230,30 @@ class TrainJob:
     sizes: Sizes
     actions: ActionRange
     scaling: tuple[tuple[np.ndarray, np.ndarray] | None, ...]
-    """Mean and divisor of the states of each training set, where they are normalised."""
+    """Mean and divisor of the states of each training set; None if they are not normalised."""
     q_limit: np.ndarray
-    """(lanes,) float32. Values beyond it cannot be right."""
+    """(lanes,) float32. No policy can reach values beyond it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """A rest on the way; the state's memory is reused as soon as training goes on."""
+    """State and metrics after an interval; training reuses the state's memory when it goes on."""
 
     step: int
     train_state: TrainState
     metrics: list[dict[str, float]]
-    """Means over the updates since the last point, lane by lane."""
+    """Means over the updates of the interval, lane by lane."""
     stopped: tuple[Stopped | None, ...]
-    """Lanes that were given up so far."""
+    """For every lane, why it was given up."""
     seconds: float
-    """Time since the last point."""
+    """Duration of the interval."""
 
 
 def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]) -> TrainJob:
     """Put the rows and tables of a group of lanes on the device.
 
     Raises:
-        ConfigError: No lanes, a lane without a set, sets of several pools, or more than fits.
+        ConfigError: No lanes, a lane without a set, sets of several pools, or too little memory.
         DataError: Rewards or next actions are missing.
     """
     if not lanes or not sets:
@@ -258,7 +262,9 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         )
     if any(not 0 <= lane.line < len(sets) for lane in lanes):
         raise ConfigError(f"train: expected lanes of training sets 0 to {len(sets) - 1}")
-    dataset = _one_pool(sets)
+    dataset = sets[0].pool
+    if any(chosen.pool is not dataset for chosen in sets):
+        raise ConfigError("train: expected training sets of one pool, got several pools")
     if learner.needs_next_action and dataset.next_action is None and dataset.episode is not None:
         dataset = dataset.with_next_action()
         sets = [replace(chosen, pool=dataset) for chosen in sets]
@@ -266,7 +272,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         raise ConfigError(f"{learner.name}: draws its rows itself, so it takes no groups")
     longest = max(len(chosen.rows) for chosen in sets)
     sizes = Sizes(dataset.obs.shape[1], dataset.action.shape[1], longest)
-    pool.check_memory(learner, sizes, lanes=len(lanes), num_rows=len(dataset), sets=len(sets))
+    rows_of.check_memory(learner, sizes, lanes=len(lanes), num_rows=len(dataset), sets=len(sets))
     actions = rows_of.action_range(dataset.action)
     held = rows_of.tables(
         sets,
@@ -293,48 +299,47 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
 
 
 def train(
-    work: TrainJob,
+    job: TrainJob,
     *,
     steps: int,
-    point_every: int,
+    interval: int,
     train_state: TrainState | None = None,
     done: int = 0,
 ) -> Iterator[Progress]:
-    """Train all lanes and yield a point every ``point_every`` updates.
+    """Train all lanes and yield their progress every ``interval`` updates.
 
     Args:
-        work: From `prepare`.
+        job: From `prepare`.
         steps: Updates in all.
-        point_every: Updates between two points; the last stretch may be shorter.
-        train_state: From an earlier point, to go on; fresh by default.
-        done: Updates behind it.
+        interval: Updates between two yields; the last interval may be shorter.
+        train_state: State to resume from; fresh by default.
+        done: Updates made before.
 
     Raises:
-        ConfigError: Numbers of updates that do not fit the learner's cycle.
+        ConfigError: Numbers of updates that are not whole cycles of the learner.
     """
-    check_steps(work.learner, steps=steps, point_every=point_every)
-    state, infinite, large = fresh(work) if train_state is None else train_state
-    names = metric_names(work.learner, work.sizes)
+    check_steps(job.learner, steps=steps, interval=interval)
+    state, infinite, large = fresh(job) if train_state is None else train_state
+    names = metric_names(job.learner, job.sizes)
     while done < steps:
         began = time.perf_counter()
-        length = min(point_every, steps - done)
-        state, metrics, (new_infinite, new_large) = run_interval(work, state, done, length)
+        length = min(interval, steps - done)
+        state, metrics, (new_infinite, new_large) = run_interval(job, state, done, length)
         done += length
         infinite = np.where(infinite < 0, new_infinite, infinite)
-        # What an update measures is older than what it leaves behind.
-        sound = np.asarray(has_finite_actor(state, work.learner))
+        # The metrics of an update are older than the weights it leaves behind.
+        sound = np.asarray(has_finite_actor(state, job.learner))
         infinite = np.where((infinite < 0) & ~sound, np.int32(done), infinite)
         large = np.where(large < 0, new_large, large)
         by_lane = [dict(zip(names, map(float, line), strict=True)) for line in metrics]
         train_state = TrainState(state, infinite, large)
-        yield Progress(
-            done, train_state, by_lane, stopped(work, train_state), time.perf_counter() - began
-        )
+        seconds = time.perf_counter() - began
+        yield Progress(done, train_state, by_lane, stopped(job, train_state), seconds)
 
 
-def stopped(work: TrainJob, train_state: TrainState) -> tuple[Stopped | None, ...]:
-    """For every lane, why it was given up."""
-    ends = zip(train_state.infinite_at, train_state.large_at, work.q_limit, strict=True)
+def stopped(job: TrainJob, train_state: TrainState) -> tuple[Stopped | None, ...]:
+    """Return, for every lane, why it was given up, or None."""
+    ends = zip(train_state.infinite_at, train_state.large_at, job.q_limit, strict=True)
     return tuple(_stopped(*each) for each in ends)
 
 
@@ -342,9 +347,9 @@ def check_steps(learner: Learner, **numbers: int) -> None:
     """Refuse numbers of updates that are not whole cycles.
 
     Raises:
-        ConfigError: One is not a positive multiple of the learner's cycle, or beyond counting.
+        ConfigError: One is not a positive multiple of the learner's cycle, or is too large.
     """
-    pool.check_counts(learner, **numbers)
+    rows_of.check_counts(learner, **numbers)
     for name, number in numbers.items():
         if number < 1 or number % learner.cycle:
             raise ConfigError(
@@ -353,26 +358,26 @@ def check_steps(learner: Learner, **numbers: int) -> None:
             )
 
 
-def fresh(work: TrainJob) -> TrainState:
-    """Where all lanes stand before the first update."""
-    state = init_states(_keys(work.lanes, "init"), work.learner, work.sizes)
-    never = np.full(len(work.lanes), -1, np.int32)
+def fresh(job: TrainJob) -> TrainState:
+    """Return the state of all lanes before the first update."""
+    state = init_states(_keys(job.lanes, "init"), job.learner, job.sizes)
+    never = np.full(len(job.lanes), -1, np.int32)
     return TrainState(state, never, never)
 
 
 def run_interval(
-    work: TrainJob, state: Any, done: int, length: int
+    job: TrainJob, state: Any, done: int, length: int
 ) -> tuple[Any, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Run ``length`` updates in chunks; mean metrics (lanes, names), and first bad updates."""
-    keys = _keys(work.lanes, "updates")
-    line = jnp.array([lane.line for lane in work.lanes], jnp.int32)
-    limit = jnp.asarray(work.q_limit)
+    """Make ``length`` updates in chunks; return mean metrics (lanes, names), first bad updates."""
+    keys = _keys(job.lanes, "updates")
+    line = jnp.array([lane.line for lane in job.lanes], jnp.int32)
+    limit = jnp.asarray(job.q_limit)
     run = program()
     sums, firsts = [], []
-    for chunk in _chunk_lengths(work, length):
+    for chunk in _chunk_lengths(job, length):
         state, total, first = run(
-            state, keys, line, limit, work.pool, work.sets, np.int32(done),
-            learner=work.learner, sizes=work.sizes, length=chunk,
+            state, keys, line, limit, job.pool, job.sets, np.int32(done),
+            learner=job.learner, sizes=job.sizes, length=chunk,
         )  # fmt: skip
         done += chunk
         sums.append(total)
@@ -409,13 +414,13 @@ def _keys_of(seeds: jax.Array, number: int) -> jax.Array:
     return jax.vmap(one)(seeds)
 
 
-def _chunk_lengths(work: TrainJob, length: int) -> list[int]:
-    """A stretch in chunks of one length, as long as memory allows; the last one may be shorter.
+def _chunk_lengths(job: TrainJob, length: int) -> list[int]:
+    """Split an interval into chunks as long as memory allows; the last one may be shorter.
 
-    Another length is another program to compile, so one that divides the stretch is preferred.
+    Another length is another program to compile, so one that divides the interval is preferred.
     """
-    cycle = work.learner.cycle
-    room = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES["cpu"]) // _bytes_an_update(work)
+    cycle = job.learner.cycle
+    room = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES["cpu"]) // _bytes_per_update(job)
     most = max(1, min(room, _LONGEST_CHUNK, length) // cycle) * cycle
     fitting = max(n for n in range(cycle, most + 1, cycle) if length % n == 0)
     chunk = most if fitting < most / 4 else fitting
@@ -423,17 +428,98 @@ def _chunk_lengths(work: TrainJob, length: int) -> list[int]:
     return [chunk] * (length // chunk) + ([rest] if rest else [])
 
 
-def _bytes_an_update(work: TrainJob) -> int:
-    size, act_dim = work.learner.config.batch_size, work.sizes.act_dim
+def _bytes_per_update(job: TrainJob) -> int:
+    size, act_dim = job.learner.config.batch_size, job.sizes.act_dim
     noise = jax.eval_shape(
-        lambda key: work.learner.noise(key, size, act_dim), jax.random.key(0, impl="threefry2x32")
+        lambda key: job.learner.noise(key, size, act_dim), jax.random.key(0, impl="threefry2x32")
     )
     drawn = sum(4 * leaf.size for leaf in jax.tree.leaves(noise))
-    return len(work.lanes) * (drawn + 4 * size * (work.pool.row.shape[1] + 5))
+    return len(job.lanes) * (drawn + 4 * size * (job.pool.row.shape[1] + 5))
 
 
-def _one_pool(sets: Sequence[TrainingSet]) -> Dataset:
-    dataset = sets[0].pool
-    if any(chosen.pool is not dataset for chosen in sets):
-        raise ConfigError("train: expected training sets of one pool, got several pools")
-    return dataset
+def policies(job: TrainJob, train_state: TrainState, *, steps: int) -> list[Policy | None]:
+    """Return the policy of every lane, on the host; None for a lane that was given up."""
+    # One lane's function, so that it may name axes as the learner's module does.
+    params = jax.device_get(jax.vmap(job.learner.actor)(train_state.state))
+    lost = stopped(job, train_state)
+    metadata = {
+        "learner": job.learner.name,
+        "config": dataclasses.asdict(job.learner.config),
+        "steps": steps,
+        "versions": versions(),
+    }
+    made: list[Policy | None] = []
+    for i, lane in enumerate(job.lanes):
+        if lost[i] is not None:
+            made.append(None)
+            continue
+        mean, scale = job.scaling[lane.line] or (None, None)
+        made.append(
+            Policy.of(
+                job.learner.actor_kind,
+                jax.tree.map(lambda leaf, i=i: leaf[i], params),
+                mean=mean,
+                scale=scale,
+                low=job.actions.low,
+                high=job.actions.high,
+                metadata=metadata | {"seed": lane.seed},
+            )
+        )
+    return made
+
+
+def copied(progress: Progress) -> Progress:
+    """Return the progress with states of its own, which training does not overwrite."""
+    state = jax.tree.map(jnp.copy, progress.train_state.state)
+    return replace(progress, train_state=progress.train_state._replace(state=state))
+
+
+def most_lanes() -> int:
+    """Return how many lanes to train together on the device in use."""
+    return _MOST_LANES.get(jax.default_backend(), _MOST_LANES["cpu"])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions and the device that decide the last bits of a training."""
+    device = jax.devices()[0]
+    return {
+        "puorl": __version__,
+        "jax": version("jax"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "device": f"{device.platform}: {device.device_kind}",
+    }
+
+
+def repeats_exactly(compiled: Path, earlier: Mapping[str, str]) -> bool:
+    """Return whether this process computes the same bits as one with those versions did.
+
+    Compiling anew for a GPU may choose other kernels, so its compiled programs must be kept.
+    """
+    same_program = jax.default_backend() == "cpu" or any(compiled.glob("*"))
+    return same_program and earlier == versions()
+
+
+@contextlib.contextmanager
+def compilation_cache(folder: Path) -> Iterator[None]:
+    """On a GPU, keep compiled programs in a folder and reuse those that are there."""
+    if jax.default_backend() != "gpu":
+        yield
+        return
+    from jax.experimental.compilation_cache import compilation_cache as cache
+
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    earlier = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    cache.reset_cache()
+    try:
+        yield
+    finally:
+        for name, value in earlier.items():
+            jax.config.update(name, value)
+        cache.reset_cache()
