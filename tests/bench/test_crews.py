@@ -171,7 +171,7 @@ def test_a_group_begun_on_another_device_keeps_its_rests(tmp_path, monkeypatch):
     plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=1)
     with killed_while_training():
         run(plan, tmp_path)
-    monkeypatch.setattr(groups, "point_every", lambda learner, budget: budget.steps // 2)
+    monkeypatch.setattr(groups, "checkpoint_interval", lambda learner, steps, **_: steps // 2)
     done = run(plan, tmp_path)
     assert (done.num_trained, done.num_failed) == (1, 0)
     [record] = [json.loads(p.read_text()) for p in tmp_path.glob("groups/*/run/record.json")]

@@ -1,55 +1,11 @@
 import json
 
-import numpy as np
 import pytest
 
-from puorl.bench import group
-from puorl.bench.group import Watch, curves, point_every
+from puorl.bench.group import curves
 from puorl.bench.prepare import collect_all
 from puorl.bench.settings import Source
-from puorl.bench.suites import Budget
 from puorl.envs.collect import Cache
-from puorl.envs.evaluate import normalised_score
-from puorl.rl.learner import make
-from puorl.rl.policy import Policy
-
-
-def steps_with_a_point(budget, every):
-    watch = Watch({"a": "hopper"}, budget, every)
-    reached = [min(step, budget.steps) for step in range(every, budget.steps + every, every)]
-    return [step for step in dict.fromkeys(reached) if watch._is_due(step)]
-
-
-def test_the_papers_curve_has_five_points_and_twenty_checkpoints():
-    every = point_every(make("td3_bc", num_steps=1_000_000), Budget())
-    assert every == 50_000
-    points = steps_with_a_point(Budget(), every)
-    assert points == [200_000, 400_000, 600_000, 800_000, 1_000_000]
-
-
-@pytest.mark.parametrize("steps", [2, 10, 14, 100, 1_234])
-def test_any_number_of_updates_has_whole_cycles_and_ends_with_a_point(steps):
-    budget = Budget(steps=steps)
-    every = point_every(make("td3_bc", num_steps=steps), budget)
-    assert every % 2 == 0
-    points = steps_with_a_point(budget, every)
-    assert points[-1] == steps
-    assert len(points) <= 6
-
-
-def test_measured_are_mean_return_and_score(monkeypatch):
-    policy = Policy.of("tanh", [{"w": np.zeros((11, 3)), "b": np.zeros(3)}])
-    watch = Watch({"a": "hopper"}, Budget(steps=10, points=2, episodes=3, curve_episodes=2), 5)
-    found = watch.measure(5, {"a": policy})["a"]
-    assert found["score"] == pytest.approx(float(normalised_score("hopper", found["return"])))
-    final = watch.final({"a": policy})["a"]
-    assert final.shape == (3,)
-    # Final episodes begin elsewhere than the curve's.
-    assert found["return"] not in (final[:2].mean(), final.mean())
-    monkeypatch.setattr(group, "evaluate", None)  # nobody is asked without need
-    assert watch.measure(3, {"a": policy}) == {}
-    assert watch.measure(10, {}) == {}
-    assert watch.final({}) == {}
 
 
 def test_curves_are_read_from_metrics(tmp_path):

@@ -37,7 +37,7 @@ from puorl.core.errors import DataError
 from puorl.envs.domains import parse_domain
 from puorl.report import filmstrip
 from puorl.report.run_folders import read_paths
-from puorl.rl import train
+from puorl.rl import run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))
@@ -63,7 +63,7 @@ def made(tmp_path_factory):
     words += " --env hopper --eval-every 20 --eval-episodes 1 --out run"
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
         patch.chdir(folder)
-        patch.setattr(train, "POINT_EVERY", 20)
+        patch.setattr(run, "CHECKPOINT_INTERVAL", 20)
         assert main(words.split()) == 0
         said = io.StringIO()
         with contextlib.redirect_stdout(said):

@@ -25,7 +25,7 @@ from puorl.cli.evaluate import Evaluate
 from puorl.cli.main import main
 from puorl.cli.train import Train
 from puorl.core.checkpoint import Checkpoint
-from puorl.rl import run, train
+from puorl.rl import run
 from puorl.rl.trainer import Stopped
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +35,9 @@ PROGRAM = """
 import sys, time
 from puorl.cli.main import main
 from puorl.core.checkpoint import Checkpoint
-from puorl.rl import train
+from puorl.rl import run
 
-train.POINT_EVERY = int(sys.argv[1])
+run.CHECKPOINT_INTERVAL = int(sys.argv[1])
 store = Checkpoint.store
 
 def slowly(self, stage, *args, **kwargs):
@@ -52,7 +52,7 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch):
-    monkeypatch.setattr(train, "POINT_EVERY", EVERY)
+    monkeypatch.setattr(run, "CHECKPOINT_INTERVAL", EVERY)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,7 +93,7 @@ def unbroken(data, tmp_path_factory):
     """The folder of a run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("unbroken")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "POINT_EVERY", EVERY)
+        patch.setattr(run, "CHECKPOINT_INTERVAL", EVERY)
         assert main(words(data=str(data), out=str(folder / "run"))) == 0
     return folder / "run"
 
@@ -125,10 +125,11 @@ def test_policies_metrics_and_one_line(here, unbroken, capsys):
     assert [(line["step"], line["lane"]) for line in lines] == [
         (step, f"seed-{seed}") for step in (20, 40, 60) for seed in (0, 1)
     ]
-    again = puorl.train("bc", train_rows(), steps=STEPS, seeds=2, hidden=(16, 16), batch_size=16)
+    settings = {"hidden": (16, 16), "batch_size": 16}
+    again = puorl.train_many("bc", train_rows(), 2, steps=STEPS, **settings).policies
     for seed in (0, 1):
         policy = puorl.Policy.load(f"run/policies/seed-{seed}.safetensors")
-        assert policy.fingerprint == again[seed].fingerprint
+        assert policy.fingerprint == again[f"seed-{seed}"].fingerprint
         assert policy.metadata["seed"] == seed
 
 
@@ -167,7 +168,7 @@ def test_json_is_one_object_and_a_finished_run_is_evaluated_anew(here, unbroken,
 
 
 def test_rewards_that_cannot_be_scaled_are_warned_of(here, capsys, monkeypatch):
-    monkeypatch.setattr(run, "run", lambda *_, **__: run.Outcome({"seed-0": None}, {}))
+    monkeypatch.setattr(run, "run", lambda *_, **__: run.TrainResult({"seed-0": None}, {}))
     puorl.save(train_rows(timeout=np.zeros(300, bool)), "loose.npz")
     assert main(["train", "loose.npz", "--steps", "10", "--out", "run"]) == 0
     err = capsys.readouterr().err
@@ -179,9 +180,6 @@ def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
     shutil.copytree(unbroken, "run")
     puorl.save(train_rows(seed=1), "others.npz")
     before = hashes(here / "run")
-    assert main(words()) == 2
-    err = capsys.readouterr().err
-    assert "a run is kept here; go on with it with --resume, or choose another name" in err
     for more, said in (
         (["--seeds", "3"], "the run has no seed-2"),
         (["--seed", "1"], "the run has also seed-0; the run has no seed-2"),
@@ -192,10 +190,14 @@ def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
     ):
         assert main(words("--resume", *more, data="rows.npz" if more else "others.npz")) == 2
         err = capsys.readouterr().err
-        assert f"run: the run kept here is another: {said};" in err
+        assert f"run: the folder holds another run: {said};" in err
         assert err.count("\n") == 1
     assert hashes(here / "run") == before
-    for text, said in (("[]", "expected the plan of a run"), ("{}", "is another"), ("{", "JSON")):
+    for text, said in (
+        ("[]", "expected the settings of a run"),
+        ("{}", "another run"),
+        ("{", "JSON"),
+    ):
         (here / "run" / "run.json").write_text(text)
         assert main(words("--resume")) == 2
         err = capsys.readouterr().err
@@ -204,7 +206,7 @@ def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
 
 
 def asked_in(folder):
-    return json.loads((folder / "record.json").read_text())["asked"]
+    return json.loads((folder / "record.json").read_text())["invocations"]
 
 
 def test_what_was_read_is_recorded_and_a_moved_file_goes_on(here, unbroken, data, capsys):
@@ -257,7 +259,7 @@ def test_lanes_that_were_given_up_are_said_and_the_others_count(
         ({"seed-0": policy}, 0, "run/policies: 1 policy, 60 steps"),
         ({}, 2, "puorl: error: run: every policy was given up"),
     ):
-        monkeypatch.setattr(run, "run", lambda *_, made=made, **__: run.Outcome(made, lost))
+        monkeypatch.setattr(run, "run", lambda *_, made=made, **__: run.TrainResult(made, lost))
         assert main(words()) == code
         out, err = capsys.readouterr()
         assert err.startswith("puorl: given up: seed-1 at step 1,200: a loss is not finite\n")
@@ -277,11 +279,11 @@ def test_what_comes_in_between_loses_nothing(here, unbroken, capsys, monkeypatch
         patch.setattr(Checkpoint, "store", failing)
         if isinstance(failure, OSError):
             assert main(words()) == 2
-            said = "No space left on device; once repaired, the same command with --resume goes on"
+            said = "No space left on device; once repaired, the same command goes on"
         else:
             with pytest.raises(SystemExit, match="130"):
                 main(words())
-            said = "puorl: interrupted; the same command with --resume goes on from there\n"
+            said = "puorl: interrupted; the same command goes on from there\n"
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1

@@ -6,26 +6,25 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from puorl.cli.learner_settings import parse_settings
-from puorl.cli.train_course import Course, Trial, point_every
-from puorl.cli.training_data import read_training_set
 from train_rows import train_rows
 
 import puorl
 from puorl.cli import train_loggers
+from puorl.cli.learner_settings import parse_settings
 from puorl.cli.options import DataOptions
 from puorl.cli.train import Name
+from puorl.cli.train_course import Course
+from puorl.cli.training_data import read_training_set
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.data.episodes import return_range
-from puorl.envs.domains import parse_domain
-from puorl.rl import learner, train
+from puorl.rl import learner, run
 from puorl.rl.trainer import Progress
 
 
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch):
-    monkeypatch.setattr(train, "POINT_EVERY", 20)
+    monkeypatch.setattr(run, "CHECKPOINT_INTERVAL", 20)
 
 
 @pytest.fixture
@@ -150,37 +149,6 @@ def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path,
     assert told[0] == (140, "", True)
     assert told[1:] == 4 * [(20, "40 steps/s per lane, 3 lanes", False)]
     assert course.pace == 40
-    assert point_every(tmp_path, learner.make("bc", num_steps=100), 100, 10) == 20
-
-
-@pytest.mark.parametrize(
-    ("name", "steps", "eval_every", "expected"),
-    [
-        ("bc", 1_000, None, 20),
-        ("bc", 1_000, 30, 15),
-        ("bc", 1_000, 13, 13),
-        ("td3_bc", 1_000, 25, 12),
-        ("td3_bc", 1_000, 1, 2),
-        ("bc", 10, 30, 10),
-    ],
-)
-def test_evaluations_fall_on_points(tmp_path, name, steps, eval_every, expected):
-    made = learner.make(name, num_steps=steps)
-    assert point_every(tmp_path, made, steps, eval_every) == expected
-
-
-def test_evaluations_come_at_the_point_after_they_are_due(monkeypatch):
-    seen = []
-    trial = Trial(parse_domain("hopper"), 1, 0, steps=100, point_every=12, every=25)
-    result = types.SimpleNamespace(mean=[1.0], std=[0.0], mean_score=None)
-    monkeypatch.setattr(Trial, "_evaluate", lambda *_: result)
-    for step in [*range(12, 97, 12), 100]:
-        if trial.measure(step, {"seed-0": None}):
-            seen.append(step)
-    assert seen == [36, 60, 84, 100]
-    assert trial.measure(100, {}) == {}
-    assert trial.final({}) is None
-    assert trial.final({"seed-0": None}) is result
 
 
 def test_a_resumed_run_goes_on_in_the_trackers_own_run(tmp_path, monkeypatch):
@@ -210,5 +178,5 @@ def test_a_resumed_run_goes_on_in_the_trackers_own_run(tmp_path, monkeypatch):
 
 
 def test_choices_are_those_of_the_parts_behind():
-    assert set(get_args(Name)) == set(learner.MODULES)
+    assert set(get_args(Name)) == set(learner.LEARNERS)
     assert set(get_args(train_loggers.Logger)) == {"none", *train_loggers._PACKAGES}

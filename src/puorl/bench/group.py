@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import jax
@@ -12,72 +13,16 @@ import numpy as np
 
 from puorl.bench.plan import Cell, Crew
 from puorl.bench.prepare import Prepared, on_one_pool
-from puorl.bench.suites import Budget
 from puorl.core.errors import DataError
 from puorl.core.files import read_json, write_json
 from puorl.core.progress import Advance
-from puorl.envs.evaluate import evaluate, normalised_score
+from puorl.envs.evaluate import Evaluator
 from puorl.rl import run as rl_run
-from puorl.rl.learner import Learner
-from puorl.rl.policy import Policy
-from puorl.rl.run import Job
+from puorl.rl.run import RunSpec, checkpoint_interval
 from puorl.rl.trainer import Progress
 
 FINAL_SEED, CURVE_SEED = 0, 1
 """Start states of the final episodes and of the curve's; all policies meet the same."""
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Looks at policies in the target's domain."""
-
-    bodies: Mapping[str, str]
-    """Lane to the body whose task its policy has."""
-    budget: Budget
-    point_every: int
-
-    def measure(
-        self, step: int, policies: Mapping[str, Policy]
-    ) -> Mapping[str, Mapping[str, float]]:
-        """Return and score of every policy, where a point of the curve is due."""
-        if not policies or not self._is_due(step):
-            return {}
-        episodes = self.budget.curve_episodes
-        returns = self._returns(policies, episodes, CURVE_SEED)
-        return {
-            name: {
-                "return": float(each.mean()),
-                "score": float(normalised_score(self.bodies[name], each).mean()),
-            }
-            for name, each in returns.items()
-        }
-
-    def final(self, policies: Mapping[str, Policy]) -> dict[str, np.ndarray]:
-        """Returns of every policy's final episodes."""
-        return self._returns(policies, self.budget.episodes, FINAL_SEED)
-
-    def _returns(
-        self, policies: Mapping[str, Policy], episodes: int, seed: int
-    ) -> dict[str, np.ndarray]:
-        found = {}
-        for body in dict.fromkeys(self.bodies[name] for name in policies):
-            own = {name: each for name, each in policies.items() if self.bodies[name] == body}
-            seen = evaluate(list(own.values()), body, episodes=episodes, seed=seed)
-            found |= dict(zip(own, seen.returns, strict=True))
-        return found
-
-    def _is_due(self, step: int) -> bool:
-        steps, points = self.budget.steps, self.budget.points
-        last = max(0, step - self.point_every)
-        return step >= steps or step * points // steps > last * points // steps
-
-
-def point_every(learner: Learner, budget: Budget) -> int:
-    """Updates between two checkpoints: as many as the budget has rests, in whole cycles."""
-    # On a GPU the next point of the curve is minutes away, and to rest takes seconds.
-    rests = budget.rests if jax.default_backend() == "cpu" else 1
-    wanted = budget.steps // (budget.points * rests)
-    return max(learner.cycle, wanted - wanted % learner.cycle)
 
 
 def curves(metrics: Path) -> dict[str, list[list[float]]]:
@@ -191,18 +136,20 @@ def train(
     """
     job, names = _job(group, crew, sets)
     bodies = {names[lane.run]: crew.cell(lane.cell).setting.body for lane in group.lanes}
-    watch = Watch(bodies, crew.cells[0].budget, job.point_every)
+    budget = crew.cells[0].budget
+    interval = Fraction(budget.steps, budget.points)
+    curve = Evaluator(bodies, budget.curve_episodes, CURVE_SEED, budget.steps, interval)
+    last = Evaluator(bodies, budget.episodes, FINAL_SEED, budget.steps)
     pace = _Pace(group.folder / _PACE, crew.title, len(group.lanes), advance, group.folder / "run")
     outcome = rl_run.run(
         group.folder / "run",
         job,
-        resume=True,
-        measure=watch.measure,
-        on_point=pace.on_point,
-        while_training=jax.default_backend() != "cpu",
+        evaluate=curve,
+        on_checkpoint=pace.on_point,
+        in_background=jax.default_backend() != "cpu",
     )
     began = time.perf_counter()
-    returns = watch.final(outcome.policies)
+    returns = dict(zip(outcome.policies, last.evaluate(outcome.policies).returns, strict=True))
     evaluated = time.perf_counter() - began
     drawn = curves(group.folder / "run" / rl_run.METRICS)
     found = {}
@@ -215,23 +162,25 @@ def train(
     return found
 
 
-def _job(group: Group, crew: Crew, sets: Mapping[Key, Prepared]) -> tuple[Job, dict[str, str]]:
+def _job(group: Group, crew: Crew, sets: Mapping[Key, Prepared]) -> tuple[RunSpec, dict[str, str]]:
     """What to train, and the name of every run's lane in it."""
     keys = list(dict.fromkeys((lane.cell, lane.method) for lane in group.lanes))
     alone = len({cell for cell, _ in keys}) == 1
     called = {key: key[1] if alone else f"{_slug(crew.cell(key[0]))}-{key[1]}" for key in keys}
-    cell, begun = crew.cells[0], group.folder / "run" / rl_run.PLAN
-    # One that was begun on another kind of device goes on with the rests it began with.
-    every = read_json(begun)["point_every"] if begun.exists() else None
-    job = Job(
+    cell, budget = crew.cells[0], crew.cells[0].budget
+    # On a GPU the next point of the curve is minutes away, and to rest takes seconds.
+    rests = budget.rests if jax.default_backend() == "cpu" else 1
+    job = RunSpec(
         cell.made,
         on_one_pool({called[key]: sets[key].set for key in keys}),
         {
             called[key]: [lane.seed for lane in group.lanes if (lane.cell, lane.method) == key]
             for key in keys
         },
-        cell.budget.steps,
-        every or point_every(cell.made, cell.budget),
+        budget.steps,
+        checkpoint_interval(
+            cell.made, budget.steps, eval_interval=budget.steps // budget.points, per_eval=rests
+        ),
         most_lanes=len(group.lanes),
     )
     lines = list(job.sets)

@@ -24,17 +24,11 @@ from puorl.cli.options import (
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import check_free, write_json
 from puorl.core.hashing import checked_seed
-from puorl.core.run_folder import (
-    TRAIN_RECORD,
-    TRAIN_SETTINGS,
-    TrainSettings,
-    policy_files,
-    read_as,
-)
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.envs.domains import parse_domain
 from puorl.envs.evaluate import Evaluation, check_sizes, evaluate
 from puorl.rl.policy import Policy
+from puorl.rl.run import RECORD, SPEC, read_spec
 
 
 @dataclass(frozen=True)
@@ -136,26 +130,30 @@ def read_members(paths: Sequence[str]) -> list[Member]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    if not (folder / TRAIN_SETTINGS).is_file():
+    """List the policies of a run, in its order; those that were given up have no file."""
+    settings = read_spec(folder)
+    if settings is None:
         raise DataError(
-            f"{folder}: expected a folder that puorl train wrote, found no {TRAIN_SETTINGS} in it; "
-            "name such a folder, or the policy files themselves"
+            f"{folder}: expected a folder that puorl train wrote, found no {SPEC} in it; name such "
+            "a folder, or the policy files themselves"
         )
-    found = policy_files(folder, read_as(TrainSettings, folder / TRAIN_SETTINGS))
+    names = [name for group in settings.get("groups", []) for name in group]
+    files = [folder / "policies" / f"{name}.safetensors" for name in names]
+    found = [file for file in files if file.is_file()]
     if not found:
         raise DataError(
             f"{folder}: expected policies, found none: the run has not ended; the same puorl train "
             "command goes on with it"
         )
-    return list(found.values())
+    return found
 
 
 def _check_out(path: Path, *, force: bool) -> None:
     """Refuse a file that may not be written, or that puorl report would not find by its name."""
-    if path.suffix != ".json" or path.name in (TRAIN_SETTINGS, TRAIN_RECORD):
+    if path.suffix != ".json" or path.name in (SPEC, RECORD):
         raise ConfigError(
-            f"--out: expected a name that ends in .json, other than {TRAIN_SETTINGS} and "
-            f"{TRAIN_RECORD} of puorl train, got {str(path)!r}"
+            f"--out: expected a name that ends in .json, other than {SPEC} and "
+            f"{RECORD} of puorl train, got {str(path)!r}"
         )
     check_free(path, force=force)
 

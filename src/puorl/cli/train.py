@@ -25,6 +25,7 @@ from puorl.cli.options import (
     OptionalCount,
     Paths,
     check_positive,
+    choice,
     compute_synchronously,
     make_console,
     print_json,
@@ -34,31 +35,34 @@ from puorl.core.errors import ConfigError, DataError, TrainingError, require
 from puorl.core.files import read_json, write_json
 from puorl.core.hashing import checked_seed
 from puorl.core.progress import Advance, progress_bar, quiet
-from puorl.core.run_folder import (
-    METRICS,
-    POLICIES,
-    TRAIN_RECORD,
-    TRAIN_SETTINGS,
-    TrainSettings,
-    announce_resume,
-    exclusive,
-    read_as,
-)
+from puorl.core.run_folder import announce_resume, exclusive
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
-from puorl.envs.evaluate import Evaluation, check_sizes, evaluate, require_room
+from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, require_room
+from puorl.rl import learner as learners
+from puorl.rl.learner import LEARNERS, Learner
 from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
-from puorl.rl.policy import Policy
+from puorl.rl.run import (
+    METRICS,
+    RECORD,
+    SPEC,
+    RunSpec,
+    TrainResult,
+    check_folder,
+    checkpoint_interval,
+    read_spec,
+    resume_point,
+    run,
+)
 
-if TYPE_CHECKING:  # importing these loads jax
-    from puorl.rl.learner import Learner
-    from puorl.rl.run import Job, Outcome
+if TYPE_CHECKING:  # importing it loads jax
     from puorl.rl.trainer import Progress
 
 _MOST_SEEDS = 10_000
 """More is a slip: each policy has a file of its own."""
 _LOGGER_IDS = "logger.json"
 """In the run's folder: the tracker's id of the run, so that a resumed run goes on there."""
+_POLICIES = "policies"
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 _Settings = Annotated[
     tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
@@ -89,8 +93,8 @@ class Train:
     """Files, globs, folders of Parquet or Minari, or folders of puorl filter."""
     out: Path
     """Folder to write."""
-    learner: Annotated[str, tyro.conf.arg(metavar="NAME")] = "iql"
-    """Algorithm: td3_bc, iql, bc, cql, rebrac or td7."""
+    learner: Annotated[str, choice(*LEARNERS)] = "iql"
+    """Learning algorithm."""
     seeds: Int = 1
     """How many policies to train."""
     seed: Int = 0
@@ -123,17 +127,17 @@ class Train:
         lock = own.with_name(f".{own.name}.lock")
         with exclusive(lock, self.out):
             try:
-                result = self._in_folder(learner, spec)
+                outcome = self._in_folder(learner, spec)
             finally:
                 lock.unlink(missing_ok=True)
-        for name, stop in result.outcome.stopped.items():
+        for name, stop in outcome.result.stopped.items():
             sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
-        if not result.outcome.policies:
+        if not outcome.result.policies:
             raise TrainingError(
                 f"{self.out}: every policy was given up; look at the size of the rewards with "
                 "puorl inspect, or lower the learning rate with --set"
             )
-        self._show(result)
+        self._show(outcome)
 
     def _check_arguments(self) -> DomainSpec | None:
         """Refuse wrong arguments before anything is loaded; return the domain of ``--env``."""
@@ -153,9 +157,8 @@ class Train:
         require("mujoco", extra="sim", purpose="--env")
         return parse_domain(self.env)
 
-    def _learner(self) -> "Learner":
+    def _learner(self) -> Learner:
         compute_synchronously()
-        from puorl.rl import learner as learners
         from puorl.rl.trainer import check_steps
 
         if () in self.settings:
@@ -166,11 +169,9 @@ class Train:
         check_steps(made, steps=self.steps)
         return made
 
-    def _in_folder(self, learner: "Learner", spec: DomainSpec | None) -> "_Result":
-        from puorl.rl.run import check_folder
-
-        check_folder(self.out, resume=True)
-        begins, existed = not (self.out / TRAIN_SETTINGS).exists(), self.out.exists()
+    def _in_folder(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
+        check_folder(self.out)
+        begins, existed = not (self.out / SPEC).exists(), self.out.exists()
         try:
             with announce_resume(self._has_progress):
                 return self._train(learner, spec)
@@ -181,15 +182,12 @@ class Train:
             raise
 
     def _has_progress(self) -> bool:
-        from puorl.rl.run import resume_point
-
         try:
             return resume_point(self.out) != (0, 0)
         except DataError:
             return True  # a run with a damaged record is not removed
 
-    def _train(self, learner: "Learner", spec: DomainSpec | None) -> "_Result":
-        from puorl.rl.run import Job, run
+    def _train(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
         from puorl.rl.train import check_rewards
 
         chosen = read_training_set(self.paths, self.data, next_action=learner.needs_next_action)
@@ -201,33 +199,34 @@ class Train:
             check_rewards(learner, chosen)
         for warning in caught:
             sys.stderr.write(f"puorl: warning: {warning.message}\n")
-        every = point_every(self.out, learner, self.steps, self.eval_every)
-        seeds = range(self.seed, self.seed + self.seeds)
-        asked = self._invocation(chosen, spec)
-        job = Job(learner, {"data": chosen}, {"data": seeds}, self.steps, every, asked=asked)
-        progress = TrainProgress(self.out, job)
+        run_spec = RunSpec(
+            learner,
+            {"data": chosen},
+            {"data": range(self.seed, self.seed + self.seeds)},
+            self.steps,
+            checkpoint_interval(learner, self.steps, eval_interval=self.eval_every),
+            invocation=self._invocation(chosen, spec),
+        )
+        progress = TrainProgress(self.out, run_spec)
         self._announce(chosen, progress)
         evaluator = None
         if spec is not None:
-            evaluator = Evaluator(
-                spec, self.eval_episodes, self.seed, self.steps, every, self.eval_every
-            )
+            evaluator = Evaluator(spec, self.eval_episodes, self.seed, self.steps, self.eval_every)
         with contextlib.ExitStack() as stack:
             sinks = []
             if self.logger != "none":
                 sink = Tracker(self.logger, self.out, from_step=progress.logged_until)
                 sinks.append(stack.enter_context(contextlib.closing(sink)))
             stack.enter_context(progress.bar())
-            outcome = run(
+            result = run(
                 self.out,
-                job,
-                resume=True,
+                run_spec,
                 sinks=sinks,
-                measure=None if evaluator is None else evaluator.measure,
-                on_point=progress.on_point,
+                evaluate=evaluator,
+                on_checkpoint=progress.on_checkpoint,
             )
-        seen = None if evaluator is None else evaluator.final(outcome.policies)
-        return _Result(outcome, learner, progress, seen)
+        seen = evaluator.final(result.policies) if evaluator and result.policies else None
+        return _Outcome(result, learner, progress, seen)
 
     def _invocation(self, chosen: TrainingSet, spec: DomainSpec | None) -> dict[str, Any]:
         """Collect, for the record, the arguments that a resumed run may change."""
@@ -251,11 +250,11 @@ class Train:
         if progress.resumed_step:
             console.print(f"going on from step {progress.resumed_step:,} of an unfinished run")
 
-    def _show(self, result: "_Result") -> None:
-        progress, seen = result.progress, result.evaluation
+    def _show(self, outcome: "_Outcome") -> None:
+        progress, seen = outcome.progress, outcome.evaluation
         files = {
-            name: str(self.out / POLICIES / f"{name}.safetensors")
-            for name in result.outcome.policies
+            name: str(self.out / _POLICIES / f"{name}.safetensors")
+            for name in outcome.result.policies
         }
         names, groups = list(files.values()), [str(self.out)] * len(files)
         if self.json:
@@ -265,10 +264,10 @@ class Train:
             content = {
                 "folder": str(self.out),
                 "learner": self.learner,
-                "config": dataclasses.asdict(result.learner.config),
+                "config": dataclasses.asdict(outcome.learner.config),
                 "steps": self.steps,
                 "policies": files,
-                "stopped": {n: stop._asdict() for n, stop in result.outcome.stopped.items()},
+                "stopped": {n: stop._asdict() for n, stop in outcome.result.stopped.items()},
                 "resumed_step": progress.resumed_step,
                 "seconds": progress.seconds,
                 "steps_per_second": progress.pace,
@@ -281,47 +280,26 @@ class Train:
             console.print(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
             evaluation.show(seen, names, groups, console)
         count = f"{len(files)} policies" if len(files) > 1 else "1 policy"
-        console.print(f"{self.out / POLICIES}: {count}, {self.steps:,} steps; {progress}")
+        console.print(f"{self.out / _POLICIES}: {count}, {self.steps:,} steps; {progress}")
 
 
 @dataclass(frozen=True, eq=False)
-class _Result:
-    outcome: "Outcome"
-    learner: "Learner"
+class _Outcome:
+    result: TrainResult
+    learner: Learner
     progress: "TrainProgress"
     evaluation: Evaluation | None
 
 
 def _clear(folder: Path, *, keep: bool) -> None:
     """Remove the files of a run that has no checkpoint, and no others."""
-    for name in (TRAIN_SETTINGS, TRAIN_RECORD, METRICS, _LOGGER_IDS):
+    for name in (SPEC, RECORD, METRICS, _LOGGER_IDS):
         (folder / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "compiled", POLICIES, "tensorboard", "wandb"):
+    for name in ("checkpoints", "compiled", _POLICIES, "tensorboard", "wandb"):
         shutil.rmtree(folder / name, ignore_errors=True)
     if not keep:
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-def point_every(out: Path, learner: "Learner", steps: int, eval_every: int | None) -> int:
-    """Choose the updates between two points, so that evaluations fall on points.
-
-    A resumed run keeps its own, so that it may be evaluated at other intervals than before.
-    """
-    from puorl.rl import train
-
-    kept = _stored_settings(out)
-    if kept is not None and kept.point_every > 0:
-        return kept.point_every
-    if eval_every is None or eval_every >= steps:
-        return train.point_every(learner, steps)
-    parts = -(-eval_every // train.POINT_EVERY)
-    return train.point_every(learner, eval_every // parts)
-
-
-def _stored_settings(out: Path) -> TrainSettings | None:
-    path = out / TRAIN_SETTINGS
-    return read_as(TrainSettings, path) if path.exists() else None
 
 
 # ----------------------------------------------------------------------- while it trains
@@ -330,19 +308,17 @@ def _stored_settings(out: Path) -> TrainSettings | None:
 class TrainProgress:
     """Progress and pace of a run over all its groups of lanes."""
 
-    def __init__(self, out: Path, job: "Job") -> None:
+    def __init__(self, out: Path, spec: RunSpec) -> None:
         """Read how far the run in the folder is, if there is one."""
-        from puorl.rl.run import resume_point
-
-        stored = _stored_settings(out)
+        stored = read_spec(out)
         finished, step = (0, 0) if stored is None else resume_point(out)
         self.resumed_step = None if stored is None else step
         """Updates already made of the group in training; None for a new run."""
         self.seconds = 0.0
         """Duration of the block of `bar`."""
-        self._num_groups = len(job.plan()["groups"] if stored is None else stored.groups)
-        self._total = self._num_groups * job.steps
-        self._before = min(finished * job.steps + step, self._total)
+        self._num_groups = len((stored or spec.to_dict()).get("groups", []))
+        self._total = self._num_groups * spec.steps
+        self._before = min(finished * spec.steps + step, self._total)
         self._step = step
         self._made: list[int] = []
         self._took: list[float] = []
@@ -365,8 +341,8 @@ class TrainProgress:
             yield
         self.seconds = time.perf_counter() - began
 
-    def on_point(self, point: "Progress", lanes: int) -> None:
-        """Advance to a point of the group in training."""
+    def on_checkpoint(self, point: "Progress", lanes: int) -> None:
+        """Advance to a checkpoint of the group in training."""
         # The next group begins at 0 again.
         made = point.step - self._step if point.step > self._step else point.step
         self._step = point.step
@@ -379,7 +355,7 @@ class TrainProgress:
 
     @property
     def pace(self) -> float | None:
-        """Updates a second of each lane; None before the first point."""
+        """Updates a second of each lane; None before the first checkpoint."""
         # The first interval includes compilation: it counts only if it is the only one.
         since = 1 if len(self._made) > 1 else 0
         return sum(self._made[since:]) / sum(self._took[since:]) if self._made else None
@@ -392,52 +368,6 @@ class TrainProgress:
         hours, minutes = divmod(minutes, 60)
         took = f"{hours}:{minutes:02d}:{seconds:02d}"
         return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"
-
-
-@dataclass(eq=False)
-class Evaluator:
-    """Evaluations of the policies in training."""
-
-    spec: DomainSpec
-    episodes: int
-    seed: int
-    steps: int
-    """Updates in all; there is always an evaluation after the last."""
-    point_every: int
-    every: int | None
-    """Updates between two evaluations."""
-    _last: dict[tuple[str, ...], Evaluation] = dataclasses.field(default_factory=dict)
-    """After the last update, by the names of the policies."""
-
-    def measure(
-        self, step: int, policies: Mapping[str, Policy]
-    ) -> Mapping[str, Mapping[str, float]]:
-        """Return numbers by policy, at points where an evaluation is due."""
-        due = self.every is not None and (
-            step // self.every > (step - self.point_every) // self.every
-        )
-        if not policies or not (due or step == self.steps):
-            return {}
-        seen = self._evaluate(policies)
-        if step == self.steps:
-            self._last[tuple(policies)] = seen
-        found: dict[str, dict[str, float]] = {}
-        for row, name in enumerate(policies):
-            found[name] = {"return": float(seen.mean[row]), "return_std": float(seen.std[row])}
-            if seen.mean_score is not None:
-                found[name]["score"] = float(seen.mean_score[row])
-        return found
-
-    def final(self, policies: Mapping[str, Policy]) -> Evaluation | None:
-        """Return the evaluation after the last update; None without policies."""
-        if not policies:
-            return None
-        # Several groups, or a run that had ended before, have not been evaluated together.
-        return self._last.get(tuple(policies)) or self._evaluate(policies)
-
-    def _evaluate(self, policies: Mapping[str, Policy]) -> Evaluation:
-        members = list(policies.values())
-        return evaluate(members, self.spec, episodes=self.episodes, seed=self.seed)
 
 
 class Tracker:

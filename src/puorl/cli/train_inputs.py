@@ -18,6 +18,8 @@ from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
 from puorl.data.formats import expand, load
 from puorl.data.training_set import TrainingSet
+from puorl.rl.learner import presets
+from puorl.rl.run import describe_rows
 
 _LARGEST = 3.4e38
 """Learners compute with float32."""
@@ -51,8 +53,6 @@ def read_training_set(
     Raises:
         DataError: Something cannot be read, or is named twice.
     """
-    from puorl.rl.train import rows_told  # loads jax
-
     folders, plain = _separate(paths)
     parts = [_read_plain(plain, options)] if plain or not folders else []
     parts += [_read_kept(folder) for folder in folders]
@@ -66,7 +66,7 @@ def read_training_set(
             [np.ones(len(p.dataset), np.float32) if p.weight is None else p.weight for p in parts]
         )
     returns = (min(ends), max(ends)) if ends else None
-    about = {"parts": [rows_told(part.dataset, part.files) for part in parts]}
+    about = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
     return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, about=about)
 
 
@@ -137,8 +137,6 @@ def parse_settings(learner: str, words: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: No such learner or setting, or a value of another type.
     """
-    from puorl.rl.learner import presets  # loads jax
-
     types = get_type_hints(type(presets(learner)["default"]))
     settings: dict[str, Any] = {}
     for word in words:

@@ -220,13 +220,9 @@ class FilterSettings:
 
 # -------------------------------------------------------------- the folder of `puorl train`
 
-TRAIN_SETTINGS, TRAIN_RECORD, METRICS = "run.json", "record.json", "metrics.jsonl"
-POLICIES = "policies"
-
-
 @dataclass(frozen=True)
 class TrainSettings:
-    """Content of ``run.json``: what decides the policies."""
+    """What decides the policies: the content of ``run.json``, as `puorl.rl.run` reads it."""
 
     learner: str
     config: dict[str, Any]
@@ -235,8 +231,6 @@ class TrainSettings:
     """Fingerprint of the rows."""
     groups: tuple[tuple[str, ...], ...]
     """Names of the lanes, by the group in which they train."""
-    point_every: int = 0
-    """Updates between two points at which metrics and a checkpoint are stored."""
 
     @property
     def lanes(self) -> list[str]:
@@ -275,9 +269,9 @@ class Invocation:
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """Content of ``record.json``: what happened."""
+    """What happened: the content of ``record.json``, as `puorl.rl.run` reads it."""
 
-    asked: tuple[Invocation, ...] = ()
+    invocations: tuple[Invocation, ...] = ()
     """The first command, then those that resumed with other paths or evaluations."""
     stopped: dict[str, Stop] = field(default_factory=dict)
     resumed: tuple[dict[str, Any], ...] = ()
@@ -286,13 +280,7 @@ class TrainRecord:
     @property
     def last(self) -> Invocation:
         """The last command; an empty one where none is recorded."""
-        return self.asked[-1] if self.asked else Invocation()
-
-
-def policy_files(folder: Path, settings: TrainSettings) -> dict[str, Path]:
-    """Return the file of each finished policy by its name, in the order of the run."""
-    files = {name: folder / POLICIES / f"{name}.safetensors" for name in settings.lanes}
-    return {name: file for name, file in files.items() if file.is_file()}
+        return self.invocations[-1] if self.invocations else Invocation()
 
 
 # ------------------------------------------------------------------------------- reading

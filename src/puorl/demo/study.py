@@ -33,7 +33,6 @@ from puorl.pu.report import FilterReport
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
-from puorl.rl.run import policies
 from puorl.rl.trainer import Lane, TrainJob
 
 TITLES = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
@@ -249,7 +248,7 @@ class _Training:
         state = trainer.fresh(self._job)
         total = settings.steps * len(self._job.lanes)
         with progress_bar("training", total=total, unit="updates", show=self._show) as advance:
-            for point in trainer.train(self._job, steps=settings.steps, point_every=every):
+            for point in trainer.train(self._job, steps=settings.steps, interval=every):
                 state, last = point.train_state, self.steps[-1] if self.steps else 0
                 self.steps.append(point.step)
                 found = self._policies(state, point.step)
@@ -283,7 +282,7 @@ class _Training:
 
     def _policies(self, state: trainer.TrainState, step: int) -> dict[str, list[Policy]]:
         found: dict[str, list[Policy]] = {name: [] for name in TITLES}
-        made = policies(self._job, state, steps=step)
+        made = trainer.policies(self._job, state, steps=step)
         for lane, policy in zip(self._job.lanes, made, strict=True):
             if policy is not None:
                 found[list(TITLES)[lane.line]].append(policy)

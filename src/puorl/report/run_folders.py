@@ -17,21 +17,18 @@ from puorl.core.errors import DataError, PuorlError
 from puorl.core.files import read_json
 from puorl.core.run_folder import (
     FILTER_MARKER,
-    METRICS,
     REPORT,
     SETTINGS,
-    TRAIN_RECORD,
-    TRAIN_SETTINGS,
     FilterSettings,
     TrainRecord,
     TrainSettings,
     decode,
-    policy_files,
     read_as,
 )
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load
 from puorl.pu.report import FilterReport
+from puorl.rl.run import METRICS, RECORD, SPEC, read_record, read_spec
 
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
 _MARKS = {"step", "lane"}
@@ -160,7 +157,7 @@ def read_paths(paths: Sequence[str]) -> Material:
 def _read_folder(path: Path, made: Material) -> None:
     if (path / FILTER_MARKER).is_file() or (path / SETTINGS).is_file():
         made.filterings.append(_filtering(path))
-    elif (path / TRAIN_SETTINGS).is_file():
+    elif (path / SPEC).is_file():
         made.trainings.append(_training(path))
         made.evaluations.extend(_evaluations(path))
     elif (path / RUNS).is_file():
@@ -194,10 +191,10 @@ def _report(path: Path) -> FilterReport:
 
 
 def _training(folder: Path) -> Training:
-    settings = read_as(TrainSettings, folder / TRAIN_SETTINGS)
-    place = folder / TRAIN_RECORD
-    record = read_as(TrainRecord, place) if place.exists() else TrainRecord()
-    policies = policy_files(folder, settings)
+    settings = decode(TrainSettings, read_spec(folder), folder / SPEC)
+    record = decode(TrainRecord, read_record(folder), folder / RECORD)
+    files = {name: folder / "policies" / f"{name}.safetensors" for name in settings.lanes}
+    policies = {name: file for name, file in files.items() if file.is_file()}
     return Training(str(folder), settings, record, _metrics(folder / METRICS), policies)
 
 
@@ -228,7 +225,7 @@ def _metrics(path: Path) -> dict[str, dict[str, Curve]]:
 
 def _evaluations(folder: Path) -> list[Evaluated]:
     """Read the evaluations in a folder, under any name; other JSON is ignored."""
-    own = (TRAIN_SETTINGS, TRAIN_RECORD)
+    own = (SPEC, RECORD)
     paths = (path for path in sorted(folder.glob("*.json")) if path.name not in own)
     return [seen for path in paths if (seen := _evaluated(path)) is not None]
 
