@@ -224,7 +224,7 @@ EVALUATE = cases(
 BENCH = cases(
     "bench",
     """
-    | Expected one of {run, report, list}
+    | Expected one of {run
     nope | Unrecognized options: nope
     list extra | Unrecognized options: extra
     report | Missing from puorl bench report: RESULTS

@@ -68,7 +68,7 @@ def test_help_has_examples_that_call_the_command(helped, call):
     code, text = helped["told"][called(call)]
     assert code == 0
     assert f"usage: puorl {called(call)} [-h]" in text
-    examples = text.partition("\n  Examples:\n")[2].partition("\n\n")[0].splitlines()
+    examples = text.partition("\nExamples:\n")[2].partition("\n\n")[0].splitlines()
     assert examples
     assert all(f"puorl {called(call)}" in line for line in examples)
 

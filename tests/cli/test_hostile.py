@@ -130,7 +130,7 @@ def test_a_device_that_runs_out_of_memory_after_all_is_one_line(here, capsys, mo
     def exhausted(*_, **__):
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.\n<frames>")
 
-    monkeypatch.setattr("puorl.rl.run.run", exhausted)
+    monkeypatch.setattr("puorl.cli.train.run", exhausted)
     said = refused("train rows.npz --learner bc --steps 20 --out x", capsys)
     assert "the device has not enough memory for this" in said
     monkeypatch.setattr("puorl.cli.inspect.inspect", lambda _: 1 // 0 or exhausted())

@@ -32,6 +32,8 @@ def load_command(name: str) -> Any:
 
 
 def help_text(command: type) -> str:
-    """Return a command's docstring with its lines as they stand."""
-    # The option parser joins lines, except those that begin with a space.
-    return indent(cleandoc(command.__doc__ or ""), "  ")
+    """Return a command's docstring, with the further lines of each paragraph indented."""
+    # The option parser joins lines into one, except those that begin with a space.
+    blocks = cleandoc(command.__doc__ or "").split("\n\n")
+    joined = (indent(each, "  ", lambda line: not line.startswith(" ")) for each in blocks)
+    return "\n\n".join(each.removeprefix("  ") for each in joined)

@@ -105,8 +105,8 @@ class Train:
     """Named settings of the learner to start from."""
     settings: _Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
-    resume: tyro.conf.Suppress[Flag] = False
-    """Has no effect: every run resumes. Accepted for commands of version 0.1."""
+    resume: Flag = False
+    """Has no effect, as every run resumes; accepted for commands of version 0.1."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
     """Simulated domain to evaluate the policies in, such as hopper or hopper/body_mass."""
     eval_every: OptionalCount = None
