@@ -103,7 +103,7 @@ def test_a_full_disk_says_how_to_go_on(small, capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "Expected one of {run,report,list}"),
+        ([], "Expected one of {run, report, list}"),
         (["run", "core"], "Missing from puorl bench run: --out PATH"),
         (["run", "cor", "--out", "r"], "suite: expected one of smoke, core, more, paper,"),
         (["run", "core", "--out", "r", "--seeds", "0"], "seeds: expected 1 or more, got 0"),

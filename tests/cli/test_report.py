@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tyro
-from puorl.report.reproducing import filter_command, train_command
 from report_folders import (
     EVALUATION_FIGURE,
     FILTER_FIGURES,
@@ -36,6 +35,7 @@ from puorl.core.errors import DataError
 from puorl.envs.domains import parse_domain
 from puorl.report import filmstrip
 from puorl.report.run_folders import read_paths
+from puorl.report.run_page import filter_command, train_command
 from puorl.rl import run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
