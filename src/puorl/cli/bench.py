@@ -31,12 +31,12 @@ from puorl.cli.options import (
 )
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import atomic_path, check_free
+from puorl.core.formatting import describe_time
 from puorl.core.run_folder import announce_resume
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.bench.plan import Outlook, Plan
 
-_DAY = 86_400
 _WRITERS = {
     "markdown": (to_markdown, "report.md"),
     "latex": (to_latex, "report.tex"),
@@ -129,7 +129,7 @@ class BenchRun:
         parts = [f"{done.num_trained} trained", f"{done.num_copied} the same as another"]
         if done.num_failed:
             parts.append(f"{done.num_failed} failed (--retry runs them again)")
-        console.print(f"{self.out}: {', '.join(parts)}, in {_clock(done.seconds)}")
+        console.print(f"{self.out}: {', '.join(parts)}, in {describe_time(done.seconds)}")
         if not self.json:
             console.print(f"puorl bench report {self.out} shows the results")
         self._print_json(asdict(done))
@@ -307,22 +307,8 @@ def _describe(plan: "Plan", ahead: "Outlook") -> str:
     how = "by earlier groups here" if ahead.measured else "a guess, nothing was measured here yet"
     return (
         f"{done}; {ahead.num_trainings:,} trainings to do, {ahead.lane_steps:,} lane-steps, "
-        f"about {_clock(ahead.seconds)} ({how})"
+        f"about {describe_time(ahead.seconds)} ({how})"
     )
-
-
-def _clock(seconds: float) -> str:
-    """Format hours, minutes and seconds; from a day on, days and hours.
-
-    >>> [_clock(s) for s in (59.6, 86_399, 86_400, 312_943)]
-    ['0:01:00', '23:59:59', '1 day 0 h', '3 days 15 h']
-    """
-    if round(seconds) >= _DAY:
-        days, hours = divmod(round(seconds / 3600), 24)
-        return f"{days:,} day{'s' * (days > 1)} {hours} h"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
 def _print(report: Report, console: Console) -> None:

@@ -7,14 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import (
-    Count,
-    Flag,
-    Int,
-    OptionalInt,
-    make_console,
-    print_json,
-)
+from puorl.cli.options import Count, Flag, Int, OptionalInt, make_console, print_json
 from puorl.core.resources import require_disk
 from puorl.data.formats import check_target, save
 from puorl.envs.collect import Quality, collect, row_bytes

@@ -16,6 +16,7 @@ from rich.text import Text
 from puorl.cli.options import Flag, Int, compute_synchronously, print_json
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import check_reachable, write_json
+from puorl.core.formatting import describe_time
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.demo.study import Data, DemoSettings, Filtered, Trained
@@ -93,7 +94,7 @@ class Demo:
             for policy in made:
                 number = policy.metadata["seed"]
                 policy.save(folder / POLICIES / f"{name}-seed-{number}.safetensors")
-        console.print(f"done in {_clock(time.perf_counter() - began)}")
+        console.print(f"done in {describe_time(time.perf_counter() - began)}")
         return results
 
 
@@ -133,7 +134,7 @@ def _show_question(settings: "DemoSettings", console: Console) -> None:
 
 
 def _show_data(data: "Data", console: Console) -> None:
-    _heading(f"1  data ({_clock(data.seconds)})", console)
+    _heading(f"1  data ({describe_time(data.seconds)})", console)
     for number, dataset in enumerate(data.sources):
         whose = "ours" if number == 0 else "another machine's"
         origin = dataset.provenance
@@ -154,7 +155,7 @@ def _show_filter(
     from puorl.demo import page
     from puorl.pu.report_text import as_text
 
-    _heading(f"2  filter ({_clock(filtered.seconds)})", console)
+    _heading(f"2  filter ({describe_time(filtered.seconds)})", console)
     _paragraph(page.filter_settings(filtered) + " Its report, made without labels:", console)
     console.print(as_text(filtered.report))
     _paragraph(page.row_counts(data, filtered) + ". With the truth beside it:", console)
@@ -169,7 +170,7 @@ def _show_training(settings: "DemoSettings", trained: "Trained", console: Consol
     from puorl.demo import page
     from puorl.demo.study import TITLES
 
-    _heading(f"3  training ({_clock(trained.seconds)})", console)
+    _heading(f"3  training ({describe_time(trained.seconds)})", console)
     for name, title in TITLES.items():
         _paragraph(f"{title}: {page.MEANINGS[name]}", console)
     for line in page.given_up(trained):
@@ -183,16 +184,6 @@ def _show_training(settings: "DemoSettings", trained: "Trained", console: Consol
     table.caption_justify = "left"
     console.print(table)
     _paragraph(page.conclusion(trained), console, style="bold")
-
-
-def _clock(seconds: float) -> str:
-    """Format minutes and seconds.
-
-    >>> _clock(187.4)
-    '3:07'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
 
 
 def _heading(text: str, console: Console) -> None:

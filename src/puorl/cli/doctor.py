@@ -224,21 +224,29 @@ def try_packages(oldest: Mapping[str, str]) -> dict[str, Package]:
     """
     modules = {name: found for name in oldest if (found := _module(name)) is not None}
     problems = _import_all(list(modules.values()))
-    return {
-        name: _judge(name, problems[modules[name]], need)
-        if name in modules
-        else Package(name, "missing")
-        for name, need in oldest.items()
-    }
+    found = {name: Package(name, "missing") for name in oldest}
+    for name, module in modules.items():
+        problem, version, need = problems[module], _version(name), oldest[name]
+        if problem is None and version and _numbers(version) < _numbers(need):
+            problem = f"is too old: expected {need} or later, got {version}"
+        state = "works" if problem is None else "broken"
+        found[name] = Package(name, state, version, problem)
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _module(package: str) -> str | None:
     """Return the module of an installed package, or None where it is not installed."""
     plain = package.replace("-", "_")
-    try:
-        files = importlib.metadata.distribution(package).files or ()
-    except importlib.metadata.PackageNotFoundError:
+    if _version(package) is None:
         return plain if is_installed(plain) else None
+    files = importlib.metadata.files(package) or ()
     names = {file.parts[0] for file in files if file.name == "__init__.py" and len(file.parts) == 2}
     return plain if plain in names or not names else min(names)
 
@@ -258,17 +266,6 @@ def _import_all(modules: Sequence[str]) -> dict[str, str | None]:
         if left:
             problems[left.pop(0)] = tried.problem or "ends the process that imports it"
     return problems
-
-
-def _judge(name: str, problem: str | None, need: str) -> Package:
-    """Return the state of an installed package: one that works may still be too old."""
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        version = None
-    if problem is None and version and _numbers(version) < _numbers(need):
-        problem = f"is too old: expected {need} or later, got {version}"
-    return Package(name, "works" if problem is None else "broken", version, problem)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -318,13 +315,8 @@ def _cache() -> Cache:
     except Exception:  # what it imports may be the very thing that is broken
         return Cache(None)
     folder = default_folder()
-    sizes = []
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                sizes.append(os.stat(os.path.join(place, name)).st_size)
-            except OSError:  # just removed by another process
-                continue
+    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    sizes = [os.path.getsize(file) for file in files if file.exists()]
     return Cache(str(folder), len(sizes), sum(sizes), free_disk(folder))
 
 
@@ -333,21 +325,11 @@ def _cache() -> Cache:
 
 def to_dict(found: Findings) -> dict[str, object]:
     """Return all findings, JSON-ready."""
-    extras = {
-        name: {
-            "adds": purpose(name),
-            "install": _install(name),
-            "packages": [asdict(package) for package in packages],
-        }
-        for name, packages in found.extras.items()
-    }
-    return {
-        "puorl": __version__,
-        **asdict(found),
-        "extras": extras,
-        "broken": found.broken,
-        "verdict": found.verdict,
-    }
+    content = asdict(found)
+    for name, packages in content["extras"].items():
+        own = {"adds": purpose(name), "install": _install(name), "packages": packages}
+        content["extras"][name] = own
+    return {"puorl": __version__, **content, "broken": found.broken, "verdict": found.verdict}
 
 
 def _install(extra: str) -> str:
@@ -374,21 +356,20 @@ def _facts(found: Findings) -> Iterator[tuple[str, Text]]:
     device = found.device
     devices = f" ({', '.join(device.devices)})" if device.devices else ""
     yield "device", Text(f"{device.used or 'none'}{devices}: {device.why}")
-    if found.rendering is None:
-        yield "rendering", Text(f"not available: {found.rendering_problem}", style="yellow")
-    else:
-        yield "rendering", Text(f"works (MUJOCO_GL={found.rendering})")
+    works = Text(f"works (MUJOCO_GL={found.rendering})")
+    fails = Text(f"not available: {found.rendering_problem}", style="yellow")
+    yield "rendering", fails if found.rendering is None else works
+    cores = "1 core" if found.num_cores == 1 else f"{found.num_cores} cores"
     free = found.memory_bytes
     memory = "" if free is None else f", {describe_size(free)} of memory free"
-    cores = "1 core" if found.num_cores == 1 else f"{found.num_cores} cores"
     yield "machine", Text(f"{cores}{memory}")
     cache = found.cache
     if cache.folder is None:
         yield "cache", Text("cannot be looked at until the above is repaired", style="yellow")
-    else:
-        free = "" if cache.free_bytes is None else f"; {describe_size(cache.free_bytes)} free there"
-        held = f"{cache.num_files:,} files, {describe_size(cache.num_bytes)}"
-        yield "cache", Text(f"{cache.folder} ($PUORL_CACHE): {held}{free}")
+        return
+    left = "" if cache.free_bytes is None else f"; {describe_size(cache.free_bytes)} free there"
+    held = f"{cache.num_files:,} files, {describe_size(cache.num_bytes)}"
+    yield "cache", Text(f"{cache.folder} ($PUORL_CACHE): {held}{left}")
 
 
 def _describe_extra(name: str, packages: Sequence[Package], device: Device) -> Text:

@@ -41,7 +41,7 @@ from puorl.core.run_folder import (
     run_folder,
 )
 from puorl.data.dataset import Dataset
-from puorl.data.formats import FORMATS, expand, format_of, save, writable
+from puorl.data.formats import FORMATS, expand, save, writable
 from puorl.data.keep_list import write_keep_list
 from puorl.data.labels import LabelledRows, read_labels
 from puorl.data.split import PUSplit
@@ -156,8 +156,9 @@ class Filter:
         """Choose the file of kept rows, and with it the format, before the work begins."""
         name = self.data.format if self.out_format == "auto" else self.out_format
         if name is None:
-            found = {"minari" if p.is_dir() else _format_name(p) for p in expand(list(self.paths))}
-            name = found.pop() if len(found) == 1 else None
+            found = {"" if p.is_dir() else p.suffix.lower() for p in expand(list(self.paths))}
+            same = (each.name for each in FORMATS.values() if found <= set(each.suffixes))
+            name = next(same, None)
         chosen = FORMATS["hdf5" if name not in writable() else name]
         chosen.require(f"writing kept rows as {chosen.name}")
         return f"kept{chosen.suffixes[0]}"
@@ -272,11 +273,6 @@ class Filter:
         listed = "episode" if self.unit == "episode" and _is_whole(keep, data) else "row"
         write_keep_list(path, data, keep, unit=listed, score=score)
         return listed
-
-
-def _format_name(path: Path) -> str | None:
-    known = format_of(path)
-    return None if known is None else known.name
 
 
 def _basis(settings: dict[str, Any]) -> dict[str, str | int]:

@@ -33,6 +33,7 @@ from puorl.cli.options import (
 from puorl.cli.train_inputs import parse_settings, read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError, require
 from puorl.core.files import read_json, write_json
+from puorl.core.formatting import describe_time
 from puorl.core.hashing import checked_seed
 from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import announce_resume, exclusive
@@ -364,9 +365,7 @@ class TrainProgress:
         if self.pace is None:
             return "the run had ended before"
         resumed = f" from step {self.resumed_step:,} on" if self.resumed_step else ""
-        minutes, seconds = divmod(round(self.seconds), 60)
-        hours, minutes = divmod(minutes, 60)
-        took = f"{hours}:{minutes:02d}:{seconds:02d}"
+        took = describe_time(self.seconds)
         return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"
 
 

@@ -220,6 +220,7 @@ class FilterSettings:
 
 # -------------------------------------------------------------- the folder of `puorl train`
 
+
 @dataclass(frozen=True)
 class TrainSettings:
     """What decides the policies: the content of ``run.json``, as `puorl.rl.run` reads it."""
@@ -333,8 +334,10 @@ def _decode(kind: Any, value: Any, place: str) -> Any:
             return tuple(_decode(each, v, f"{place}[{i}]") for i, (each, v) in pairs)
     if origin is dict and isinstance(value, Mapping):
         return {name: _decode(inner[1], v, f"{place}.{name}") for name, v in value.items()}
-    if kind is float and (value is None or type(value) in (int, float)):
-        return math.nan if value is None else float(value)
+    if kind is float and value is None:
+        return math.nan
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
     if kind is Any or type(value) is kind or (origin is Literal and value in inner):
         return value
     expected = getattr(kind, "__name__", kind)

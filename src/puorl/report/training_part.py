@@ -50,9 +50,12 @@ def evaluation_sections(
         return [page.section("How good are they?", page.paragraph(words))]
     header = ("Policy", "Return", "Deviation", "Score")
     table = page.table("At the end of training", header, rows, numeric=(1, 2, 3))
-    known = dict.fromkeys(each.record.last.env for each in trainings)
-    known.pop(None, None)
-    where = f"in {', '.join(known)}" if known else "in a domain that the folder does not name"
+    known = [env for each in trainings if (env := each.record.last.env) is not None]
+    where = (
+        f"in {', '.join(dict.fromkeys(known))}"
+        if known
+        else "in a domain that the folder does not name"
+    )
     words = (
         f"These numbers were measured while training (--env), {where}, over few episodes. For "
         f"more: {how}"
