@@ -182,7 +182,7 @@ def test_page_says_what_the_terminal_says(story, html):
     assert page.question(plan) in text
     assert "puorl demo --seed 3" in text
     assert data.split.fingerprint in text
-    assert all(number in text for number in study.versions().values())
+    assert all(number in text for number in trainer.versions().values())
 
 
 def told(**scores):

@@ -5,6 +5,7 @@ The terminal prints the same texts and numbers as the page shows.
 
 import json
 import math
+from typing import Any
 
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.demo.study import TITLES, Data, DemoSettings, Filtered, Trained, to_dict
@@ -194,7 +195,7 @@ def as_page(
     settings: DemoSettings, data: Data, filtered: Filtered, trained: Trained, *, command: str
 ) -> str:
     """Make a self-contained HTML page of all stages; ``command`` is shown for repeating it."""
-    good = is_expected(trained)
+    good, whole = is_expected(trained), to_dict(settings, data, filtered, trained)
     headline = (
         "Within noise of knowing which rows are ours, and above both others"
         if good
@@ -204,7 +205,7 @@ def as_page(
         "puorl demo",
         page.banner("good" if good else "caution", "Result", headline, conclusion(trained)),
         page.section("The question", page.paragraph(question(settings))),
-        _data(data),
+        _data(whole),
         _filter(settings, filtered),
         _kept(data, filtered),
         _training(settings, trained),
@@ -221,28 +222,25 @@ def as_page(
                 numeric=(1, 2),
             ),
         ),
-        _reproduce(settings, data, filtered, trained, command),
+        _reproduce(whole, command),
         lead=f"Seed {settings.setting.split_seed}. {as_count(settings.setting.rows)} rows, "
         f"{settings.num_seeds} policies for each of {len(TITLES)} methods.",
     )
 
 
-def _data(data: Data) -> Markup:
-    rows = []
-    for number, dataset in enumerate(data.sources):
-        origin, episode = dataset.provenance, dataset.episode
-        num_episodes = 0 if episode is None else len(set(episode.tolist()))
+def _data(whole: dict[str, Any]) -> Markup:
+    data, rows = whole["data"], []
+    for number, source in enumerate(data["sources"]):
         whose = "ours" if number == 0 else "another machine"
-        counts = as_count(len(dataset)), as_count(num_episodes)
-        rows.append((str(origin.domain), whose, str(origin.behaviour), *counts))
+        counts = as_count(source["rows"]), as_count(source["episodes"])
+        rows.append((str(source["domain"]), whose, str(source["behaviour"]), *counts))
     header = ("Domain", "Machine", "Policy", "Rows", "Episodes")
-    split = data.split
     return page.section(
         "The data",
         page.table("Recorded in the simulator", header, rows, numeric=(3, 4)),
         page.paragraph(
-            f"All rows were mixed and their origin hidden. {as_count(len(split.labelled))} rows, "
-            f"drawn at random from ours, keep their label; {as_count(len(split.unlabelled))} have "
+            f"All rows were mixed and their origin hidden. {as_count(data['num_labelled'])} rows, "
+            f"drawn at random from ours, keep their label; {as_count(data['num_unlabelled'])} have "
             "none. From here on only Oracle, and the columns called truth, use more."
         ),
     )
@@ -385,10 +383,7 @@ def _dots(trained: Trained) -> Markup:
     )
 
 
-def _reproduce(
-    settings: DemoSettings, data: Data, filtered: Filtered, trained: Trained, command: str
-) -> Markup:
-    whole = to_dict(settings, data, filtered, trained)
+def _reproduce(whole: dict[str, Any], command: str) -> Markup:
     rows: list[tuple[str, str]] = [("command", command)]
     rows += [(f"version of {name}", text) for name, text in whole["versions"].items()]
     rows += [
@@ -400,8 +395,5 @@ def _reproduce(
     return page.section(
         "How to reproduce this",
         page.table("The same command and versions give the same numbers", ("What", "Value"), rows),
-        page.folded(
-            "All results as JSON",
-            json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False),
-        ),
+        page.folded("All results as JSON", json.dumps(whole, indent=2, ensure_ascii=False)),
     )

@@ -5,17 +5,14 @@ them. Nothing here prints or writes.
 """
 
 import dataclasses
-import platform
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-import jax
 import numpy as np
 
-from puorl import __version__
 from puorl.bench.settings import Setting
 from puorl.bench.stats import Summary, difference
 from puorl.core.errors import TrainingError
@@ -210,24 +207,12 @@ def to_dict(
         },
         "methods": {name: _method(trained, name) for name in TITLES},
         "pu_minus": {name: _ends(trained.against(name)) for name in TITLES if name != "pu"},
-        "versions": versions(),
+        "versions": trainer.versions() | {"mujoco": version("mujoco")},
         "seconds": {
             "data": round(data.seconds, 1),
             "filter": round(filtered.seconds, 1),
             "training": round(trained.seconds, 1),
         },
-    }
-
-
-def versions() -> dict[str, str]:
-    """Collect the versions of everything that decides the numbers."""
-    return {
-        "puorl": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "jax": jax.__version__,
-        "mujoco": version("mujoco"),
-        "device": jax.default_backend(),
     }
 
 
