@@ -3,7 +3,7 @@
 python examples/your_own_method.py [ROWS]
 
 To ship it with the package, move the class to src/puorl/methods/linear.py and add a line to
-`METHODS` in base.py: "linear": MethodEntry("puorl.methods.linear.Linear", "Linear").
+`METHODS` in base.py: "linear": "puorl.methods.linear.Linear".
 """
 
 import sys
@@ -13,14 +13,15 @@ from typing import ClassVar
 import numpy as np
 
 import puorl
-from puorl.methods import Method, make
+from puorl.methods.base import Method, make
 
 
 @dataclass(frozen=True)
-class Linear(Method):
+class Linear:
     """Keep unlabelled rows that a linear model of the labelled rows' dynamics explains."""
 
     name: ClassVar[str] = "linear"
+    needs_truth: ClassVar[bool] = False
 
     recall: float = 0.95
     """Share of the labelled rows that the rule itself would keep."""

@@ -16,7 +16,8 @@ import pytest
 
 import puorl
 from puorl.cli.main import main
-from puorl.pu.config import PRESETS, FilterConfig, NetworkConfig
+from puorl.pu.classifier import NetworkConfig
+from puorl.pu.config import PRESETS, FilterConfig
 
 NUM_OURS, NUM_OTHERS, NUM_KNOWN = 16, 24, 8
 OBS_DIM, ACT_DIM = 11, 3

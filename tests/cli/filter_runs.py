@@ -5,7 +5,8 @@ import hashlib
 import numpy as np
 
 import puorl
-from puorl.pu.config import FilterConfig, NetworkConfig
+from puorl.pu.classifier import NetworkConfig
+from puorl.pu.config import FilterConfig
 
 LENGTH, NUM_TARGET, NUM_OTHER, NUM_CHECKED = 50, 25, 35, 10
 # The learner with the fewest programs to compile: the command is tested here, not the learners.

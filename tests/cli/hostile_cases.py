@@ -31,7 +31,7 @@ INSPECT = cases(
     hole.npz | hole.npz: expected a readable NPZ file
     hole.hdf5 | hole.hdf5: expected a readable HDF5 file
     rows.npz rows.npz | is named twice
-    rows.npz --format nope | one of: hdf5, npz, csv, parquet, minari
+    rows.npz --format nope | invalid choice 'nope'
     rows.npz --format csv | expected UTF-8 text
     rows.npz --obs '' | expected obs
     rows.npz --obs , | expected one key for obs
@@ -39,7 +39,7 @@ INSPECT = cases(
     rows.npz --labelled '' | expected a column, got the end
     rows.npz --labelled 'reward >' | expected a value
     rows.npz --labelled nothing.csv | nothing.csv: no such file
-    rows.npz --label 'reward > 0' | Perhaps you meant: --labelled
+    rows.npz --label 'reward > 0' | Perhaps you meant: --labelled EXPR|FILE
     rows.npz --nope 1 | Unrecognized options: --nope
     """,
 )
@@ -47,17 +47,17 @@ INSPECT = cases(
 COLLECT = cases(
     "collect --quality random --no-cache",
     """
-    | Missing from puorl collect: --env BODY, --out PATH
+    | Missing from puorl collect: --env BODY
     --env nope --seed 0 --out x.npz | body: expected one of
     --env '' --seed 0 --out x.npz | body: expected one of
     --env hopper --seed -1 --out x.npz | seed: expected a whole number, 0 or above, got -1
     --env hopper --seed 1e3 --out x.npz | --seed: expected a whole number, got '1e3'
     --env hopper --seed nan --out x.npz | --seed: expected a whole number, got 'nan'
     --env hopper --seed 0 --out x.npz --rows 0 | rows: expected at least one
-    --env hopper --seed 0 --out x.npz --rows -1 | --rows: count: expected a whole number
-    --env hopper --seed 0 --out x.npz --rows nan | --rows: count: expected a whole number
-    --env hopper --seed 0 --out x.npz --rows '' | --rows: count: expected a whole number
-    --env hopper --seed 0 --out x.npz --rows 1e18 | --rows: count: expected a whole number
+    --env hopper --seed 0 --out x.npz --rows -1 | --rows: expected a whole number
+    --env hopper --seed 0 --out x.npz --rows nan | --rows: expected a whole number
+    --env hopper --seed 0 --out x.npz --rows '' | --rows: expected a whole number
+    --env hopper --seed 0 --out x.npz --rows 1e18 | --rows: expected a whole number
     --env hopper --seed 0 --out x.npz --rows 1e15 | need 114.0 PB
     --env hopper --seed 0 --out x.npz --threads 0 | threads: expected 1 or more
     --env hopper --seed 0 --out x.npz --threads -1 | threads: expected 1 or more
@@ -81,7 +81,7 @@ COLLECT = cases(
 SPLIT = cases(
     "split",
     """
-    | Missing from puorl split: PATH, --others PATH
+    | Missing from puorl split: PATH
     rows.npz --others --out x --seed 0 | others: expected at least one other domain
     nothing.npz --others b.npz --out x --seed 0 | nothing.npz: no such file
     rows.npz --others junk.npz --out x --seed 0 | junk.npz: expected a readable NPZ file
@@ -92,8 +92,8 @@ SPLIT = cases(
     rows.npz --others b.npz --out x --seed -1 --rows 200 | seed: expected a whole number
     rows.npz --others b.npz --out x --seed nan | --seed: expected a whole number
     rows.npz --others b.npz --out x --seed 0 --rows 0 | labelled_fraction: 0.01 of 0 rows is no row
-    rows.npz --others b.npz --out x --seed 0 --rows nan | --rows: count: expected a whole number
-    rows.npz --others b.npz --out x --seed 0 --rows 1e15 | there are only 300; lower --rows
+    rows.npz --others b.npz --out x --seed 0 --rows nan | --rows: expected a whole number
+    rows.npz --others b.npz --out x --seed 0 --rows 1e15 | there are only 300; lower rows
     rows.npz --others b.npz --out x --seed 0 --rows 1e15 --unit episode | there are only 300
     rows.npz --others b.npz --out x --seed 0 --target-fraction 0 | expected 0 < labelled
     rows.npz --others b.npz --out x --seed 0 --target-fraction nan | expected 0 < labelled
@@ -106,7 +106,7 @@ SPLIT = cases(
     rows.npz --others b.npz --out x --seed 0 --proportions 0 | proportions: expected 1 positive
     rows.npz --others b.npz --out x --seed 0 --proportions nan | proportions: expected 1 positive
     rows.npz --others b.npz --out x --seed 0 --proportions 1 2 | proportions: expected 1 positive
-    rows.npz --others b.npz --out x --seed 0 --proportions x | --proportions: expected numbers
+    rows.npz --others b.npz --out x --seed 0 --proportions x | --proportions
     rows.npz --others b.npz b.npz --out x --seed 0 --proportions 1e308 1e308 | proportions: expected
     """,
 )
@@ -160,16 +160,16 @@ TRAIN = cases(
     rows.npz --out letter | letter: expected a folder, found a file
     rows.npz --out letter/x | where a folder is needed
     rows.npz --out hole.csv | hole.csv: expected a folder, found a file
-    rows.npz --out torn --resume | expected a JSON file, got: more than
+    rows.npz --out torn | expected a JSON file, got: more than
     rows.npz --out x --seeds 0 | --seeds: expected 1 or more
     rows.npz --out x --seeds nan | --seeds: expected a whole number
     rows.npz --out x --seeds 2000000000 | --seeds: expected at most 10,000, got 2,000,000,000
     rows.npz --out x --seed -1 | seed: expected a whole number
-    rows.npz --out x --steps nan | --steps: count: expected a whole number
-    rows.npz --out x --steps 1e18 | --steps: count: expected a whole number
+    rows.npz --out x --steps nan | --steps: expected a whole number
+    rows.npz --out x --steps 1e18 | --steps: expected a whole number
     rows.npz --out x --steps 9e15 | steps: expected 2,147,483,647 or less
     rows.npz --out x --eval-every nan | --eval-every: expected a whole number
-    rows.npz --out x --env hopper --eval-episodes 1e12 | needs 1.0 PB or more; take fewer episodes
+    rows.npz --out x --env hopper --eval-episodes 1e12 | need 1.0 PB of free memory
     rows.npz --out x --env hopper/gravity=nan | expected a finite number
     rows.npz --out x --set | --set: expected name=value, got nothing
     rows.npz --out x --set = | got ''
@@ -186,7 +186,7 @@ TRAIN = cases(
     rows.npz --out x --steps 10000 --set policy_delay=10000 | lower policy_delay
     rows.npz --out x --set gamma=nan | --set gamma: expected a number
     rows.npz --out x --set gamma=-1 | --set gamma: expected 0 or more
-    rows.npz --out x --set tau=2 | --set tau: expected a share from 0 to 1
+    rows.npz --out x --set tau=2 | --set tau: expected a fraction from 0 to 1
     rows.npz --out x --set tau=1e300 | --set tau: expected a number
     rows.npz --out x --set noise_clip=-1 | --set noise_clip: expected 0 or more
     rows.npz --out x --set actor_learning_rate=0 | expected more than 0
@@ -211,7 +211,7 @@ EVALUATE = cases(
     rows.npz --env nope | body: expected one of
     rows.npz --env hopper/nope | domain: expected one of
     rows.npz --env hopper --episodes 0 | --episodes: expected 1 or more
-    rows.npz --env hopper --episodes nan | --episodes: count: expected a whole number
+    rows.npz --env hopper --episodes nan | --episodes: expected a whole number
     rows.npz --env hopper --seed -1 | seed: expected a whole number
     rows.npz --env hopper --seed 4294967296 | seed: expected a whole number
     rows.npz --env hopper --threads x | --threads: expected a whole number
@@ -224,7 +224,7 @@ EVALUATE = cases(
 BENCH = cases(
     "bench",
     """
-    | Expected one of {run, report, list}
+    | Expected one of {run
     nope | Unrecognized options: nope
     list extra | Unrecognized options: extra
     report | Missing from puorl bench report: RESULTS
@@ -238,7 +238,7 @@ BENCH = cases(
     report hollow --format nope | invalid choice 'nope'
     report hollow --json --format html | --json: expected neither
     report hollow --out letter/x --format html | where a folder is needed
-    run | Missing from puorl bench run: SUITE, --out PATH
+    run | Missing from puorl bench run: SUITE
     run nope --out x | suite: expected one of
     run smoke --out letter | letter: expected a folder of puorl bench run
     run smoke --out x --seeds 0 | seeds: expected 1 or more

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import re
-import struct
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -94,19 +92,3 @@ class Content(HTMLParser):
 
 def figures(html):
     return re.findall(r'role="img">\s*<title>([^<]*)</title>', html)
-
-
-def pixels(file):
-    """What a PNG of ours holds, read by the letter of the format."""
-    at, parts = 8, {}
-    while at < len(file):
-        (length,), name = struct.unpack(">I", file[at : at + 4]), file[at + 4 : at + 8]
-        parts[name] = file[at + 8 : at + 8 + length]
-        (crc,) = struct.unpack(">I", file[at + 8 + length : at + 12 + length])
-        assert crc == zlib.crc32(name + parts[name])
-        at += 12 + length
-    width, height = struct.unpack(">II", parts[b"IHDR"][:8])
-    lines = np.frombuffer(zlib.decompress(parts[b"IDAT"]), np.uint8).reshape(height, -1)
-    assert (lines[:, 0] == 1).all()
-    steps = lines[:, 1:].reshape(height, width, 3)
-    return np.cumsum(steps, axis=1, dtype=np.uint8)

@@ -103,7 +103,7 @@ def test_no_cache_leaves_the_cache_alone(tmp_path, monkeypatch):
         (["--rows", "several"], "1M"),
         (["--horizon", "2000"], "horizon: expected 1 to 1,000"),
         (["--quality", "superb"], "medium-expert"),
-        (["--out", "rows.doc"], "known formats"),
+        (["--out", "rows.doc"], "cannot tell the format to write"),
     ],
 )
 def test_wrong_settings_end_with_one_clear_message(tmp_path, capsys, monkeypatch, more, said):

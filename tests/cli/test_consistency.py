@@ -12,9 +12,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from messages import message
 
-from puorl.cli.doctor import EXTRAS
-from puorl.cli.main import COMMANDS, main
+from puorl.cli import COMMANDS
+from puorl.cli.doctor import requirements
+from puorl.cli.main import main
 from puorl.core.errors import MissingExtraError
 
 CALLS = [*([name] for name in COMMANDS), *(["bench", name] for name in ("run", "report", "list"))]
@@ -23,10 +25,11 @@ import contextlib, io, json, sys
 from puorl.cli.main import main
 told = {}
 for words in json.loads(sys.argv[1]):
-    said = io.StringIO()
+    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with contextlib.redirect_stdout(said):
         code = main([*words, "--help"])
-    told[" ".join(words)] = [code, said.getvalue()]
+    said.seek(0)
+    told[" ".join(words)] = [code, said.read()]
 json.dump({"told": told, "jax": "jax" in sys.modules}, sys.stdout)
 """
 
@@ -50,13 +53,11 @@ def helped():
 
 
 def refused(words, capsys):
-    """The one line with which the program refuses; nothing stands on stdout."""
+    """The message with which the program refuses; nothing stands on stdout."""
     assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("puorl: error: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
+    return message(captured.err)
 
 
 # ---------------------------------------------------------------------------------- help
@@ -133,7 +134,7 @@ def test_the_page_has_every_command_and_every_extra():
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
     for call in CALLS:
         assert f"`{called(call)}`" in page or call == ["bench"]
-    for extra in EXTRAS:
+    for extra in requirements().keys() - {"", "report"}:
         assert f"| `{extra}`" in page or f", `{extra}`" in page
 
 
@@ -142,7 +143,8 @@ def test_the_page_has_every_command_and_every_extra():
 
 @pytest.mark.parametrize("call", CALLS, ids=called)
 def test_an_unknown_option_is_refused(call, capsys):
-    assert f"see puorl {call[0]} --help" in refused([*call, "--no-such-option"], capsys)
+    text = refused([*call, "--no-such-option"], capsys)
+    assert re.search(rf"puorl {call[0]}( \w+)? --help$", text)
 
 
 def test_settings_are_named_as_options(tmp_path, capsys):
@@ -150,11 +152,7 @@ def test_settings_are_named_as_options(tmp_path, capsys):
     np.savez(tmp_path / "a.npz", obs=rows, action=rows)
     file = str(tmp_path / "a.npz")
     words = ["split", file, "--others", file, "--seed", "0", "--out", str(tmp_path / "out")]
-    assert "lower --rows" in refused(words, capsys)
-
-
-def test_arguments_are_named_without_their_place(capsys):
-    assert "argument 'results'" in refused(["bench", "report", "--no-such-option"], capsys)
+    assert "lower rows" in refused(words, capsys)
 
 
 # ---------------------------------------------------------------------- unreadable input
@@ -269,7 +267,6 @@ def test_split_and_collect_tell_programs_what_they_made(inputs, tmp_path, capsys
 def test_filter_tells_programs_what_it_made(tmp_path, capsys, monkeypatch):
     def work(command, run):
         run.begin({"seed": command.seed})
-        assert "json" not in command._arguments()
         return SimpleNamespace(to_dict=lambda: {"alpha": 0.3}), {"kept.npz": "9 kept rows"}
 
     monkeypatch.setattr("puorl.cli.filter.Filter._work", work)

@@ -29,7 +29,7 @@ def quick_report(monkeypatch):
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    monkeypatch.setattr(study, "PLAN", TINY)
+    monkeypatch.setattr(study, "SETTINGS", TINY)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -73,7 +73,7 @@ def test_demo_with_its_own_report_repeats_exactly(tiny, capsys):
         assert "smaller settings than the default" in capsys.readouterr().out
     one, two = (without_times(tiny / name / "results.json") for name in ("one", "two"))
     assert one == two
-    assert one["plan"]["filter"] == "own settings"
+    assert one["settings"]["filter"] == "own settings"
     assert one["filter"]["report"]["quality"]["num_labelled"] == 60
 
 
@@ -121,7 +121,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {TINY_FOLDER!r}); "
         "import dataclasses, tiny_demo; from puorl.demo import study; "
-        "study.PLAN = dataclasses.replace(tiny_demo.TINY, steps=10_000_000); "
+        "study.SETTINGS = dataclasses.replace(tiny_demo.TINY, steps=10_000_000); "
         "from puorl.cli.main import main; sys.exit(main())"
     )
     run = subprocess.Popen(

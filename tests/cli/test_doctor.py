@@ -2,24 +2,20 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 import puorl
-from puorl.cli import doctor, doctor_trials
-from puorl.cli.doctor import EXTRAS, NEEDED, Cache, Findings
-from puorl.cli.doctor_trials import Device, Package, Part, try_packages
+from puorl.cli import doctor
+from puorl.cli.doctor import Cache, Device, Findings, Package, requirements, try_packages
 from puorl.cli.main import main
+from puorl.core import probe
+from puorl.data.formats import FORMATS
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 INSTALL = "pip install 'puorl[cuda]'"
-
-
-def names(requirements):
-    return {line.partition(">")[0].partition("[")[0] for line in requirements}
+REQUIRED = requirements()
+EXTRAS = [name for name in REQUIRED if name]
 
 
 def findings(**changes):
@@ -28,8 +24,8 @@ def findings(**changes):
         system="Linux x86_64",
         packages=tuple(Package(name, "works", "1.0") for name in ("jax", "numpy")),
         extras={
-            name: tuple(Package(part.package, "works", "2.0") for part in extra.parts)
-            for name, extra in EXTRAS.items()
+            name: tuple(Package(package, "works", "2.0") for package in REQUIRED[name])
+            for name in EXTRAS
         },
         device=Device("cpu", ("cpu:0 cpu",), False, "no NVIDIA GPU is seen here"),
         rendering="egl",
@@ -77,10 +73,10 @@ def test_the_doctor_looks_at_this_installation(tmp_path):
     told = json.loads(run.stdout)
     assert told["puorl"] == puorl.__version__
     assert told["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert {part["name"]: part["state"] for part in told["packages"]} == {
-        "jax": "works",
-        **{part.package: "works" for part in NEEDED},
-    }
+    assert {part["name"]: part["state"] for part in told["packages"]} == dict.fromkeys(
+        REQUIRED[""], "works"
+    )
+    assert [part["name"] for part in told["packages"]][0] == "numpy"
     assert told["device"]["used"] == "cpu"
     assert told["device"]["why"] == "the variable JAX_PLATFORMS=cpu says so"
     assert told["cache"]["folder"] == str(tmp_path)
@@ -88,19 +84,35 @@ def test_the_doctor_looks_at_this_installation(tmp_path):
     assert told["num_cores"] >= 1
     assert told["memory_bytes"] is None or told["memory_bytes"] > 10**6
     assert told["rendering"] is not None or told["rendering_problem"]
-    assert list(told["extras"]) == list(EXTRAS)
+    assert list(told["extras"]) == EXTRAS
     assert told["broken"] == []
 
 
-def test_what_it_looks_at_is_what_the_project_asks_for():
-    assert names(PROJECT["dependencies"]) == {"jax", *(part.package for part in NEEDED)}
-    extras = PROJECT["optional-dependencies"]
-    assert list(EXTRAS) == list(extras)
-    for name, extra in EXTRAS.items():
-        if name == "cuda":  # an extra of jax's own
-            assert extras[name][0].startswith("jax[cuda12]")
-        else:
-            assert {part.package for part in extra.parts} == names(extras[name])
+def test_what_it_looks_at_is_what_the_installation_asks_for(monkeypatch):
+    lines = [
+        "jax>=0.9",
+        "numpy>=2.0",
+        "jax[cuda12]>=0.9; extra == 'cuda'",
+        "pillow>=10; extra == 'minari'",
+        'wandb; extra == "wandb"',
+    ]
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda _: lines)
+    assert requirements() == {
+        "": {"numpy": "2.0", "jax": "0.9"},
+        "cuda": {"jax-cuda12-plugin": "0.9"},
+        "minari": {"pillow": "10"},
+        "wandb": {"wandb": "0"},
+    }
+    assert list(requirements()[""]) == ["numpy", "jax"]
+
+
+def test_every_extra_has_a_purpose():
+    assert {each.extra for each in FORMATS.values()} - {None} <= set(EXTRAS)
+    for name, each in FORMATS.items():
+        if each.extra is not None:
+            assert doctor.purpose(name) == each.description
+    assert doctor.purpose("sim").startswith("simulated robots")
+    assert doctor.purpose("wandb") == "puorl train --logger wandb"
 
 
 def test_looking_at_it_loads_nothing_heavy():
@@ -123,8 +135,8 @@ def test_broken_packages_are_told_from_missing_ones(modules):
     (modules / "puorl_t_crash.py").write_text("import os, signal; os.kill(os.getpid(), 11)")
     (modules / "puorl_t_last.py").write_text("")
     tried = "good none lib needs exit crash last".split()
-    parts = [Part(f"puorl_t_{name}", f"puorl_t_{name}") for name in tried]
-    fared = {part.name.removeprefix("puorl_t_"): part for part in try_packages(parts, {})}
+    found = try_packages({f"puorl_t_{name}": "0" for name in tried})
+    fared = {name.removeprefix("puorl_t_"): part for name, part in found.items()}
     states = {name: part.state for name, part in fared.items()}
     assert states.pop("good") == states.pop("last") == "works"
     assert states.pop("none") == "missing"
@@ -136,19 +148,22 @@ def test_broken_packages_are_told_from_missing_ones(modules):
 
 
 def test_one_that_hangs_does_not_hang_the_doctor(modules, monkeypatch):
-    monkeypatch.setattr(doctor_trials, "_SECONDS", 1.0)
+    monkeypatch.setattr(probe, "_SECONDS", 1.0)
     (modules / "puorl_t_hangs.py").write_text("import time; time.sleep(60)")
-    (part,) = try_packages([Part("puorl_t_hangs", "puorl_t_hangs")], {})
+    (part,) = try_packages({"puorl_t_hangs": "0"}).values()
     assert (part.state, part.problem) == ("broken", "does not come back within 1 s")
 
 
 def test_one_that_is_too_old_is_broken():
-    part = doctor_trials.judge("numpy", None, {"numpy": "99.1"})
+    part = try_packages({"rich": "99.1"})["rich"]
     assert part.state == "broken"
     assert (part.problem or "").startswith("is too old: expected 99.1 or later, got ")
-    assert doctor_trials.judge("numpy", None, {"numpy": "1.0"}).state == "works"
-    oldest = doctor_trials.oldest_versions()
-    assert oldest == {} or {"numpy", "mujoco", "tensorboardx", "jax"} <= set(oldest)
+    assert try_packages({"rich": "1.0"})["rich"].state == "works"
+
+
+def test_the_module_of_a_package_may_have_another_name():
+    pytest.importorskip("PIL")
+    assert try_packages({"pillow": "0"})["pillow"].state == "works"
 
 
 # ------------------------------------------------------------------------ device, drawing
@@ -166,32 +181,35 @@ def test_one_that_is_too_old_is_broken():
 )
 def test_why_this_device(monkeypatch, used, seen, cuda, says):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(doctor_trials, "is_installed", lambda _: cuda)
-    assert says in doctor_trials.reason(used, 2, seen, INSTALL)
+    monkeypatch.setattr(doctor, "is_installed", lambda _: cuda)
+    assert says in doctor.reason(used, 2, seen)
 
 
 def test_no_jax_and_no_mujoco_are_no_crash(monkeypatch):
-    monkeypatch.setattr(doctor_trials, "is_installed", lambda _: False)
-    package, device = doctor_trials.try_jax({}, install=INSTALL)
-    assert (package.state, device.used) == ("missing", None)
-    assert doctor_trials.try_rendering() == (None, "MuJoCo is not installed")
+    monkeypatch.setattr(doctor, "is_installed", lambda _: False)
+    monkeypatch.setattr(probe, "is_installed", lambda _: False)
+    assert doctor.find_device()[1].used is None
+    assert probe.find_renderer() == (None, "MuJoCo is not installed")
 
 
 def test_a_jax_that_fails_is_told(monkeypatch):
-    monkeypatch.setattr(doctor_trials, "_JAX", "raise RuntimeError('no backend')")
-    package, device = doctor_trials.try_jax({}, install=INSTALL)
-    assert (package.state, package.problem) == ("broken", "fails: RuntimeError: no backend")
+    monkeypatch.setattr(doctor, "_JAX", "raise RuntimeError('no backend')")
+    problem, device = doctor.find_device()
+    assert problem == "fails: RuntimeError: no backend"
     assert (device.used, device.why) == (None, "jax does not work")
+    monkeypatch.setattr(doctor, "requirements", lambda: {"": {"jax": "0"}})
+    monkeypatch.setattr(doctor, "find_renderer", lambda: ("egl", None))
+    assert doctor.examine().verdict == "broken: jax fails: RuntimeError: no backend"
 
 
 def test_drawing_tries_the_next_way(monkeypatch):
     code = "import os; os.environ['MUJOCO_GL'] == 'osmesa' or os.abort()"
-    monkeypatch.setattr(doctor_trials, "_DRAW", code)
-    monkeypatch.setattr(doctor_trials, "is_installed", lambda _: True)
+    monkeypatch.setattr(probe, "_DRAW", code)
+    monkeypatch.setattr(probe, "is_installed", lambda _: True)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    assert doctor_trials.try_rendering() == ("osmesa", None)
+    assert probe.find_renderer() == ("osmesa", None)
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    assert doctor_trials.try_rendering() == (None, "MUJOCO_GL=egl is ended by signal 6")
+    assert probe.find_renderer() == (None, "MUJOCO_GL=egl is ended by signal 6")
 
 
 # ---------------------------------------------------------------------------- the answer

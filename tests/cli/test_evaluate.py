@@ -11,9 +11,10 @@ from safetensors.numpy import save_file
 from scipy import stats
 
 import puorl
-from puorl.cli.evaluate import Evaluate, mean_over_seeds
+from puorl.cli.evaluate import Evaluate
 from puorl.cli.main import main
 from puorl.core.files import write_json
+from puorl.core.stats import mean_estimate
 
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 
@@ -77,7 +78,7 @@ def test_the_table_has_a_line_for_each_policy_and_their_mean(here, capsys):
             f"{seen.mean_score[row]:.1f}",
             f"{seen.lengths[row].mean():,.0f}",
         ]
-    mean = mean_over_seeds(seen.mean)
+    mean = mean_estimate(seen.mean)
     said = f"run: mean of 2 policies: return {mean.value:,.1f} [{mean.low:,.1f}, {mean.high:,.1f}]"
     assert said in out
 
@@ -127,7 +128,7 @@ def test_the_interval_is_students(count):
     values = np.random.default_rng(count).normal(size=count)
     error = stats.sem(values)
     low, high = stats.t.interval(0.95, count - 1, values.mean(), error)
-    mean = mean_over_seeds(values)
+    mean = mean_estimate(values)
     assert mean.value == pytest.approx(values.mean())
     assert [mean.low, mean.high] == pytest.approx([low, high], abs=4e-3 * error)
 
@@ -180,7 +181,7 @@ def test_wrong_input_ends_with_one_clear_message(here, capsys):
         ([], "expected a folder of puorl train or a policy file, got none"),
         (["run", "--env", "hoper"], "hopper"),
         (["run", "--env", "hopper/gravty=0.5"], "gravity=0.5"),
-        (["run", "--episodes", "0"], "--episodes: expected 1 or more episodes, got 0"),
+        (["run", "--episodes", "0"], "--episodes: expected 1 or more, got 0"),
         (["run", "--episodes", "few"], "expected a whole number"),
         (["run", "--seed", "-1"], "seed: expected a whole number"),
     ):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("small")
 SLOW_CODE = """
 import sys, time
 from puorl.cli.main import main
-from puorl.pu import fitting
+from puorl.pu import fitting as fit
 from puorl.core.checkpoint import Checkpoint
 from puorl.pu.config import PRESETS
 
@@ -25,14 +25,14 @@ from filter_runs import SMALL
 
 PRESETS["default"] = SMALL
 Checkpoint.__init__.__kwdefaults__["seconds"] = 0.0
-epochs = fitting.epochs
+epochs = fit.epochs
 
 def slowly(*args, stage="classifier", **kwargs):
     for point in epochs(*args, stage=stage, **kwargs):
         yield point
         time.sleep(60 if (stage, point.epoch) == (sys.argv[2], 5) else 0)
 
-fitting.epochs = slowly
+fit.epochs = slowly
 sys.exit(main(sys.argv[3:]))
 """
 """The same settings in a process of its own, which stops for long in the middle of a stage."""
@@ -43,7 +43,7 @@ def test_a_full_disk_loses_nothing(here, file, whole, capsys, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter_files.save", full)
+        patch.setattr("puorl.cli.filter.save", full)
         assert main(words(file)) == 2
     err = capsys.readouterr().err
     assert "No space left on device" in err
@@ -56,7 +56,7 @@ def test_a_full_disk_loses_nothing(here, file, whole, capsys, monkeypatch):
 
 def test_other_settings_do_not_go_on_from_an_unfinished_run(here, file, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter_files.save", None)
+        patch.setattr("puorl.cli.filter.save", None)
         with pytest.raises(TypeError):
             main(words(file))
     for more, said in (

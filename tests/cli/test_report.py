@@ -23,7 +23,6 @@ from report_folders import (
     change,
     figures,
     make_filter_folder,
-    pixels,
 )
 from train_rows import train_rows
 
@@ -35,8 +34,8 @@ from puorl.cli.train import Train
 from puorl.core.errors import DataError
 from puorl.envs.domains import parse_domain
 from puorl.report import filmstrip
-from puorl.report.reproducing import filter_command, train_command
 from puorl.report.run_folders import read_paths
+from puorl.report.run_page import filter_command, train_command
 from puorl.rl import run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -110,7 +109,7 @@ def test_page_tells_the_whole_story_and_stands_alone(here):
         assert f"{np.mean(scored['returns']):,.1f}" in content.text
     mean = seen["means"][0]["score"]
     assert f"score {mean['value']:,.1f} ({mean['low']:,.1f} to {mean['high']:,.1f})" in content.text
-    assert "No film: it needs --env" in content.text
+    assert "No filmstrip: it needs --env" in content.text
     assert page_of("kept", "run", "scores.json") == html
 
 
@@ -118,7 +117,7 @@ def test_what_is_missing_is_said(here):
     text = Content(page_of("kept")).text
     assert "No folder of puorl train was named" in text
     assert "The best policy" not in text
-    change("run/record.json", asked=[])
+    change("run/record.json", invocations=[])
     text = Content(page_of("run")).text
     assert "No folder of puorl filter was named" in text
     assert "does not record how many rows it learnt from" in text
@@ -130,7 +129,7 @@ def test_what_is_missing_is_said(here):
     html = page_of("run")
     assert figures(html) == []
     assert "The policies have not been run anywhere" in html
-    assert "No evaluation on the way is recorded" in html
+    assert "No evaluation during training is recorded" in html
     Path("run/metrics.jsonl").unlink()
     assert "No losses are recorded" in page_of("run")
     text = Content(page_of("scores.json")).text
@@ -222,7 +221,7 @@ def test_commands_are_those_that_made_the_folders(here):
     ).replace("'", "")
     parsed = tyro.cli(Train, args=shlex.split(told)[2:], config=PARSING)
     config = dataclasses.asdict(parsed._learner().config)
-    assert json.loads(json.dumps(config)) == material.trainings[0].plan.config
+    assert json.loads(json.dumps(config)) == material.trainings[0].settings.config
     assert told in page_of("kept", "run")
 
 
@@ -231,8 +230,8 @@ def test_programs_are_told_what_was_made(here, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["page"] == "a/b.html"
     assert told["paths"] == {"kept": "filter", "run": "train", "scores.json": "evaluate"}
-    assert told["film"] is None
-    assert "--env" in told["no_film"]
+    assert told["filmstrip"] is None
+    assert "--env" in told["no_filmstrip"]
     assert Path("a/b.html").is_file()
 
 
@@ -291,7 +290,7 @@ def test_wrong_paths_and_domains_are_refused(here, capsys):
     assert "named twice" in refused(["run", "./run/"], capsys)
     assert "another kind" in refused(["kept/kept.npz"], capsys)
     assert "expected one of halfcheetah" in refused(["run", "--env", "nothing"], capsys)
-    assert "choose another --env" in refused(["run", "--env", "walker2d"], capsys)
+    assert "choose another domain" in refused(["run", "--env", "walker2d"], capsys)
     assert not Path("report.html").exists()
 
 
@@ -324,33 +323,34 @@ def test_the_best_policy_is_chosen_by_what_is_known(here):
 
 def test_graphics_that_crash_cost_a_sentence(here, monkeypatch, capsys):
     monkeypatch.setenv("MUJOCO_GL", "nonsense")
-    assert "No film: MuJoCo draws no pictures here: MUJOCO_GL=nonsense" in page_of(
+    assert "No filmstrip: MuJoCo draws no pictures here: MUJOCO_GL=nonsense" in page_of(
         "run", "--env", "hopper"
     )
-    assert "no film: MuJoCo draws no pictures" in capsys.readouterr().out
-    monkeypatch.setattr(filmstrip, "try_rendering", lambda: ("egl", None))
+    assert "no filmstrip: MuJoCo draws no pictures" in capsys.readouterr().out
+    monkeypatch.setattr(filmstrip, "find_renderer", lambda: ("egl", None))
     monkeypatch.setattr(filmstrip, "_PROGRAM", "import os; os.abort()")
     html = page_of("run", "--env", "hopper")
-    assert "No film: drawing the episode is ended by signal 6." in html
+    assert "No filmstrip: drawing the episode is ended by signal 6." in html
     monkeypatch.setattr(filmstrip, "_PROGRAM", "pass")
     assert "ends without pictures" in page_of("run", "--env", "hopper")
 
 
 def test_pictures_are_kept_to_the_last_bit():
+    imread = pytest.importorskip("imageio.v3").imread
     picture = np.random.default_rng(0).integers(256, size=(5, 7, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(pixels(filmstrip.png(picture)), picture)
+    np.testing.assert_array_equal(imread(filmstrip.png(picture)), picture)
     flat = np.full((5, 7, 3), 9, np.uint8)
-    np.testing.assert_array_equal(filmstrip.shrunk(flat), np.full((2, 3, 3), 9, np.uint8))
+    np.testing.assert_array_equal(filmstrip.shrink(flat), np.full((2, 3, 3), 9, np.uint8))
 
 
 @pytest.fixture(scope="module")
 def filmed(made):
     """The page with a film, what was said, and why there is no film where none can be drawn."""
-    way, problem = filmstrip.try_rendering()
+    way, problem = filmstrip.find_renderer()
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
         patch.chdir(made)
-        patch.setattr(filmstrip, "try_rendering", lambda: (way, problem))  # once is enough
+        patch.setattr(filmstrip, "find_renderer", lambda: (way, problem))  # once is enough
         words = "report kept run scores.json --env hopper --json --out filmed.html".split()
         assert main(words) == 0
     html = (made / "filmed.html").read_text(encoding="utf-8")
@@ -362,10 +362,10 @@ def test_film_shows_an_episode_from_start_to_end(filmed):
     if problem is not None:
         pytest.skip(f"MuJoCo draws no pictures here: {problem}")
     addresses = [a for a in Content(html).addresses if a.startswith("data:image/png;base64,")]
-    assert 2 <= len(addresses) == len(told["film"]["steps"]) <= filmstrip.NUM_FRAMES
-    assert told["film"]["steps"][0] == 0
-    assert f"return {told['film']['return']:,.1f}." in html
-    assert told["no_film"] is None
+    assert 2 <= len(addresses) == len(told["filmstrip"]["steps"]) <= filmstrip.NUM_FRAMES
+    assert told["filmstrip"]["steps"][0] == 0
+    assert f"return {told['filmstrip']['return']:,.1f}." in html
+    assert told["no_filmstrip"] is None
     assert len(set(addresses)) == len(addresses)  # it moves
 
 
@@ -375,7 +375,7 @@ def test_nothing_sticks_out_in_a_real_browser(filmed, width, tmp_path):
     html, told, problem = filmed
     seen = fits(html, width, tmp_path)
     assert seen.num_figures == len(FILTER_FIGURES) + len(RUN_FIGURES) + 1
-    assert seen.num_images == (0 if problem else len(told["film"]["steps"]))
+    assert seen.num_images == (0 if problem else len(told["filmstrip"]["steps"]))
 
 
 def test_commands_of_the_page_and_the_help_can_be_given():

@@ -14,8 +14,8 @@ from puorl.cli.evaluate import Evaluate
 from puorl.cli.main import main
 from puorl.cli.train import Train
 from puorl.core.files import write_json
-from puorl.report.reproducing import filter_command, train_command
 from puorl.report.run_folders import read_paths
+from puorl.report.run_page import filter_command, train_command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))
 import report_examples

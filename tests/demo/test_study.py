@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from puorl.bench.stats import SampleSummary
 from puorl.core.errors import TrainingError
-from puorl.demo import study, words
+from puorl.core.stats import Estimate
+from puorl.demo import page, study
 from puorl.demo.page import as_page
 from puorl.envs.evaluate import evaluate
 from puorl.pu.config import FilterConfig
@@ -111,39 +111,39 @@ def test_results_are_json_and_hold_the_story(story):
 
 def test_what_is_scaled_down_is_said(story):
     plan, _, _, _ = story
-    told = {name: (here, paper) for name, here, paper in words.scaled_down(plan)}
+    told = {name: (here, paper) for name, here, paper in page.sizes(plan)}
     assert told["rows"] == ("600", "1,000,000")
     assert told["labelled rows"] == ("60 (10\u00a0%)", "10,000 (1 %)")
     assert told["updates"] == ("40", "1,000,000")
     report = dataclasses.replace(clear(), settings={"preset": "own settings"})
     own = dataclasses.replace(story[2], report=report)
-    assert "smaller" in words.filter_settings(own)
-    assert study.PLAN.filter_config == FilterConfig()
+    assert "smaller" in page.filter_settings(own)
+    assert study.SETTINGS.filter_config == FilterConfig()
 
 
 def test_short_runs_are_made_and_said(story, html):
     plan, data, _, _ = story
     for source in data.sources:
         assert np.bincount(source.episode).max() == 40
-    assert "in short runs (40 steps at most)" in words.asked(plan)
-    assert ("steps of a run, at most", "40", "1,000") in words.scaled_down(plan)
+    assert "in short runs (40 steps at most)" in page.question(plan)
+    assert ("steps of a run, at most", "40", "1,000") in page.sizes(plan)
     # The policies are judged as everybody's are.
-    assert words.judged(plan).endswith("1,000 steps at most")
-    assert words.judged(plan) in Content(html).text
+    assert page.evaluation(plan).endswith("1,000 steps at most")
+    assert page.evaluation(plan) in Content(html).text
     setting = dataclasses.replace(plan.setting, horizon=None)
     long = dataclasses.replace(plan, setting=setting)
-    assert "short" not in words.asked(long)
-    assert ("steps of a run, at most", "1,000", "1,000") in words.scaled_down(long)
+    assert "short" not in page.question(long)
+    assert ("steps of a run, at most", "1,000", "1,000") in page.sizes(long)
 
 
 def test_a_cautious_report_is_explained(story):
     plan, _, filtered, _ = story
-    assert words.report_note(plan, filtered) == ""
+    assert page.caution(plan, filtered) == ""
     cautious = dataclasses.replace(filtered, report=behaviour())
-    note = words.report_note(plan, cautious)
+    note = page.caution(plan, cautious)
     assert "right to ask for a second look" in note
     assert "Walker2d" not in note
-    assert "Walker2d" in words.report_note(study.PLAN, cautious)
+    assert "Walker2d" in page.caution(study.SETTINGS, cautious)
 
 
 class Content(HTMLParser):
@@ -174,15 +174,15 @@ def test_page_has_all_figures_and_stands_alone(html):
 def test_page_says_what_the_terminal_says(story, html):
     plan, data, filtered, trained = story
     text = Content(html).text
-    rows = [*words.results(trained), *words.estimates(filtered)]
-    rows += words.scaled_down(plan)
+    rows = [*page.results(trained), *page.estimates(filtered)]
+    rows += page.sizes(plan)
     for cell in (cell for row in rows for cell in row):
         assert cell in text
-    assert words.conclusion(trained) in text
-    assert words.asked(plan) in text
+    assert page.conclusion(trained) in text
+    assert page.question(plan) in text
     assert "puorl demo --seed 3" in text
     assert data.split.fingerprint in text
-    assert all(number in text for number in study.versions().values())
+    assert all(number in text for number in trainer.versions().values())
 
 
 def told(**scores):
@@ -192,26 +192,26 @@ def told(**scores):
 
 def test_conclusion_follows_the_numbers():
     good = told(olp=[1, 2, 1], sharing_all=[9, 8, 7], pu=[40, 41, 42], oracle=[41, 41, 42])
-    assert words.is_as_hoped(good)
-    assert re.search(r"Oracle -0\.3 \([^)]*\), within noise;", words.conclusion(good))
-    assert re.search(r"OLP \+39\.7 \([^)]*\), PU is above;", words.conclusion(good))
-    assert words.conclusion(good).endswith("Its own policies scored 40.0 to 42.0.")
+    assert page.is_expected(good)
+    assert re.search(r"Oracle -0\.3 \([^)]*\), within noise;", page.conclusion(good))
+    assert re.search(r"OLP \+39\.7 \([^)]*\), PU is above;", page.conclusion(good))
+    assert page.conclusion(good).endswith("Its own policies scored 40.0 to 42.0.")
     low = told(olp=[1, 2, 1], sharing_all=[40, 41, 42], pu=[20, 21, 22], oracle=[41, 41, 42])
-    assert not words.is_as_hoped(low)
-    assert re.search(r"Oracle -20\.3 \([^)]*\), PU is below;", words.conclusion(low))
-    assert re.search(r"Sharing-All -20\.0 \([^)]*\), PU is below\.", words.conclusion(low))
+    assert not page.is_expected(low)
+    assert re.search(r"Oracle -20\.3 \([^)]*\), PU is below;", page.conclusion(low))
+    assert re.search(r"Sharing-All -20\.0 \([^)]*\), PU is below\.", page.conclusion(low))
     unclear = told(olp=[1, 50, 1], sharing_all=[9, 8, 7], pu=[40, 41, 42], oracle=[41, 41, 42])
-    assert not words.is_as_hoped(unclear)
-    assert re.search(r"OLP [^;]*, within noise;", words.conclusion(unclear))
+    assert not page.is_expected(unclear)
+    assert re.search(r"OLP [^;]*, within noise;", page.conclusion(unclear))
 
 
 def test_a_single_run_has_no_interval():
     one = told(olp=[1.0], sharing_all=[2.0], pu=[3.0], oracle=[4.0])
-    assert words.with_half(one.summary("pu")) == "3.0"
-    assert words.with_ends(one.against("olp")) == "+2.0"
-    assert words.with_half(SampleSummary(3, 40.0, 1.0)) == "40.0 ± 2.5"
-    assert not words.is_as_hoped(one)
-    assert "Oracle -1.0, no interval" in words.conclusion(one)
+    assert page.with_half_width(one.mean("pu")) == "3.0"
+    assert page.with_interval(one.against("olp")) == "+2.0"
+    assert page.with_half_width(Estimate(40.0, 37.5, 42.5)) == "40.0 ± 2.5"
+    assert not page.is_expected(one)
+    assert "Oracle -1.0, no interval" in page.conclusion(one)
 
 
 def test_methods_whose_policies_are_all_lost_end_the_demo(story, monkeypatch):
@@ -237,11 +237,11 @@ def test_one_lost_policy_is_told_and_left_out(story, monkeypatch):
     trained = study.train(plan, data, filtered)
     assert len(trained.scores["olp"]) == 1
     assert len(trained.scores["pu"]) == 2
-    [line] = words.given_up(trained)
+    [line] = page.given_up(trained)
     assert line.startswith("OLP: seed 3000 at step 20")
     told = as_page(plan, data, filtered, trained, command="puorl demo")
     assert line in told
-    assert np.isnan(trained.summary("olp").half_width)
+    assert np.isnan(trained.mean("olp").half_width)
 
 
 @needs_browser

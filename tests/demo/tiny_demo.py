@@ -1,10 +1,11 @@
 """The demo's story at a size for tests: the same code, seconds instead of minutes."""
 
 from puorl.bench.settings import Setting
-from puorl.demo.study import Plan
-from puorl.pu.config import FilterConfig, NetworkConfig
+from puorl.demo.study import DemoSettings
+from puorl.pu.classifier import NetworkConfig
+from puorl.pu.config import FilterConfig
 
-TINY = Plan(
+TINY = DemoSettings(
     setting=Setting("body_mass", "hopper", "M/R", labelled_fraction=0.1, rows=600, horizon=40),
     steps=40,
     num_seeds=2,

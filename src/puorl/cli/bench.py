@@ -1,39 +1,58 @@
-"""`puorl bench`: run the benchmark, say what there is to run, report what was found."""
+"""`puorl bench`: run the paper's benchmark, and report what was found."""
 
-import json
 import os
+import shutil
 import sys
 from dataclasses import asdict, dataclass
-from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from puorl.bench.suites import Part, find_suite, suite_names
-from puorl.cli.bench_report import BenchReport
-from puorl.cli.main import INTERRUPTED
-from puorl.cli.options import Count, Flag
+from puorl.bench import suites
+from puorl.bench.report import Report, lead, make_report, to_json, to_latex, to_markdown
+from puorl.bench.report_page import as_page
+from puorl.bench.store import Store
+from puorl.bench.table_formats import as_rich
+from puorl.cli import help_text
+from puorl.cli.options import (
+    Flag,
+    Int,
+    OptionalCount,
+    OptionalInt,
+    OptionalPath,
+    check_positive,
+    compute_synchronously,
+    make_console,
+    print_json,
+)
 from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.files import atomic_path, check_free
+from puorl.core.formatting import describe_time
+from puorl.core.run_folder import announce_resume
 
 if TYPE_CHECKING:  # importing these loads jax
-    from puorl.bench.plan import Plan, PlanStatus
+    from puorl.bench.plan import Outlook, Plan
 
-_GOES_ON = "the same command goes on from there"
-_DAY = 86_400
-_Steps = Annotated[Count | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
-_Number = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
+_WRITERS = {
+    "markdown": (to_markdown, "report.md"),
+    "latex": (to_latex, "report.tex"),
+    "html": (as_page, "report.html"),
+}
+_PIPE_WIDTH = 180
+"""Columns where neither COLUMNS nor a terminal sets the width."""
 
 
 @dataclass(frozen=True)
 class BenchRun:
-    """Run what is missing of a suite: collect, prepare, train, evaluate, append one row a run.
+    """Run what is missing of a suite: collect, prepare, train, evaluate.
 
-    Rows go to OUT/runs.jsonl and are never rewritten. A killed run goes on when the same command is
-    given again; several processes may share one OUT. A run that fails becomes a row with an error
-    and is not tried again without --retry.
+    Each run appends one row to OUT/runs.jsonl; rows are never rewritten. After an
+    interruption the same command goes on; several processes may share one OUT. A
+    run that fails becomes a row with an error and is repeated only with --retry.
 
     Examples:
       puorl bench run smoke --seeds 2 --out scratch/smoke
@@ -46,35 +65,35 @@ class BenchRun:
     """
 
     suite: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SUITE")]]
-    """Which part of the grid; puorl bench list shows them. Several are joined by +."""
+    """Part of the grid; puorl bench list shows them. Several are joined by +."""
     out: Path
     """Folder of results; it is made, or added to."""
-    seeds: int = 5
+    seeds: Int = 5
     """Training seeds of every method, from 0, on the same split."""
-    split_seeds: int = 1
-    """Split seeds, from 0; each draws its labels anew, and every method learns anew."""
+    split_seeds: Int = 1
+    """Split seeds, from 0; each draws other labels, on which every method is trained."""
     only: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
-    """Keep runs in whose setting, learner and method all these words occur; commas mean or."""
-    steps: _Steps = None
+    """Keep runs whose setting, learner and method contain all these words; commas mean or."""
+    steps: OptionalCount = None
     """Updates of every training, instead of the suite's."""
-    lanes: _Number = None
-    """Most trainings side by side, of several settings too; 40, on a CPU of one setting only."""
-    workers: _Number = None
+    lanes: OptionalInt = None
+    """Most trainings side by side, also of several settings; 40, on a CPU of one setting only."""
+    workers: OptionalInt = None
     """Cores that collect data; all by default."""
     retry: Flag = False
-    """Also run again what ended in an error."""
+    """Also repeat runs that ended in an error."""
     dry_run: Flag = False
-    """Say what is to do and how long it may take, and do nothing."""
+    """Print what is to do and how long it may take, and do nothing."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
-        """Plan, tell, run, and say what came of it."""
-        for name, count in (("--workers", self.workers), ("--lanes", self.lanes)):
-            if count is not None and count < 1:
-                raise ConfigError(f"{name}: expected 1 or more, got {count}")
-        suite = find_suite(self.suite)
+        """Plan, run, and print what was done."""
+        check_positive("--workers", self.workers)
+        check_positive("--lanes", self.lanes)
+        suite = suites.find(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
+        compute_synchronously()
         from puorl.bench.plan import make_plan
         from puorl.bench.runner import survey
 
@@ -86,8 +105,8 @@ class BenchRun:
             steps=self.steps,
         )
         ahead = survey(plan, self.out, retry=self.retry, lanes=self.lanes)
-        console = Console(stderr=self.json, highlight=False, markup=False, soft_wrap=True)
-        console.print(_told(plan, ahead))
+        console = make_console(json=self.json)
+        console.print(_describe(plan, ahead))
         if self.dry_run:
             console.print(self._cells(plan))
             self._print_json(asdict(ahead))
@@ -97,7 +116,7 @@ class BenchRun:
     def _work(self, plan: "Plan", console: Console) -> None:
         from puorl.bench.runner import run
 
-        try:
+        with announce_resume(lambda: True):
             done = run(
                 plan,
                 self.out,
@@ -105,21 +124,14 @@ class BenchRun:
                 lanes=self.lanes,
                 workers=self.workers or os.cpu_count() or 1,
                 show=True,
-                on_message=lambda line: console.print(line),
+                tell=lambda line: console.print(line),
             )
-        except KeyboardInterrupt:
-            sys.stderr.write(f"puorl: interrupted; {_GOES_ON}\n")
-            raise SystemExit(INTERRUPTED) from None
-        except (OSError, DataError) as error:
-            if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
-                raise DataError(f"{error}; once repaired, {_GOES_ON}") from error
-            raise
         parts = [f"{done.num_trained} trained", f"{done.num_copied} the same as another"]
         if done.num_failed:
             parts.append(f"{done.num_failed} failed (--retry runs them again)")
-        console.print(f"{self.out}: {', '.join(parts)}, in {_clock(done.seconds)}")
+        console.print(f"{self.out}: {', '.join(parts)}, in {describe_time(done.seconds)}")
         if not self.json:
-            console.print(f"puorl bench report {self.out} shows what was found")
+            console.print(f"puorl bench report {self.out} shows the results")
         self._print_json(asdict(done))
 
     def _cells(self, plan: "Plan") -> Table:
@@ -137,13 +149,12 @@ class BenchRun:
 
     def _print_json(self, content: dict[str, Any]) -> None:
         if self.json:
-            told = {"suite": self.suite, "out": str(self.out), **content}
-            sys.stdout.write(json.dumps(told, indent=2, allow_nan=False) + "\n")
+            print_json({"suite": self.suite, "out": str(self.out), **content})
 
 
 @dataclass(frozen=True)
 class BenchList:
-    """Show the suites: what is in them, and how much that is.
+    """List the suites and their sizes.
 
     Examples:
       puorl bench list
@@ -155,53 +166,128 @@ class BenchList:
 
     def run(self) -> None:
         """Print a line for every suite."""
-        known = [find_suite(name) for name in suite_names()]
+        known = [suites.find(name) for name in suites.names()]
         if self.json:
             content = {
                 suite.name: {
-                    "description": suite.description,
+                    "about": suite.about,
                     "steps": suite.budget.steps,
                     "parts": [_as_json(part) for part in suite.parts],
                 }
                 for suite in known
             }
-            sys.stdout.write(json.dumps(content, indent=2) + "\n")
+            print_json(content)
             return
         table = Table("suite", "settings", "runs a seed", "updates", "what", box=None)
         for suite in known:
             runs = sum(len(part.methods) for part in suite.parts)
             updates = f"{suite.budget.steps:,}"
-            table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
+            table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.about)
         Console(highlight=False).print(table)
 
 
-def _as_json(part: Part) -> dict[str, Any]:
+def _as_json(part: suites.Part) -> dict[str, Any]:
     methods = [method.label for method in part.methods]
     return {"setting": part.setting.name, "learner": part.learner.name, "methods": methods}
 
 
+@dataclass(frozen=True)
+class BenchReport:
+    """Show the results of a benchmark: tables, pictures, and the paper's questions.
+
+    Reads the rows of puorl bench run, which may still be running. text, markdown
+    and latex are printed unless --out names a file; html is written to
+    report.html beside the rows, and all writes report.md, report.tex and
+    report.html there, or into the folder --out.
+
+    Examples:
+      puorl bench report results
+      puorl bench report results --format markdown --out results.md
+      puorl bench report results --against none --format all --out tables --force
+      puorl bench report results --json > results.json
+    """
+
+    results: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
+    """Folder of puorl bench run, or a .jsonl file of its rows."""
+    against: Literal["paper", "none"] = "paper"
+    """Published numbers to show beside ours."""
+    out: OptionalPath = None
+    """File to write; for all, the folder."""
+    format: Literal["text", "markdown", "latex", "html", "all"] = "text"
+    """Format to print or write."""
+    json: Flag = False
+    """Print all numbers as one JSON object, and nothing else."""
+    force: Flag = False
+    """Replace files that exist."""
+
+    def run(self) -> None:
+        """Read, compute, print or write."""
+        places = self._places()
+        for path in places.values():
+            check_free(path, force=self.force)  # before the work
+        report = self._report()
+        if self.json:
+            sys.stdout.write(to_json(report))
+        elif self.format == "text":
+            self._show(report, places.get("text"))
+        elif not places:
+            sys.stdout.write(_WRITERS[self.format][0](report))
+        for name in places.keys() & _WRITERS.keys():
+            with atomic_path(places[name], force=self.force) as part:
+                part.write_text(_WRITERS[name][0](report), encoding="utf-8")
+        for path in places.values():
+            make_console().print(f"wrote {path}")
+
+    def _places(self) -> dict[str, Path]:
+        """Map each format that is written to its file; a format that is printed has none."""
+        if self.json:
+            if self.out is not None or self.format != "text":
+                raise ConfigError("--json: expected neither --out nor --format, got both ways")
+            return {}
+        beside = Store(self.results).path.parent
+        if self.format == "all":
+            folder = self.out or beside
+            return {name: folder / file for name, (_, file) in _WRITERS.items()}
+        if self.out is not None:
+            return {self.format: self.out}
+        return {"html": beside / "report.html"} if self.format == "html" else {}
+
+    def _report(self) -> Report:
+        store = Store(self.results)
+        rows = store.latest()
+        if not rows:
+            raise DataError(
+                f"{store.path}: expected rows of puorl bench run, found none; name the folder that "
+                "was its --out"
+            )
+        return make_report(rows.values(), store.read().notes, paper=self.against == "paper")
+
+    def _show(self, report: Report, path: Path | None) -> None:
+        if path is None:
+            width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
+            _print(report, Console(highlight=False, width=width))
+            return
+        with atomic_path(path, force=self.force) as part, open(part, "w", encoding="utf-8") as file:
+            _print(report, Console(file=file, highlight=False, width=_PIPE_WIDTH))
+
+
 _Command = (
-    Annotated[BenchRun, tyro.conf.subcommand("run", description=cleandoc(BenchRun.__doc__ or ""))]
-    | Annotated[
-        BenchReport,
-        tyro.conf.subcommand("report", description=cleandoc(BenchReport.__doc__ or "")),
-    ]
-    | Annotated[
-        BenchList, tyro.conf.subcommand("list", description=cleandoc(BenchList.__doc__ or ""))
-    ]
+    Annotated[BenchRun, tyro.conf.subcommand("run", description=help_text(BenchRun))]
+    | Annotated[BenchReport, tyro.conf.subcommand("report", description=help_text(BenchReport))]
+    | Annotated[BenchList, tyro.conf.subcommand("list", description=help_text(BenchList))]
 )
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Run the paper's benchmark, or a part of it, and report what was found.
+    """Run the paper's benchmark, or a part of it, and report the results.
 
     puorl bench run --help, report --help and list --help show their options.
 
     Examples:
       puorl bench list
       puorl bench run core --seeds 5 --out results
-      puorl bench report results --reference paper
+      puorl bench report results --against paper
     """
 
     command: tyro.conf.OmitSubcommandPrefixes[_Command]
@@ -211,8 +297,8 @@ class Bench:
         self.command.run()
 
 
-def _told(plan: "Plan", ahead: "PlanStatus") -> str:
-    """What is done and to do, in one line."""
+def _describe(plan: "Plan", ahead: "Outlook") -> str:
+    """Count what is done and to do, in one line."""
     failed = f", {ahead.num_failed} of them with an error" if ahead.num_failed else ""
     done = f"{plan.name}: {ahead.num_runs:,} runs, {ahead.num_done:,} done{failed}"
     if not ahead.num_trainings:
@@ -221,19 +307,16 @@ def _told(plan: "Plan", ahead: "PlanStatus") -> str:
     how = "by earlier groups here" if ahead.measured else "a guess, nothing was measured here yet"
     return (
         f"{done}; {ahead.num_trainings:,} trainings to do, {ahead.lane_steps:,} lane-steps, "
-        f"about {_clock(ahead.seconds)} ({how})"
+        f"about {describe_time(ahead.seconds)} ({how})"
     )
 
 
-def _clock(seconds: float) -> str:
-    """Hours, minutes and seconds; from a day on, days and hours.
-
-    >>> [_clock(s) for s in (59.6, 86_399, 86_400, 312_943)]
-    ['0:01:00', '23:59:59', '1 day 0 h', '3 days 15 h']
-    """
-    if round(seconds) >= _DAY:
-        days, hours = divmod(round(seconds / 3600), 24)
-        return f"{days:,} day{'s' * (days > 1)} {hours} h"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
+def _print(report: Report, console: Console) -> None:
+    console.print(Text(lead(report)))
+    console.print()
+    for table in report.tables:
+        console.print(as_rich(table, console.width))
+    if report.rule:
+        console.print(Text(report.rule, style="dim"))
+    for note in report.results.notes:
+        console.print(Text(f"note: {note}", style="dim"))

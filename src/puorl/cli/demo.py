@@ -1,22 +1,25 @@
-"""`puorl demo`: the whole method at small scale, from raw rows to policies, in a few minutes."""
+"""`puorl demo`: run the whole method at small scale, with a page of results."""
 
-import json
 import os
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from puorl.cli.options import Flag
+from puorl.cli.options import Flag, Int, compute_synchronously, print_json
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import check_reachable, write_json
+from puorl.core.formatting import describe_time
 
 if TYPE_CHECKING:  # importing it loads jax
-    from puorl.demo.study import Data, Filtered, Plan, Trained
+    from puorl.demo.study import Data, DemoSettings, Filtered, Trained
 
 RESULTS, PAGE, POLICIES = "results.json", "report.html", "policies"
 _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
@@ -24,12 +27,13 @@ _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
 
 @dataclass(frozen=True)
 class Demo:
-    """Show the whole method at small scale: data, filter, training, result.
+    """Run the whole method at small scale: data, filter, training, result.
 
-    Records two machines in the simulator, hides which row is whose, lets the filter find ours from
-    a few labelled rows, says how good that is without labels and with the truth beside it, trains
-    policies on four choices of rows (OLP, Sharing-All, PU, Oracle) and runs them. Needs no GPU and
-    no download; a few minutes on two cores. A folder of an earlier demo is renamed, not replaced.
+    Records two machines in the simulator, hides which row is from which, lets the
+    filter find ours from a few labelled rows, compares its label-free report with
+    the truth, trains policies on four choices of rows (OLP, Sharing-All, PU,
+    Oracle) and evaluates them. Needs no GPU and no download; a few minutes on two
+    cores. The folder of an earlier demo is renamed, not replaced.
 
     Examples:
       puorl demo
@@ -39,77 +43,63 @@ class Demo:
 
     out: Path = Path("demo")
     """Folder to make: report.html, results.json and the policies."""
-    seed: int = 0
+    seed: Int = 0
     """Seed of rows, labels, filter and training; the same seed gives the same results."""
     json: Flag = False
     """Print the results as one JSON object on stdout, and all else on stderr."""
 
     def run(self) -> None:
-        """Tell the story; the folder appears when all of it is done."""
+        """Run all stages; the folder appears when all of them are done."""
         if not 0 <= self.seed <= _LARGEST_SEED:
             raise ConfigError(f"--seed: expected 0 to {_LARGEST_SEED:,}, got {self.seed}")
         require("mujoco", extra="sim", purpose="puorl demo")
         out = self.out.resolve() if self.out.name in ("", "..") else self.out
         _check_old(out)
         out.parent.mkdir(parents=True, exist_ok=True)
-        # Made first: that nothing can be written here must not be found out after minutes.
+        compute_synchronously()
+        # Made first, so that a folder that cannot be written is refused before the work.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as work:
             made = Path(work) / "made"
             made.mkdir()
             console = Console(stderr=self.json, highlight=False, markup=False)
-            results = self._tell(made, console)
-            moved = _step_aside(out)
+            results = self._run_stages(made, console)
+            moved = _rename_old(out)
             os.replace(made, out)
         if moved is not None:
             console.print(f"{out} was there already: renamed to {moved}", soft_wrap=True)
-        console.print(
-            f"open {out / PAGE} in a browser; numbers are in {out / RESULTS}", soft_wrap=True
-        )
+        text = f"open {out / PAGE} in a browser; numbers are in {out / RESULTS}"
+        console.print(text, soft_wrap=True)
         if self.json:
-            sys.stdout.write(json.dumps(results, indent=2, allow_nan=False) + "\n")
+            print_json(results)
 
-    def _tell(self, folder: Path, console: Console) -> dict[str, Any]:
-        """Chapter by chapter; all results, as they stand in the folder."""
-        from puorl.cli import demo_text
-        from puorl.demo import study
+    def _run_stages(self, folder: Path, console: Console) -> dict[str, Any]:
+        """Run and print each stage, and fill the folder; return all results."""
+        from puorl.demo import page, study
 
         began = time.perf_counter()
-        plan = self._plan()
-        demo_text.begin(plan, console)
-        data = study.make_data(plan, show=True)
-        demo_text.data(data, console)
-        filtered = study.fit_filter(plan, data, show=True)
-        demo_text.filtered(plan, data, filtered, console)
-        trained = study.train(plan, data, filtered, show=True)
-        demo_text.trained(plan, trained, console)
-        results = self._write(folder, plan, data, filtered, trained)
-        console.print(f"done in {demo_text.clock(time.perf_counter() - began)}")
-        return results
-
-    def _plan(self) -> "Plan":
-        from puorl.demo.study import PLAN
-
-        return PLAN.seeded(self.seed)
-
-    def _write(
-        self, folder: Path, plan: "Plan", data: "Data", filtered: "Filtered", trained: "Trained"
-    ) -> dict[str, Any]:
-        from puorl.demo.page import as_page
-        from puorl.demo.study import to_dict
-
-        results = to_dict(plan, data, filtered, trained)
+        settings = study.SETTINGS.seeded(self.seed)
+        _show_question(settings, console)
+        data = study.make_data(settings, show=True)
+        _show_data(data, console)
+        filtered = study.fit_filter(settings, data, show=True)
+        _show_filter(settings, data, filtered, console)
+        trained = study.train(settings, data, filtered, show=True)
+        _show_training(settings, trained, console)
+        results = study.to_dict(settings, data, filtered, trained)
         write_json(folder / RESULTS, results)
-        told = as_page(plan, data, filtered, trained, command=f"puorl demo --seed {self.seed}")
-        (folder / PAGE).write_text(told, encoding="utf-8")
+        command = f"puorl demo --seed {self.seed}"
+        html = page.as_page(settings, data, filtered, trained, command=command)
+        (folder / PAGE).write_text(html, encoding="utf-8")
         for name, made in trained.policies.items():
             for policy in made:
                 number = policy.metadata["seed"]
                 policy.save(folder / POLICIES / f"{name}-seed-{number}.safetensors")
+        console.print(f"done in {describe_time(time.perf_counter() - began)}")
         return results
 
 
 def _check_old(folder: Path) -> None:
-    """A slip in --out must not rename a folder of other things."""
+    """Refuse a folder of other files, which must not be renamed."""
     check_reachable(folder)
     if not folder.exists():
         return
@@ -121,8 +111,8 @@ def _check_old(folder: Path) -> None:
         )
 
 
-def _step_aside(folder: Path) -> Path | None:
-    """Rename what stands at ``folder`` to the first free name folder-1, folder-2, ..."""
+def _rename_old(folder: Path) -> Path | None:
+    """Rename an existing folder to the first free name folder-1, folder-2, ..."""
     if not folder.exists():
         return None
     number = 1
@@ -130,3 +120,87 @@ def _step_aside(folder: Path) -> Path | None:
         number += 1
     os.replace(folder, free)
     return free
+
+
+# ------------------------------------------------------------------------------ printing
+
+
+def _show_question(settings: "DemoSettings", console: Console) -> None:
+    from puorl.demo import page
+
+    _heading(f"puorl demo, seed {settings.setting.split_seed}", console)
+    _paragraph(page.question(settings), console)
+    console.print(_table(("scaled down", "demo", "paper"), page.sizes(settings)))
+
+
+def _show_data(data: "Data", console: Console) -> None:
+    _heading(f"1  data ({describe_time(data.seconds)})", console)
+    for number, dataset in enumerate(data.sources):
+        whose = "ours" if number == 0 else "another machine's"
+        origin = dataset.provenance
+        _paragraph(
+            f"{len(dataset):,} rows of {origin.domain}, {origin.behaviour}: {whose}", console
+        )
+    split = data.split
+    _paragraph(
+        f"mixed, origin hidden: {len(split.labelled):,} rows are known to be ours, "
+        f"{len(split.unlabelled):,} are unlabelled",
+        console,
+    )
+
+
+def _show_filter(
+    settings: "DemoSettings", data: "Data", filtered: "Filtered", console: Console
+) -> None:
+    from puorl.demo import page
+    from puorl.pu.report_text import as_text
+
+    _heading(f"2  filter ({describe_time(filtered.seconds)})", console)
+    _paragraph(page.filter_settings(filtered) + " Its report, made without labels:", console)
+    console.print(as_text(filtered.report))
+    _paragraph(page.row_counts(data, filtered) + ". With the truth beside it:", console)
+    header = ("", "estimate", "95 % interval", "truth", "truth is")
+    console.print(_table(header, page.estimates(filtered)))
+    caution = page.caution(settings, filtered)
+    if caution:
+        _paragraph(caution, console)
+
+
+def _show_training(settings: "DemoSettings", trained: "Trained", console: Console) -> None:
+    from puorl.demo import page
+    from puorl.demo.study import TITLES
+
+    _heading(f"3  training ({describe_time(trained.seconds)})", console)
+    for name, title in TITLES.items():
+        _paragraph(f"{title}: {page.MEANINGS[name]}", console)
+    for line in page.given_up(trained):
+        console.print(Text(f"given up: {line}", style="yellow"))
+    header = ("method", "rows", "truly ours", "score", "PU minus it")
+    table = _table(header, page.results(trained), bold=TITLES["pu"])
+    table.caption = (
+        f"{page.SCORE} Means and 95 % intervals over {settings.num_seeds} policies, "
+        f"{page.evaluation(settings)}."
+    )
+    table.caption_justify = "left"
+    console.print(table)
+    _paragraph(page.conclusion(trained), console, style="bold")
+
+
+def _heading(text: str, console: Console) -> None:
+    console.print()
+    console.print(Text(text, style="bold cyan"))
+
+
+def _paragraph(text: str, console: Console, *, style: str = "") -> None:
+    from puorl.pu.report_text import WIDTH
+
+    console.print(Text(text, style=style), width=WIDTH)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, bold: str = "") -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+    for column, name in enumerate(header):
+        table.add_column(name, justify="left" if column == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row, style="bold" if row[0] == bold else "")
+    return table

@@ -1,72 +1,87 @@
-"""`puorl doctor`: what is installed, which device is used and why, what each extra would add."""
+"""`puorl doctor`: check what is installed, and which device is used."""
 
+import importlib.metadata
 import json
 import os
 import platform
-import shutil
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Annotated, Literal
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from puorl import __version__
-from puorl.cli.doctor_trials import (
-    Device,
-    Package,
-    Part,
-    oldest_versions,
-    try_jax,
-    try_packages,
-    try_rendering,
-)
-from puorl.cli.options import Flag
-from puorl.core.resources import describe_size, free_memory, num_threads
+from puorl.core.probe import find_renderer, is_installed, run_python
+from puorl.core.resources import describe_size, free_disk, free_memory, num_threads
 
 BROKEN = 1
-"""Exit code where a package that is installed does not work, or one that puorl needs is missing."""
-
-
-class Extra(NamedTuple):
-    """Packages that are installed together, and what for."""
-
-    parts: tuple[Part, ...]
-    adds: str
-
-
-def _parts(*names: str) -> tuple[Part, ...]:
-    """``"pillow:PIL"`` where the module has another name than the package."""
-    pairs = [name.partition(":") for name in names]
-    return tuple(Part(package, module or package) for package, _, module in pairs)
-
-
-NEEDED = _parts("numpy", "optax", "h5py", "tyro", "rich", "safetensors")
-"""Beside jax, which is looked at more closely."""
-EXTRAS = {
-    "sim": Extra(
-        _parts("gymnasium", "imageio", "mujoco"),
-        "simulated robots: puorl demo, collect, evaluate, bench run and train --env",
-    ),
-    "parquet": Extra(_parts("pyarrow"), "reading and writing Parquet files"),
-    "minari": Extra(_parts("minari", "pillow:PIL"), "reading and writing Minari datasets"),
-    "report": Extra(
-        _parts("matplotlib"), "matplotlib, for figures of your own (puorl's own pages need nothing)"
-    ),
-    "cuda": Extra(_parts("jax-cuda12-plugin:jax_cuda12_plugin"), "training on an NVIDIA GPU"),
-    "tensorboard": Extra(_parts("tensorboardX"), "puorl train --logger tensorboard"),
-    "wandb": Extra(_parts("wandb"), "puorl train --logger wandb"),
-    "mlflow": Extra(_parts("mlflow-skinny:mlflow"), "puorl train --logger mlflow"),
+"""Exit code where an installed package does not work, or one that puorl needs is missing."""
+_CUDA_PLUGIN = "jax-cuda12-plugin"
+"""The extra cuda is jax with an extra of its own; this package is what it adds."""
+_CUDA_MODULES = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+_PURPOSES = {
+    "cuda": "training on an NVIDIA GPU",
+    "sim": "simulated robots: puorl demo, collect, evaluate, bench run and train --env",
 }
-"""As pyproject.toml has them; of cuda, the package by which jax finds the GPU."""
+_REQUIREMENT = re.compile(
+    r"([\w.-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([\d.]+))?[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?"
+)
+_IMPORT = """
+import importlib, json, sys
+for module in sys.argv[1:]:
+    try:
+        importlib.import_module(module)
+        problem = None
+    except BaseException as error:
+        text = " ".join(str(error).split()) or "no reason given"
+        problem = f"cannot be imported: {type(error).__name__}: {text}"
+    print("\\nPUORL " + json.dumps([module, problem]), flush=True)
+"""
+_JAX = """
+import json, jax
+devices = [f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices()]
+print("\\nPUORL " + json.dumps({"used": jax.default_backend(), "devices": devices}))
+"""
+
+
+@dataclass(frozen=True)
+class Package:
+    """The state of one package."""
+
+    name: str
+    state: Literal["works", "missing", "broken"]
+    version: str | None = None
+    problem: str | None = None
+    """Why it does not work, as the end of a sentence that begins with its name."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is not installed."""
+        return self.state == "missing"
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device that jax computes on."""
+
+    used: str | None
+    """``cpu``, ``gpu`` or ``tpu``; None where jax does not work."""
+    devices: tuple[str, ...]
+    gpu_seen: bool
+    """Whether the system has an NVIDIA GPU, used by jax or not."""
+    why: str
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Where collected rows are kept."""
+    """The folder of collected rows."""
 
     folder: str | None
     num_files: int = 0
@@ -76,7 +91,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that the doctor found."""
+    """Everything that was found."""
 
     python: str
     system: str
@@ -89,24 +104,26 @@ class Findings:
     rendering_problem: str | None
     num_cores: int
     memory_bytes: int | None
-    """Free, or what the container still allows."""
+    """Free memory, within the limit of a container."""
     cache: Cache
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """What does not work although it should, one text each."""
-        every = [*self.packages, *(part for parts in self.extras.values() for part in parts)]
-        texts = [f"{part.name} {part.problem}" for part in every if part.state == "broken"]
-        lacking = [f"{part.name} is not installed" for part in self.packages if _lacks(part)]
-        return (*lacking, *texts)
+        """One text for each package that does not work or is missing and needed."""
+        every = [*self.packages, *(one for parts in self.extras.values() for one in parts)]
+        texts = [f"{one.name} {one.problem}" for one in every if one.state == "broken"]
+        return (
+            *(f"{one.name} is not installed" for one in self.packages if one.is_missing),
+            *texts,
+        )
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """The findings in one line."""
         if self.broken:
             more = len(self.broken) - 1
             return f"broken: {self.broken[0]}" + (f" (and {more} more)" if more else "")
-        absent = [name for name, parts in self.extras.items() if any(map(_lacks, parts))]
+        absent = [name for name, parts in self.extras.items() if any(p.is_missing for p in parts)]
         if self.device.used == "gpu":
             absent = [name for name in absent if name != "cuda"]  # jax has it from elsewhere
         text = f"all that is installed works; computes on the {(self.device.used or '').upper()}"
@@ -115,28 +132,24 @@ class Findings:
         return f"{text}; extras not installed: {', '.join(absent)}" if absent else text
 
 
-def _lacks(part: Package) -> bool:
-    return part.state == "missing"
-
-
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is installed and works, which device is used and why, and what each extra would add.
+    """Check what is installed and works, which device is used, and what extras add.
 
-    What is missing is no failure: an extra that is not installed is shown with its install line.
-    The exit code is 1 where a package is installed and does not work, or one that puorl needs is
-    not there; else 0.
+    An extra that is not installed is no failure: it is shown with its install
+    line. The exit code is 1 where an installed package does not work, or one that
+    puorl needs is missing; else 0.
 
     Examples:
       puorl doctor
       puorl doctor --json > installation.json
     """
 
-    json: Flag = False
+    json: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
-        """Look, tell; leave with 1 where something is broken."""
+        """Examine, print, and exit with 1 where something is broken."""
         found = examine()
         if self.json:
             sys.stdout.write(json.dumps(to_dict(found), indent=2, allow_nan=False) + "\n")
@@ -147,26 +160,53 @@ class Doctor:
             raise SystemExit(BROKEN)
 
 
-# ------------------------------------------------------------------------------- looking
+# ----------------------------------------------------------------------------- examining
+
+
+def requirements() -> dict[str, dict[str, str]]:
+    """Read extra to its packages and their oldest versions; ``""`` is what puorl always needs."""
+    try:
+        lines = importlib.metadata.requires("puorl") or []
+    except importlib.metadata.PackageNotFoundError:  # a source tree on the path
+        lines = []
+    found: dict[str, dict[str, str]] = {"": {}}
+    for line in lines:
+        if match := _REQUIREMENT.match(line):
+            extra, package = match[3] or "", _CUDA_PLUGIN if match[3] == "cuda" else match[1]
+            found.setdefault(extra, {})[package] = match[2] or "0"
+    # The first broken package is the verdict, and most others need numpy.
+    found[""] = dict(sorted(found[""].items(), key=lambda item: item[0] != "numpy"))
+    return found
+
+
+def purpose(extra: str) -> str:
+    """Describe what an extra adds."""
+    try:
+        from puorl.data.formats import FORMATS
+    except Exception:  # what it imports may be the very thing that is broken
+        FORMATS = {}
+    formats = [each.description for each in FORMATS.values() if each.extra == extra]
+    return _PURPOSES.get(extra) or ", ".join(formats) or f"puorl train --logger {extra}"
 
 
 def examine() -> Findings:
     """Try everything, three things at a time."""
-    oldest = oldest_versions()
-    optional = [part for extra in EXTRAS.values() for part in extra.parts]
+    needed = requirements()
+    extras = {name: tuple(found) for name, found in needed.items() if name}
+    oldest = {package: version for found in needed.values() for package, version in found.items()}
     with ThreadPoolExecutor(max_workers=3) as pool:
-        trying_jax = pool.submit(try_jax, oldest, install=_install("cuda"))
-        trying_needed = pool.submit(try_packages, NEEDED, oldest)
-        tried = dict(zip(optional, try_packages(optional, oldest), strict=True))
-        rendering, problem = try_rendering()
-        jax, device = trying_jax.result()
-        # What others rest on comes first, as the first that is broken is the verdict.
-        numpy, *others = trying_needed.result()
+        finding_device = pool.submit(find_device)
+        trying = pool.submit(try_packages, oldest)
+        rendering, problem = find_renderer()
+        jax_problem, device = finding_device.result()
+        tried = trying.result()
+    if jax_problem is not None and "jax" in tried and tried["jax"].state == "works":
+        tried["jax"] = Package("jax", "broken", tried["jax"].version, jax_problem)
     return Findings(
         python=platform.python_version(),
         system=f"{platform.system()} {platform.machine()}",
-        packages=(numpy, jax, *others),
-        extras={name: tuple(tried[p] for p in extra.parts) for name, extra in EXTRAS.items()},
+        packages=tuple(tried[name] for name in needed[""]),
+        extras={name: tuple(tried[one] for one in found) for name, found in extras.items()},
         device=device,
         rendering=rendering,
         rendering_problem=problem,
@@ -176,44 +216,120 @@ def examine() -> Findings:
     )
 
 
+def try_packages(oldest: Mapping[str, str]) -> dict[str, Package]:
+    """Import every installed package in another process; return the state of each.
+
+    Args:
+        oldest: Package to the oldest version that works with puorl.
+    """
+    modules = {name: found for name in oldest if (found := _module(name)) is not None}
+    problems = _import_all(list(modules.values()))
+    found = {name: Package(name, "missing") for name in oldest}
+    for name, module in modules.items():
+        problem, version, need = problems[module], _version(name), oldest[name]
+        if problem is None and version and _numbers(version) < _numbers(need):
+            problem = f"is too old: expected {need} or later, got {version}"
+        state = "works" if problem is None else "broken"
+        found[name] = Package(name, state, version, problem)
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _module(package: str) -> str | None:
+    """Return the module of an installed package, or None where it is not installed."""
+    plain = package.replace("-", "_")
+    if _version(package) is None:
+        return plain if is_installed(plain) else None
+    files = importlib.metadata.files(package) or ()
+    names = {file.parts[0] for file in files if file.name == "__init__.py" and len(file.parts) == 2}
+    return plain if plain in names or not names else min(names)
+
+
+def _import_all(modules: Sequence[str]) -> dict[str, str | None]:
+    """Return module to why it cannot be imported, or None.
+
+    One process imports all, since most of the time goes into starting it and into what they share;
+    where one ends the process, another continues behind it.
+    """
+    problems: dict[str, str | None] = {}
+    left = list(modules)
+    while left:
+        tried = run_python(_IMPORT, *left)
+        problems |= dict(json.loads(answer) for answer in tried.answers)
+        left = [module for module in left if module not in problems]
+        if left:
+            problems[left.pop(0)] = tried.problem or "ends the process that imports it"
+    return problems
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Parse the first three numbers, so that 2.0 is 2.0.0.
+
+    >>> _numbers("2.0") == _numbers("2.0.0rc1") < _numbers("2.10.1")
+    True
+    """
+    found = [int(digits) for digits in re.findall(r"\d+", version.partition("+")[0])]
+    return tuple((found + [0, 0, 0])[:3])
+
+
+def find_device() -> tuple[str | None, Device]:
+    """Return what is wrong with jax, or None, and the device that it computes on."""
+    # The driver's own list; where a container hides it, the files of the devices.
+    listed = Path("/proc/driver/nvidia/gpus").glob("*")
+    seen = any(listed) or any(Path("/dev").glob("nvidia[0-9]*"))
+    if not is_installed("jax"):
+        return None, Device(None, (), seen, "jax is not installed")
+    tried = run_python(_JAX)
+    if not tried.answers:
+        return tried.problem, Device(None, (), seen, "jax does not work")
+    answer = json.loads(tried.answers[0])
+    used, devices = answer["used"], tuple(answer["devices"])
+    return tried.problem, Device(used, devices, seen, reason(used, len(devices), seen))
+
+
+def reason(used: str, num_devices: int, seen: bool) -> str:
+    """Say why jax computes on ``used``."""
+    chosen = os.environ.get("JAX_PLATFORMS")
+    if chosen:
+        return f"the variable JAX_PLATFORMS={chosen} says so"
+    if used == "gpu":
+        return "jax sees " + ("a GPU" if num_devices == 1 else f"{num_devices} GPUs")
+    if used != "cpu":
+        return f"jax sees a {used}"
+    if not seen:
+        return f"no NVIDIA GPU is seen here, so {_install('cuda')} would add nothing"
+    if not any(map(is_installed, _CUDA_MODULES)):
+        return f"there is an NVIDIA GPU, but jax has no CUDA; {_install('cuda')} would use it"
+    return "there is an NVIDIA GPU, but jax cannot use it; its driver may be too old for CUDA"
+
+
 def _cache() -> Cache:
     try:
         from puorl.envs.collect import default_folder
     except Exception:  # what it imports may be the very thing that is broken
         return Cache(None)
     folder = default_folder()
-    sizes = []
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                sizes.append(os.stat(os.path.join(place, name)).st_size)
-            except OSError:  # just removed by another process
-                continue
-    there = next((path for path in (folder, *folder.absolute().parents) if path.is_dir()), None)
-    free = None if there is None else shutil.disk_usage(there).free
-    return Cache(str(folder), len(sizes), sum(sizes), free)
+    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    sizes = [os.path.getsize(file) for file in files if file.exists()]
+    return Cache(str(folder), len(sizes), sum(sizes), free_disk(folder))
 
 
-# ------------------------------------------------------------------------------- telling
+# ------------------------------------------------------------------------------ printing
 
 
 def to_dict(found: Findings) -> dict[str, object]:
-    """All findings as JSON can hold them."""
-    extras = {
-        name: {
-            "adds": EXTRAS[name].adds,
-            "install": _install(name),
-            "packages": [asdict(part) for part in parts],
-        }
-        for name, parts in found.extras.items()
-    }
-    return {
-        "puorl": __version__,
-        **asdict(found),
-        "extras": extras,
-        "broken": found.broken,
-        "verdict": found.verdict,
-    }
+    """Return all findings, JSON-ready."""
+    content = asdict(found)
+    for name, packages in content["extras"].items():
+        own = {"adds": purpose(name), "install": _install(name), "packages": packages}
+        content["extras"][name] = own
+    return {"puorl": __version__, **content, "broken": found.broken, "verdict": found.verdict}
 
 
 def _install(extra: str) -> str:
@@ -227,8 +343,8 @@ def _show(found: Findings, console: Console) -> None:
     for name, text in _facts(found):
         table.add_row(name, text)
     table.add_row("", "")
-    for name, parts in found.extras.items():
-        table.add_row(Text(f"puorl[{name}]"), _extra_told(name, parts, found.device))
+    for name, packages in found.extras.items():
+        table.add_row(Text(f"puorl[{name}]"), _describe_extra(name, packages, found.device))
     console.print(table)
     console.print()
     console.print(Text(found.verdict, style="bold red" if found.broken else "green"))
@@ -236,45 +352,44 @@ def _show(found: Findings, console: Console) -> None:
 
 def _facts(found: Findings) -> Iterator[tuple[str, Text]]:
     yield "puorl", Text(f"{__version__}, Python {found.python}, {found.system}")
-    yield "needs", _told(found.packages)
+    yield "needs", _describe(found.packages)
     device = found.device
     devices = f" ({', '.join(device.devices)})" if device.devices else ""
     yield "device", Text(f"{device.used or 'none'}{devices}: {device.why}")
-    if found.rendering is None:
-        yield "rendering", Text(f"not available: {found.rendering_problem}", style="yellow")
-    else:
-        yield "rendering", Text(f"works (MUJOCO_GL={found.rendering})")
+    works = Text(f"works (MUJOCO_GL={found.rendering})")
+    fails = Text(f"not available: {found.rendering_problem}", style="yellow")
+    yield "rendering", fails if found.rendering is None else works
+    cores = "1 core" if found.num_cores == 1 else f"{found.num_cores} cores"
     free = found.memory_bytes
     memory = "" if free is None else f", {describe_size(free)} of memory free"
-    cores = "1 core" if found.num_cores == 1 else f"{found.num_cores} cores"
     yield "machine", Text(f"{cores}{memory}")
     cache = found.cache
     if cache.folder is None:
         yield "cache", Text("cannot be looked at until the above is repaired", style="yellow")
-    else:
-        free = "" if cache.free_bytes is None else f"; {describe_size(cache.free_bytes)} free there"
-        held = f"{cache.num_files:,} files, {describe_size(cache.num_bytes)}"
-        yield "cache", Text(f"{cache.folder} ($PUORL_CACHE): {held}{free}")
+        return
+    left = "" if cache.free_bytes is None else f"; {describe_size(cache.free_bytes)} free there"
+    held = f"{cache.num_files:,} files, {describe_size(cache.num_bytes)}"
+    yield "cache", Text(f"{cache.folder} ($PUORL_CACHE): {held}{left}")
 
 
-def _extra_told(name: str, parts: Sequence[Package], device: Device) -> Text:
-    adds = EXTRAS[name].adds
-    if name == "cuda" and device.used == "gpu" and any(map(_lacks, parts)):
+def _describe_extra(name: str, packages: Sequence[Package], device: Device) -> Text:
+    there = [package for package in packages if not package.is_missing]
+    if len(there) == len(packages):
+        return _describe(packages).append(f" - {purpose(name)}")
+    if name == "cuda" and device.used == "gpu":
         return Text("not needed: jax has CUDA from elsewhere")
-    if not any(map(_lacks, parts)):
-        return _told(parts).append(f" - {adds}")
-    there = [part for part in parts if not _lacks(part)]
-    text = Text(f"{_install(name)} adds: {adds}", style="dim")
-    return Text.assemble(_told(there), "; the rest: ", text) if there else text
+    text = Text(f"{_install(name)} adds: {purpose(name)}", style="dim")
+    return Text.assemble(_describe(there), "; the rest: ", text) if there else text
 
 
-def _told(parts: Sequence[Package]) -> Text:
-    """Names with versions; what does not work says why."""
-    told = []
-    for part in parts:
-        if part.state == "works":
-            told.append(Text(f"{part.name} {part.version or ''}".strip()))
+def _describe(packages: Sequence[Package]) -> Text:
+    """List names with versions, and why a package does not work."""
+    texts = []
+    for package in packages:
+        text = f"{package.name} {package.version or ''}".strip()
+        if package.state == "works":
+            texts.append(Text(text))
         else:
-            why = "is not installed" if _lacks(part) else part.problem
-            told.append(Text(f"{part.name} {part.version or ''} {why}", style="red"))
-    return Text(", ").join(told)
+            why = "is not installed" if package.is_missing else package.problem
+            texts.append(Text(f"{text} {why}", style="red"))
+    return Text(", ").join(texts)

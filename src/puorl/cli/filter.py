@@ -1,9 +1,8 @@
-"""`puorl filter`: keep the target's rows, and say how sure that is."""
+"""`puorl filter`: keep the target's rows, learnt from a few known ones."""
 
 import dataclasses
-import json
+import difflib
 import platform
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,16 +13,39 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl import __version__
-from puorl.cli.filter_files import MARKER, write_files
-from puorl.cli.filter_needs import check_needs
-from puorl.cli.main import INTERRUPTED
-from puorl.cli.options import DataOptions, Flag, Paths
+from puorl.cli.options import (
+    DataOptions,
+    Flag,
+    Int,
+    Paths,
+    choice,
+    compute_synchronously,
+    make_console,
+    print_json,
+)
 from puorl.core import hashing
-from puorl.core.errors import DataError, require
-from puorl.core.run_folder import RunFolder, run_folder
-from puorl.data.formats import expand
+from puorl.core.errors import DataError
+from puorl.core.files import write_json
+from puorl.core.run_folder import (
+    FILTER_MARKER,
+    KEEP_LIST,
+    MODEL,
+    REPORT,
+    REPORT_PAGE,
+    SETTINGS,
+    WEIGHT,
+    FilterSettings,
+    KeptRows,
+    RunFolder,
+    announce_resume,
+    run_folder,
+)
+from puorl.data.dataset import Dataset
+from puorl.data.formats import FORMATS, expand, save, writable
+from puorl.data.keep_list import write_keep_list
 from puorl.data.labels import LabelledRows, read_labels
 from puorl.data.split import PUSplit
+from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
 from puorl.pu.units import Unit, group, parse_unit
 
@@ -32,25 +54,24 @@ if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.filter import DomainFilter
     from puorl.pu.report import FilterReport
 
-_SUFFIXES = {"hdf5": ".hdf5", "npz": ".npz", "parquet": ".parquet", "minari": ""}
-_PACKAGES = {"parquet": "pyarrow", "minari": "minari"}
-
 
 @dataclass(frozen=True)
 class Filter:
-    """Keep the rows that are the target's, learnt from a few that are known to be.
+    """Keep the rows of the target domain, learnt from a few that are known.
 
-    Writes a folder: the kept rows, keep.csv (which rows or episodes, with scores), model/,
-    report.html, report.json and settings.json. A killed run goes on when the same command is given
-    again, and gives the same result.
+    Writes a folder: the kept rows, keep.csv (which rows or episodes, with
+    scores), model/, report.html, report.json and settings.json. After an
+    interruption the same command goes on, and gives the same result.
 
-    The known rows (--labelled) are named in one of three ways:
+    The known rows (--labelled) are given in one of three ways:
       - a condition over the columns: "robot == 'A7' and checked == 1"
-      - a list, .txt or .csv, one a line (a second column 'score' does no harm, so that keep.csv is
-        one). Its first line says what is listed: row (numbers from 0), or source_row (numbers in
-        the file, from 0, header not counted) where loading drops rows, episode (ids), or a text
-        column that names each episode.
-      - a file of target rows and no others: any other file, or ./folder, that can be loaded
+      - a list, .txt or .csv, one a line (a second column 'score' is ignored, so
+        that keep.csv is such a list). Its first line names what is listed: row
+        (numbers from 0), source_row (numbers in the file, from 0, header not
+        counted) where loading drops rows, episode (ids), or a text column that
+        names each episode.
+      - a file of target rows and no others: any other file, or ./folder, that can
+        be loaded
 
     Examples:
       puorl filter logs.csv --labelled 'checked == 1' --unit episode --out kept
@@ -62,23 +83,23 @@ class Filter:
     paths: Paths
     """Files, globs, or folders of Parquet or Minari."""
     labelled: Annotated[str, tyro.conf.arg(metavar="EXPR|FILE")]
-    """Rows known to be the target's: a condition, or a file, as said above."""
+    """Rows known to be the target's: a condition, or a file, as described above."""
     out: Path
     """Folder to write."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
     """What to decide about: transition, window:50 (steps), episode, or column:NAME."""
     preset: Literal["default", "thorough", "paper"] = "default"
-    """Ours, ours with larger models (wants a GPU), or as published."""
+    """Ours, ours with larger models (needs a GPU to be fast), or as published."""
     mode: Literal["hard", "top_alpha", "soft"] = "hard"
-    """Keep likely target rows; the estimated share of them; or all, with a column 'weight'."""
+    """Keep likely target rows; the estimated fraction of them; or all, with a column 'weight'."""
     inputs: Literal["sas", "sar", "sars"] = "sas"
     """What to judge by: (s, a, s') for other dynamics, (s, a, r) for another reward, or both."""
-    seed: int = 0
-    """Seed of parts, initial weights and batches."""
-    out_format: Literal["auto", "hdf5", "npz", "parquet", "minari"] = "auto"
-    """Format of the kept rows; auto is the data's own where we can write it, else hdf5."""
+    seed: Int = 0
+    """Seed of folds, initial weights and batches."""
+    out_format: Annotated[str, choice("auto", *writable())] = "auto"
+    """Format of the kept rows; auto is the data's own where it can be written, else hdf5."""
     no_report: Flag = False
-    """Skip the checks: saves 40 to 70 % of the time, but nothing says how good the choice is."""
+    """Skip the checks: saves 40 to 70 % of the time, but the choice is not checked."""
     force: Flag = False
     """Replace the folder if it exists; drop an unfinished run with other settings."""
     json: Flag = False
@@ -86,38 +107,31 @@ class Filter:
     data: DataOptions = DataOptions()
 
     def run(self) -> None:
-        """Read, fit, judge, write, and say what was made."""
-        run: RunFolder | None = None
-        try:
-            with run_folder(self.out, force=self.force, marker=MARKER) as run:
+        """Read, fit, check, write, and print what was made."""
+        with run_folder(self.out, force=self.force, marker=FILTER_MARKER) as run:
+            with announce_resume(lambda: run.has_progress):
                 report, written = self._work(run)
-        except KeyboardInterrupt:
-            if run is None or not run.has_progress:
-                raise
-            sys.stderr.write("puorl: interrupted; the same command goes on from there\n")
-            raise SystemExit(INTERRUPTED) from None
-        except (OSError, DataError) as error:
-            # A full disk, say: what is done stays, and the user may count on it.
-            by_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-            if run is None or not by_system or not run.has_progress:
-                raise
-            raise DataError(f"{error}; once repaired, the same command goes on") from error
         if self.json:
-            told = None if report is None else report.to_dict()
-            content = {"folder": str(self.out), "files": written, "report": told}
-            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
-        else:
-            _show(report, self.out, written)
+            content = None if report is None else report.to_dict()
+            print_json({"folder": str(self.out), "files": written, "report": content})
+            return
+        console = Console(highlight=False)
+        if report is not None:
+            from puorl.pu.report_text import as_text
+
+            console.print(as_text(report))
+        for name, text in written.items():
+            console.print(Text(f"{self.out / name}: {text}"), soft_wrap=True)
 
     def _work(self, run: RunFolder) -> tuple["FilterReport | None", dict[str, str]]:
-        """Fill the run's folder; the report if one is wanted, and what each file holds."""
-        console = Console(stderr=self.json, highlight=False, markup=False, soft_wrap=True)
-        unit = parse_unit(self.unit)  # wrong words are refused before anything is read
+        """Fill the run's folder; return the report, if any, and what each file holds."""
+        console = make_console(json=self.json)
+        unit = parse_unit(self.unit)
         kept_name = self._kept_name()
         known = read_labels(self.paths, self.labelled, **self.data.arguments())
         for note in known.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
-        check_needs(known.pool, unit, self.inputs)
+        _check_needs(known.pool, unit, self.inputs)
         split = self._split(known, unit, console)
         flt, config = self._filter()
         settings = self._settings(split, config)
@@ -126,39 +140,28 @@ class Filter:
         console.print("learning ...")
         flt.fit(split, seed=self.seed, progress=True, checkpoint=run.checkpoint("fit"))
         report = None
-        if not self.no_report:
+        if self.no_report:
+            alpha = f"alpha (target rows among the unlabelled): {flt.alpha_.value:.1%}"
+            console.print(f"{alpha}; this and the choice were not checked")
+        else:
             console.print("checking ...")
             report = flt.report(
                 split, seed=self.seed, progress=True, checkpoint=run.checkpoint("report")
             )
-            report = dataclasses.replace(report, settings={**report.settings, **self._made_from()})
-        else:
-            unchecked = f"alpha (target rows among the unlabelled): {flt.alpha_.value:.1%}; this"
-            console.print(f"{unchecked} and the choice were not checked")
-        written = write_files(
-            run.result,
-            flt,
-            split,
-            known,
-            report,
-            unit=self.unit,
-            kept_name=kept_name,
-            settings=settings,
-        )
-        return report, written
+            origin = {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
+            report = dataclasses.replace(report, settings={**report.settings, **origin})
+        return report, self._write(run.result, kept_name, flt, split, known, report, settings)
 
     def _kept_name(self) -> str:
-        """The name chooses the format; asked for before the work, so that no hour is lost."""
-        chosen = self.data.format if self.out_format == "auto" else self.out_format
-        if chosen is None:
-            paths = expand(list(self.paths))
-            found = {"" if path.is_dir() else path.suffix.lower() for path in paths}
-            chosen = next((name for name, suffix in _SUFFIXES.items() if {suffix} == found), None)
-        if chosen not in _SUFFIXES:
-            chosen = "hdf5"
-        if chosen in _PACKAGES:
-            require(_PACKAGES[chosen], extra=chosen, purpose=f"writing kept rows as {chosen}")
-        return f"kept{_SUFFIXES[chosen]}"
+        """Choose the file of kept rows, and with it the format, before the work begins."""
+        name = self.data.format if self.out_format == "auto" else self.out_format
+        if name is None:
+            found = {"" if p.is_dir() else p.suffix.lower() for p in expand(list(self.paths))}
+            same = (each.name for each in FORMATS.values() if found <= set(each.suffixes))
+            name = next(same, None)
+        chosen = FORMATS["hdf5" if name not in writable() else name]
+        chosen.require(f"writing kept rows as {chosen.name}")
+        return f"kept{chosen.suffixes[0]}"
 
     def _split(self, known: LabelledRows, unit: Unit, console: Console) -> PUSplit:
         labelled_by = "episode" if unit.kind in ("window", "episode") else "transition"
@@ -167,17 +170,16 @@ class Filter:
         )
         text = f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled rows"
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
-        grouping = group(split, unit, self.seed)
-        scattered = 0 if grouping is None else grouping.num_scattered
+        scattered = 0 if unit.kind == "transition" else group(split, unit, self.seed).num_scattered
         if scattered:
             text = f"warning: {scattered:,} unlabelled rows share their {unit.kind} with labelled "
             console.print(Text(f"{text}ones: they count as known, and are kept", style="yellow"))
         return split
 
     def _filter(self) -> tuple["DomainFilter", "FilterConfig"]:
-        """The filter, and what its preset and inputs come to."""
-        from puorl.pu.config import PRESETS
-        from puorl.pu.filter import DomainFilter
+        """Make the filter, and return its config with it."""
+        compute_synchronously()
+        from puorl.pu.filter import PRESETS, DomainFilter
 
         preset = PRESETS[self.preset]
         features = dataclasses.replace(preset.features, inputs=self.inputs)
@@ -186,12 +188,16 @@ class Filter:
         return DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=own), config
 
     def _settings(self, split: PUSplit, config: "FilterConfig") -> dict[str, Any]:
+        """Collect the part of ``settings.json`` that is known before the fit."""
         import jax
 
         columns = {k: v for k, v in split.pool.columns.items() if k != LABELLED}
+        arguments = dataclasses.asdict(self)
+        del arguments["json"]  # it changes what is printed, not the run
+        fields = {name: value for name, value in arguments.pop("data").items() if value is not None}
+        arguments |= {"paths": list(self.paths), "out": str(self.out), "data": fields}
         return {
-            "puorl_filter_run": 1,
-            "arguments": self._arguments(),
+            "arguments": arguments,
             "versions": {
                 "puorl": __version__,
                 "python": platform.python_version(),
@@ -203,23 +209,74 @@ class Filter:
                 "data": dataclasses.replace(split.pool, columns=columns).fingerprint,
                 "labels": hashing.of_arrays({"labelled": split.labelled}),
                 "split": split.fingerprint,
-                "config": hashing.of_settings(config.to_dict()),
+                "config": hashing.of_settings(dataclasses.asdict(config)),
             },
         }
 
-    def _made_from(self) -> dict[str, Any]:
-        """What a reader of the report needs to find its data again."""
-        return {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
+    def _write(
+        self,
+        folder: Path,
+        kept_name: str,
+        flt: "DomainFilter",
+        split: PUSplit,
+        known: LabelledRows,
+        report: "FilterReport | None",
+        settings: dict[str, Any],
+    ) -> dict[str, str]:
+        """Fill an empty folder; return what each file holds, in a few words."""
+        training = flt.filter(split)
+        kept = _kept_rows(training)
+        listed = self._write_list(folder / KEEP_LIST, flt, split, known, training)
+        save(kept, folder / kept_name)
+        flt.save(folder / MODEL)
+        rows = f"{len(kept):,} kept rows, labelled ones included"
+        if training.weight is not None:
+            rows = f"all {len(kept):,} rows, with the column {WEIGHT}"
+        written = {
+            kept_name: rows,
+            KEEP_LIST: f"the same as a list, by {listed}, with scores",
+            MODEL: "the filter; puorl.DomainFilter.load reads it",
+        }
+        if report is not None:
+            from puorl.pu.report_page import as_page
 
-    def _arguments(self) -> dict[str, Any]:
-        arguments = dataclasses.asdict(self)
-        del arguments["json"]  # of the telling, not of the run
-        fields = {name: value for name, value in arguments.pop("data").items() if value is not None}
-        return {**arguments, "paths": list(self.paths), "out": str(self.out), "data": fields}
+            (folder / REPORT_PAGE).write_text(as_page(report), encoding="utf-8")
+            write_json(folder / REPORT, report.to_dict())
+            written |= {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
+        returns = training.returns
+        if returns is not None and not np.isfinite(returns).all():
+            returns = None
+        outcome = KeptRows(kept_name, len(kept), kept.fingerprint)
+        content = FilterSettings(**settings, kept=outcome, returns=returns)
+        write_json(folder / SETTINGS, dataclasses.asdict(content))
+        return written | {SETTINGS: "arguments, versions and fingerprints"}
+
+    def _write_list(
+        self,
+        path: Path,
+        flt: "DomainFilter",
+        split: PUSplit,
+        known: LabelledRows,
+        training: TrainingSet,
+    ) -> str:
+        """List the kept rows of the data (not of a file of target rows); return what is listed."""
+        score = np.ones(len(split.pool), np.float32)  # known rows are certain
+        if training.weight is not None:
+            score[training.rows] = training.weight
+        else:
+            score[split.unlabelled] = flt.score(split)
+        data = known.data
+        keep = np.zeros(len(known.pool), bool)
+        keep[training.rows] = True
+        keep, score = keep[: len(data)], score[: len(data)]
+        # An episode of which only some rows were labelled may be kept in part.
+        listed = "episode" if self.unit == "episode" and _is_whole(keep, data) else "row"
+        write_keep_list(path, data, keep, unit=listed, score=score)
+        return listed
 
 
 def _basis(settings: dict[str, Any]) -> dict[str, str | int]:
-    """All that decides what is learnt; where it differs, a run cannot go on from another."""
+    """Select everything that decides what is learnt."""
     named = {
         "arguments": ("unit", "preset", "mode", "inputs", "seed"),
         "versions": ("puorl", "numpy", "jax", "device"),
@@ -228,11 +285,44 @@ def _basis(settings: dict[str, Any]) -> dict[str, str | int]:
     return {name: settings[group][name] for group, names in named.items() for name in names}
 
 
-def _show(report: "FilterReport | None", out: Path, written: dict[str, str]) -> None:
-    console = Console(highlight=False)
-    if report is not None:
-        from puorl.pu.report_text import as_text
+def _check_needs(data: Dataset, unit: Unit, inputs: str) -> None:
+    """Refuse a unit or inputs for which the data lacks something, before anything is learnt."""
+    if "r" in inputs and data.reward is None:
+        raise DataError(
+            f"--inputs {inputs}: expected rewards, and this data has none; name their column with "
+            "--reward, or judge by --inputs sas"
+        )
+    if unit.kind in ("episode", "window") and data.episode is None:
+        raise DataError(
+            f"--unit {unit.kind}: expected rows with episode ids, and this data has none; name "
+            "their column with --episode, or decide by --unit transition"
+        )
+    if unit.kind == "column" and unit.column not in data.columns:
+        near = difflib.get_close_matches(unit.column, data.columns, n=1)
+        hint = f"did you mean column:{near[0]}? " if near else ""
+        raise DataError(
+            f"--unit column:{unit.column}: no such column; {hint}"
+            f"columns: {', '.join(data.columns) or 'none'}"
+        )
 
-        console.print(as_text(report))
-    for name, text in written.items():
-        console.print(Text(f"{out / name}: {text}"), soft_wrap=True)
+
+def _kept_rows(training: TrainingSet) -> Dataset:
+    """Return the kept rows, with their weights as a column in the mode soft."""
+    kept = training.dataset
+    if training.weight is None:
+        return kept
+    provenance = kept.provenance
+    if WEIGHT in kept.columns:
+        note = f"{WEIGHT}: the file's own column of this name is replaced by the filter's"
+        provenance = dataclasses.replace(provenance, notes=(*provenance.notes, note))
+    weight = training.weight[np.argsort(training.rows)]  # the dataset is in the pool's order
+    return Dataset(kept.rows, {**kept.columns, WEIGHT: weight}, provenance)
+
+
+def _is_whole(keep: np.ndarray, data: Dataset) -> bool:
+    """Whether every episode is kept or dropped as a whole."""
+    if data.episode is None:
+        return False
+    _, codes = np.unique(data.episode, return_inverse=True)
+    fraction = np.bincount(codes, weights=keep) / np.bincount(codes)
+    return bool(np.isin(fraction, (0.0, 1.0)).all())

@@ -1,7 +1,5 @@
-"""`puorl inspect`: what is in a file, as tables or as JSON."""
+"""`puorl inspect`: show what is in a file, and what is wrong with it."""
 
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.options import DataOptions, Flag, Paths
+from puorl.cli.options import DataOptions, Flag, Paths, print_json
 from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
@@ -39,13 +37,13 @@ class Inspect:
     labelled: Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")] = (
         None
     )
-    """Rows known to be the target's, as puorl filter will take them: a condition, or a file."""
+    """Rows known to be the target's: a condition, or a file, as for puorl filter."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
 
     def run(self) -> None:
-        """Read, look, print."""
+        """Read, inspect, print."""
         if self.labelled is None:
             dataset = self.data.load(self.paths)
         else:
@@ -53,13 +51,13 @@ class Inspect:
             dataset = read_labels(self.paths, self.labelled, require_both=False, **names).pool
         seen = inspect(dataset)
         if self.json:
-            sys.stdout.write(json.dumps(seen.to_dict(), indent=2, allow_nan=False) + "\n")
+            print_json(seen.to_dict())
         else:
             show(seen, Console(highlight=False))
 
 
 def show(seen: Inspection, console: Console) -> None:
-    """Print an inspection for a person."""
+    """Print an inspection as tables."""
     size = f"{describe_size(seen.num_bytes)} in memory"
     source = f"{_shortened(seen.source)} ({seen.format}, {size})"
     # A path that is broken in the middle cannot be copied.
@@ -107,7 +105,7 @@ def _facts(seen: Inspection) -> Iterator[tuple[str, str]]:
     if seen.labels is not None:
         n = seen.labels
         episodes = "" if n.num_episodes is None else f", in {n.num_episodes:,} episodes"
-        yield "labelled", f"{n.num_rows:,} rows ({n.fraction:.2%}){episodes}"
+        yield "labelled", f"{n.num_rows:,} rows ({n.share:.2%}){episodes}"
     if seen.missing:
         yield "missing", ", ".join(seen.missing)
 
@@ -144,7 +142,7 @@ def _number(value: float | None) -> str:
 
 
 def _hanging(label: str, style: str, text: str) -> Table:
-    """A label, and the text beside it, wrapped under itself."""
+    """Print a label, and beside it a text whose wrapped lines start below its first."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=8)
     grid.add_column(overflow="fold")

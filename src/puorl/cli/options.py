@@ -1,53 +1,96 @@
-"""Options that are on or off."""
+"""Options and output that several commands share."""
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
 
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
-from puorl.data.formats import load
+from puorl.data.formats import load, readable
 from puorl.data.validate import MATRICES
 
-Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
-"""Off unless it is given; the help need not say that of each."""
+# ------------------------------------------------------------------------------ values
 
 
-def _count(words: list[str]) -> int:
-    try:
-        return parse_count(words[0])
-    except ConfigError as error:
-        raise ValueError(str(error)) from error  # the parser adds the option's name
+def _spec(
+    metavar: str, parse: Callable[[str], Any], kind: str, show: Callable[[Any], str] = str
+) -> Any:
+    """Describe an option's value to the parser, with an error that names what is expected."""
 
+    def read(words: list[str]) -> Any:
+        try:
+            return parse(words[0])
+        except (ConfigError, ValueError) as error:
+            raise ValueError(f"expected {kind}, got {words[0]!r}") from error
 
-Count = Annotated[
-    int,
-    tyro.constructors.PrimitiveConstructorSpec(
+    return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="COUNT",
-        instance_from_str=_count,
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [f"{value:_}"],
-    ),
-]
-"""A whole number that may be written 1000000, 1_000_000, 1e6 or 1M."""
+        metavar=metavar,
+        instance_from_str=read,
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value) if value is None else show(value)],
+    )
 
+
+def choice(*names: str) -> Any:
+    """Describe an option that takes one of some names, which a table lists."""
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(names)}}}",
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+        choices=names,
+    )
+
+
+_COUNT = _spec("COUNT", parse_count, "a whole number such as 1000000, 1e6 or 1M", "{:_}".format)
+_INT = _spec("INT", int, "a whole number")
+_UNSET = tyro.conf.arg(help_behavior_hint="")
+"""Leaves the default out of the help, where it is None or off."""
+
+Flag = Annotated[bool, _UNSET]
+"""Off unless it is given."""
+Count = Annotated[int, _COUNT]
+"""A whole number that may be written 1000000, 1_000_000, 1e6 or 1M."""
+OptionalCount = Annotated[int | None, _COUNT, _UNSET]
+Int = Annotated[int, _INT]
+OptionalInt = Annotated[int | None, _INT, _UNSET]
+Float = Annotated[float, _spec("FLOAT", float, "a number")]
+OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Paths = tyro.conf.Positional[
     Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH...", help_behavior_hint="")]
 ]
 """Files, globs and folders."""
-
+RunPaths = tyro.conf.Positional[
+    Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR|FILE...", help_behavior_hint="")]
+]
+"""Folders of other commands, and files."""
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 _Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
-_Format = Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")]
+_Format = Annotated[str | None, choice(*readable()), _UNSET]
+
+
+def check_positive(option: str, number: int | None) -> None:
+    """Refuse less than 1; None, an option that was not given, passes.
+
+    Raises:
+        ConfigError: The number is below 1.
+    """
+    if number is not None and number < 1:
+        raise ConfigError(f"{option}: expected 1 or more, got {number}")
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Where to find each field, when it is not under a usual name (NAMES: parted by commas)."""
+    """Where to find each field, if it has no usual name (NAMES: comma-separated)."""
 
     obs: _Names = None
     """State: a key, or columns and patterns, e.g. 'obs_*' or angle,speed."""
@@ -66,7 +109,7 @@ class DataOptions:
     time: _Name = None
     """Time stamp."""
     format: _Format = None
-    """hdf5, npz, csv, parquet or minari, when the file's name does not tell."""
+    """Format, if the file's name does not say."""
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `puorl.data.formats.load` and `read_labels`."""
@@ -81,7 +124,31 @@ class DataOptions:
 
 
 def _listed(names: str | None) -> str | list[str] | None:
-    """Several names come as a list, one as it is: a key of an array file or one pattern."""
+    """Split several names; one stays text: a key of an array file, or one pattern."""
     if names is None or "," not in names:
         return names
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+# ------------------------------------------------------------------------------ output
+
+
+def make_console(*, json: bool = False) -> Console:
+    """Make a console that prints plain lines, on stderr where stdout is for JSON."""
+    return Console(stderr=json, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def compute_synchronously() -> None:
+    """Make jax wait for each computation on a CPU; call before the first one.
+
+    With many computations in flight jax may hang for ever (jax-ml/jax issue 25861; seen once in the
+    demo). Ours are long, so that waiting costs nothing.
+    """
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)

@@ -1,15 +1,12 @@
-"""`puorl split`: hide a few target rows among many others, for benchmarks."""
+"""`puorl split`: hide target rows among others, and label a few, for a benchmark."""
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
-from puorl.cli.options import Count, Flag
+from puorl.cli.options import Count, Flag, Float, Int, make_console, print_json
 from puorl.core.files import check_free
 from puorl.data.draw import PARTS
 from puorl.data.formats import load
@@ -19,7 +16,7 @@ from puorl.data.split_files import SETTINGS_FILE
 
 @dataclass(frozen=True)
 class Split:
-    """Draw a benchmark split: target rows hidden among others, a few of them labelled.
+    """Draw a benchmark split: hide target rows among others, and label a few.
 
     Examples:
       puorl split target.hdf5 --others other.hdf5 --out split0
@@ -32,27 +29,27 @@ class Split:
     """One path for each other domain."""
     out: Path
     """Folder to write: index files, hashes and settings."""
-    seed: int = 0
+    seed: Int = 0
     """Seed; target rows and labels do not depend on the others."""
     rows: Count = 1_000_000
     """Size of the pool."""
-    target_fraction: float = 0.3
-    """Share of the pool that is the target's."""
-    labelled_fraction: float = 0.01
-    """Share of the pool that is labelled."""
+    target_fraction: Float = 0.3
+    """Fraction of the pool that is the target's."""
+    labelled_fraction: Float = 0.01
+    """Fraction of the pool that is labelled."""
     unit: Annotated[Unit, tyro.conf.arg()] = "transition"
     """Draw and label single rows, or whole episodes."""
     proportions: Annotated[
         tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="")
     ] = None
-    """How the others share their rows; equal by default."""
+    """Proportions of the other domains among the rest; equal by default."""
     force: Flag = False
     """Replace the folder if it exists."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
-        """Read, draw, write, and say what was made."""
+        """Read, draw, write, and print what was made."""
         check_free(self.out, force=self.force, marker=SETTINGS_FILE)
         made = make_split(
             load(self.target),
@@ -73,13 +70,13 @@ class Split:
                 "unit": made.unit,
                 "fingerprint": made.fingerprint,
             }
-            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+            print_json(content)
             return
-        Console().print(f"{self.out}: {describe(made)}", highlight=False, soft_wrap=True)
+        make_console().print(f"{self.out}: {_describe(made)}")
 
 
-def describe(split: PUSplit) -> str:
-    """One line: how many rows of each kind, and in which parts."""
+def _describe(split: PUSplit) -> str:
+    """Count the rows of each kind and part, in one line."""
     text = f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled rows"
     if split.unit == "transition":
         sizes = "/".join(f"{len(split.part(name)[1]):,}" for name in PARTS)

@@ -1,11 +1,13 @@
-"""`puorl train`: policies from rows, one a seed, in a folder from which a killed run goes on."""
+"""`puorl train`: train policies on rows, offline."""
 
 import contextlib
 import dataclasses
-import json
+import secrets
 import shutil
 import sys
+import time
 import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,28 +17,54 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl.cli import evaluate as evaluation
-from puorl.cli.learner_settings import parse_settings
-from puorl.cli.main import INTERRUPTED
-from puorl.cli.options import Count, DataOptions, Flag, Paths
-from puorl.cli.train_course import Course
-from puorl.cli.train_loggers import TRACKED, LateSink, Logger
-from puorl.cli.training_data import read_training_set
+from puorl.cli.options import (
+    Count,
+    DataOptions,
+    Flag,
+    Int,
+    OptionalCount,
+    Paths,
+    check_positive,
+    choice,
+    compute_synchronously,
+    make_console,
+    print_json,
+)
+from puorl.cli.train_inputs import parse_settings, read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError, require
+from puorl.core.files import read_json, write_json
+from puorl.core.formatting import describe_time
 from puorl.core.hashing import checked_seed
-from puorl.core.run_folder import locked
+from puorl.core.progress import Advance, progress_bar, quiet
+from puorl.core.run_folder import announce_resume, exclusive
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
-from puorl.envs.evaluate import Evaluation, Evaluator, require_room
+from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, require_room
+from puorl.rl import learner as learners
+from puorl.rl.learner import LEARNERS, Learner
+from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
+from puorl.rl.run import (
+    METRICS,
+    RECORD,
+    SPEC,
+    RunSpec,
+    TrainResult,
+    check_folder,
+    checkpoint_interval,
+    read_spec,
+    resume_point,
+    run,
+)
 
-if TYPE_CHECKING:  # importing these loads jax
-    from puorl.rl.learner import Learner
-    from puorl.rl.run import TrainResult
+if TYPE_CHECKING:  # importing it loads jax
+    from puorl.rl.trainer import Progress
 
-Name = Literal["td3_bc", "iql", "bc", "cql", "rebrac", "td7"]
 _MOST_SEEDS = 10_000
-"""Beyond it, a slip: each has a file of its own."""
-_Env = Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")]
-_Every = Annotated[Count | None, tyro.conf.arg(metavar="COUNT", help_behavior_hint="")]
+"""More is a slip: each policy has a file of its own."""
+_LOGGER_IDS = "logger.json"
+"""In the run's folder: the tracker's id of the run, so that a resumed run goes on there."""
+_POLICIES = "policies"
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 _Settings = Annotated[
     tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
     tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
@@ -47,29 +75,30 @@ _Settings = Annotated[
 class Train:
     """Train policies on rows, offline: one for each seed, side by side.
 
-    A folder that puorl filter wrote stands for its kept rows. In the mode soft their weights count;
-    a column 'weight' of any other file does not. Of anything else, all rows are used.
+    A folder that puorl filter wrote stands for its kept rows. In the mode soft
+    their weights count; a column 'weight' of any other file does not. Of anything
+    else, all rows are used.
 
-    Writes a folder: policies/ (one file a seed), metrics.jsonl, run.json, record.json and, while it
-    trains, checkpoints/. A killed run goes on with --resume, and gives the same policies.
+    Writes a folder: policies/ (one file a seed), metrics.jsonl, run.json,
+    record.json and, while it trains, checkpoints/. After an interruption the same
+    command goes on, and gives the same policies.
 
     Examples:
       puorl train kept --learner iql --seeds 5 --steps 1e6 --out run
-      puorl train 'logs/*.csv' --reward gain --set hidden=64,64 gamma=0.98 --out run
+      puorl train logs.csv --reward gain --set hidden=64,64 gamma=0.98 --out run
       puorl train medium.hdf5 --learner rebrac --preset hopper-medium --out run
       puorl train medium.hdf5 --env hopper --eval-every 10k --out run
-      puorl train kept --learner iql --seeds 5 --steps 1e6 --out run --resume
     """
 
     paths: Paths
     """Files, globs, folders of Parquet or Minari, or folders of puorl filter."""
     out: Path
     """Folder to write."""
-    learner: Name = "iql"
-    """How to learn."""
-    seeds: int = 1
+    learner: Annotated[str, choice(*LEARNERS)] = "iql"
+    """Learning algorithm."""
+    seeds: Int = 1
     """How many policies to train."""
-    seed: int = 0
+    seed: Int = 0
     """Seed of the first; the others count on from it."""
     steps: Count = 100_000
     """Updates of each policy; the papers make a million."""
@@ -78,52 +107,50 @@ class Train:
     settings: _Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
     resume: Flag = False
-    """Go on with the run in the folder; where there is none, begin."""
-    env: _Env = None
-    """Simulated domain to try the policies in, such as hopper or hopper/body_mass."""
-    eval_every: _Every = None
+    """Has no effect, as every run resumes; accepted for commands of version 0.1."""
+    env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
+    """Simulated domain to evaluate the policies in, such as hopper or hopper/body_mass."""
+    eval_every: OptionalCount = None
     """Updates between two evaluations there; by default one at the end."""
     eval_episodes: Count = 10
     """Episodes of each policy in an evaluation."""
-    logger: Logger = "none"
-    """Log the metrics there, too."""
+    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    """Also log the metrics there."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
 
     def run(self) -> None:
-        """Read, train, and say what was made."""
-        spec = self._checked_env()
+        """Read, train, and print what was made."""
+        spec = self._check_arguments()
         learner = self._learner()
         own = self.out.resolve()
         lock = own.with_name(f".{own.name}.lock")
-        with locked(lock, self.out):
+        with exclusive(lock, self.out):
             try:
-                result = self._in_folder(learner, spec)
+                outcome = self._in_folder(learner, spec)
             finally:
                 lock.unlink(missing_ok=True)
-        for name, stop in result.outcome.stopped.items():
+        for name, stop in outcome.result.stopped.items():
             sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
-        if not result.outcome.policies:
+        if not outcome.result.policies:
             raise TrainingError(
                 f"{self.out}: every policy was given up; look at the size of the rewards with "
                 "puorl inspect, or lower the learning rate with --set"
             )
-        self._say(result)
+        self._show(outcome)
 
-    def _checked_env(self) -> DomainSpec | None:
-        """Wrong numbers and words are refused before anything is loaded."""
-        for option, number in (("--steps", self.steps), ("--seeds", self.seeds)):
-            if number < 1:
-                raise ConfigError(f"{option}: expected 1 or more, got {number}")
+    def _check_arguments(self) -> DomainSpec | None:
+        """Refuse wrong arguments before anything is loaded; return the domain of ``--env``."""
+        check_positive("--steps", self.steps)
+        check_positive("--seeds", self.seeds)
+        check_positive("--eval-episodes", self.eval_episodes)
+        check_positive("--eval-every", self.eval_every)
         if self.seeds > _MOST_SEEDS:
             raise ConfigError(f"--seeds: expected at most {_MOST_SEEDS:,}, got {self.seeds:,}")
         checked_seed(self.seed)
         checked_seed(self.seed + self.seeds - 1)
-        evaluation.check_episodes("--eval-episodes", self.eval_episodes)
         require_room(1, self.eval_episodes)
-        if self.eval_every is not None and self.eval_every < 1:
-            raise ConfigError(f"--eval-every: expected 1 or more, got {self.eval_every}")
         if self.env is None:
             if self.eval_every is not None:
                 raise ConfigError("--eval-every: expected an --env to evaluate in, got none")
@@ -131,8 +158,8 @@ class Train:
         require("mujoco", extra="sim", purpose="--env")
         return parse_domain(self.env)
 
-    def _learner(self) -> "Learner":
-        from puorl.rl import learner as learners
+    def _learner(self) -> Learner:
+        compute_synchronously()
         from puorl.rl.trainer import check_steps
 
         if () in self.settings:
@@ -143,86 +170,67 @@ class Train:
         check_steps(made, steps=self.steps)
         return made
 
-    def _in_folder(self, learner: "Learner", spec: DomainSpec | None) -> "_Result":
-        from puorl.rl.run import SPEC, check_folder
-
+    def _in_folder(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
         check_folder(self.out)
-        begins = not (self.out / SPEC).exists()
-        existed = self.out.exists()
+        begins, existed = not (self.out / SPEC).exists(), self.out.exists()
         try:
-            return self._train(learner, spec)
-        except BaseException as error:
-            if self._has_progress():
-                self._say_how_to_go_on(error)
-            elif begins:
-                # Nothing is lost, and the repaired command must find the folder free.
+            with announce_resume(self._has_progress):
+                return self._train(learner, spec)
+        except BaseException:
+            if begins and not self._has_progress():
+                # Nothing is lost, and the corrected command must find the folder free.
                 _clear(self.out, keep=existed)
             raise
 
     def _has_progress(self) -> bool:
-        from puorl.rl.run import resume_point
-
         try:
             return resume_point(self.out) != (0, 0)
         except DataError:
-            return True  # a damaged record is still somebody's run
+            return True  # a run with a damaged record is not removed
 
-    def _say_how_to_go_on(self, error: BaseException) -> None:
-        how = "the same command"
-        if isinstance(error, KeyboardInterrupt):
-            sys.stderr.write(f"puorl: interrupted; {how} goes on from there\n")
-            raise SystemExit(INTERRUPTED) from None
-        # A full disk, say: what is done stays, and the user may count on it.
-        by_system = isinstance(error, DataError) and isinstance(error.__cause__, OSError)
-        if isinstance(error, OSError) or by_system:
-            raise DataError(f"{error}; once repaired, {how} goes on") from error
-
-    def _train(self, learner: "Learner", spec: DomainSpec | None) -> "_Result":
-        from puorl.rl.run import RunSpec, checkpoint_interval, run
+    def _train(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
         from puorl.rl.train import check_rewards
 
         chosen = read_training_set(self.paths, self.data, next_action=learner.needs_next_action)
         if spec is not None:
             sizes = chosen.pool.obs.shape[1], chosen.pool.action.shape[1]
-            evaluation.check_fits(spec, *sizes, "the data")
+            check_sizes(spec, *sizes, "the data")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             check_rewards(learner, chosen)
         for warning in caught:
             sys.stderr.write(f"puorl: warning: {warning.message}\n")
-        interval = checkpoint_interval(learner, self.steps, eval_interval=self.eval_every)
-        seeds = range(self.seed, self.seed + self.seeds)
         run_spec = RunSpec(
             learner,
             {"data": chosen},
-            {"data": seeds},
+            {"data": range(self.seed, self.seed + self.seeds)},
             self.steps,
-            interval,
-            invocation=self._asked(chosen, spec),
+            checkpoint_interval(learner, self.steps, eval_interval=self.eval_every),
+            invocation=self._invocation(chosen, spec),
         )
-        course = Course(self.out, run_spec)
-        self._tell(chosen, course)
-        trial = None
+        progress = TrainProgress(self.out, run_spec)
+        self._announce(chosen, progress)
+        evaluator = None
         if spec is not None:
-            trial = Evaluator(spec, self.eval_episodes, self.seed, self.steps, self.eval_every)
+            evaluator = Evaluator(spec, self.eval_episodes, self.seed, self.steps, self.eval_every)
         with contextlib.ExitStack() as stack:
             sinks = []
             if self.logger != "none":
-                sink = LateSink(self.logger, self.out, from_step=course.logged_until)
+                sink = Tracker(self.logger, self.out, from_step=progress.logged_until)
                 sinks.append(stack.enter_context(contextlib.closing(sink)))
-            stack.enter_context(course.shown())
-            outcome = run(
+            stack.enter_context(progress.bar())
+            result = run(
                 self.out,
                 run_spec,
                 sinks=sinks,
-                evaluate=trial,
-                on_checkpoint=course.on_point,
+                evaluate=evaluator,
+                on_checkpoint=progress.on_checkpoint,
             )
-        seen = trial.final(outcome.policies) if trial and outcome.policies else None
-        return _Result(outcome, learner, course, seen)
+        seen = evaluator.final(result.policies) if evaluator and result.policies else None
+        return _Outcome(result, learner, progress, seen)
 
-    def _asked(self, chosen: TrainingSet, spec: DomainSpec | None) -> dict[str, Any]:
-        """What the record keeps: all that may differ from one resume to the next."""
+    def _invocation(self, chosen: TrainingSet, spec: DomainSpec | None) -> dict[str, Any]:
+        """Collect, for the record, the arguments that a resumed run may change."""
         fields = {n: v for n, v in dataclasses.asdict(self.data).items() if v is not None}
         return {
             "paths": list(self.paths),
@@ -233,65 +241,174 @@ class Train:
             "eval_episodes": None if spec is None else self.eval_episodes,
         }
 
-    def _tell(self, chosen: TrainingSet, course: Course) -> None:
-        """What is learnt from; on stderr where stdout is for JSON."""
-        console = Console(stderr=self.json, highlight=False, markup=False, soft_wrap=True)
+    def _announce(self, chosen: TrainingSet, progress: "TrainProgress") -> None:
+        console = make_console(json=self.json)
         for note in chosen.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
         count, each = (f"{self.seeds} policies", " each") if self.seeds > 1 else ("1 policy", "")
         console.print(f"{rows}; {count} by {self.learner}, {self.steps:,} steps{each}")
-        if self.resume and course.resumed_step is None:
-            console.print(f"no run in {self.out} yet: beginning one")
+        if progress.resumed_step:
+            console.print(f"going on from step {progress.resumed_step:,} of an unfinished run")
 
-    def _say(self, result: "_Result") -> None:
-        policies, course = result.outcome.policies, result.course
-        files = {name: str(self.out / "policies" / f"{name}.safetensors") for name in policies}
+    def _show(self, outcome: "_Outcome") -> None:
+        progress, seen = outcome.progress, outcome.evaluation
+        files = {
+            name: str(self.out / _POLICIES / f"{name}.safetensors")
+            for name in outcome.result.policies
+        }
         names, groups = list(files.values()), [str(self.out)] * len(files)
-        seen = result.evaluation
         if self.json:
+            evaluated = None
+            if seen is not None:
+                evaluated = evaluation.as_json(seen, names, groups, self.seed)
             content = {
                 "folder": str(self.out),
                 "learner": self.learner,
-                "config": dataclasses.asdict(result.learner.config),
+                "config": dataclasses.asdict(outcome.learner.config),
                 "steps": self.steps,
                 "policies": files,
-                "stopped": {n: stop._asdict() for n, stop in result.outcome.stopped.items()},
-                "resumed_step": course.resumed_step,
-                "seconds": course.seconds,
-                "steps_per_second": course.pace,
-                "evaluation": None
-                if seen is None
-                else evaluation.as_json(seen, names, groups, self.seed),
+                "stopped": {n: stop._asdict() for n, stop in outcome.result.stopped.items()},
+                "resumed_step": progress.resumed_step,
+                "seconds": progress.seconds,
+                "steps_per_second": progress.pace,
+                "evaluation": evaluated,
             }
-            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+            print_json(content)
             return
-        console = Console(highlight=False, markup=False, soft_wrap=True)
+        console = make_console()
         if seen is not None:
             console.print(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
             evaluation.show(seen, names, groups, console)
         count = f"{len(files)} policies" if len(files) > 1 else "1 policy"
-        console.print(f"{self.out / 'policies'}: {count}, {self.steps:,} steps; {course.told()}")
+        console.print(f"{self.out / _POLICIES}: {count}, {self.steps:,} steps; {progress}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    result: TrainResult
+    learner: Learner
+    progress: "TrainProgress"
+    evaluation: Evaluation | None
 
 
 def _clear(folder: Path, *, keep: bool) -> None:
-    """Remove what a run that came to nothing has put into its folder, and no other file."""
-    from puorl.rl.run import METRICS, RECORD, SPEC
-
-    for name in (SPEC, RECORD, METRICS, TRACKED):
+    """Remove the files of a run that has no checkpoint, and no others."""
+    for name in (SPEC, RECORD, METRICS, _LOGGER_IDS):
         (folder / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "compiled", "policies", "tensorboard", "wandb"):
+    for name in ("checkpoints", "compiled", _POLICIES, "tensorboard", "wandb"):
         shutil.rmtree(folder / name, ignore_errors=True)
     if not keep:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
-@dataclass(frozen=True, eq=False)
-class _Result:
-    """What training came to."""
+# ----------------------------------------------------------------------- while it trains
 
-    outcome: "TrainResult"
-    learner: "Learner"
-    course: Course
-    evaluation: Evaluation | None
+
+class TrainProgress:
+    """Progress and pace of a run over all its groups of lanes."""
+
+    def __init__(self, out: Path, spec: RunSpec) -> None:
+        """Read how far the run in the folder is, if there is one."""
+        stored = read_spec(out)
+        finished, step = (0, 0) if stored is None else resume_point(out)
+        self.resumed_step = None if stored is None else step
+        """Updates already made of the group in training; None for a new run."""
+        self.seconds = 0.0
+        """Duration of the block of `bar`."""
+        self._num_groups = len((stored or spec.to_dict()).get("groups", []))
+        self._total = self._num_groups * spec.steps
+        self._before = min(finished * spec.steps + step, self._total)
+        self._step = step
+        self._made: list[int] = []
+        self._took: list[float] = []
+        self._advance: Advance = quiet
+        self._has_bar = Console(stderr=True).is_terminal
+
+    @property
+    def logged_until(self) -> int | None:
+        """The update after which a tracker's points are void; None if all stay valid."""
+        # Steps of several groups overlap, and those of a finished one must stay.
+        return self.resumed_step if self._num_groups == 1 else None
+
+    @contextlib.contextmanager
+    def bar(self) -> Iterator[None]:
+        """Show a bar while the block runs, which begins at what an earlier run has done."""
+        began = time.perf_counter()
+        with progress_bar("training", total=self._total, unit="steps") as self._advance:
+            if self._before:
+                self._advance(self._before, earlier=True)
+            yield
+        self.seconds = time.perf_counter() - began
+
+    def on_checkpoint(self, point: "Progress", lanes: int) -> None:
+        """Advance to a checkpoint of the group in training."""
+        # The next group begins at 0 again.
+        made = point.step - self._step if point.step > self._step else point.step
+        self._step = point.step
+        self._made.append(made)
+        self._took.append(point.seconds)
+        note = f"per lane, {lanes} lanes" if lanes > 1 else "per lane"
+        if not self._has_bar:  # the bar has a column for the pace
+            note = f"{made / point.seconds:,.0f} steps/s {note}"
+        self._advance(made, note)
+
+    @property
+    def pace(self) -> float | None:
+        """Updates a second of each lane; None before the first checkpoint."""
+        # The first interval includes compilation: it counts only if it is the only one.
+        since = 1 if len(self._made) > 1 else 0
+        return sum(self._made[since:]) / sum(self._took[since:]) if self._made else None
+
+    def __str__(self) -> str:
+        if self.pace is None:
+            return "the run had ended before"
+        resumed = f" from step {self.resumed_step:,} on" if self.resumed_step else ""
+        took = describe_time(self.seconds)
+        return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"
+
+
+class Tracker:
+    """A sink that opens its tracker at the first write: until then the folder must stay empty."""
+
+    def __init__(self, name: str, folder: Path, *, from_step: int | None) -> None:
+        """Choose where to log to.
+
+        Args:
+            name: tensorboard, wandb or mlflow.
+            folder: The run's folder; its name is the run's name there.
+            from_step: Updates of a restored state: points logged later are logged again.
+
+        Raises:
+            MissingExtraError: The tracker's package is not installed.
+        """
+        require(_PACKAGES[name], extra=name, purpose=f"--logger {name}")
+        self._name, self._folder, self._from_step = name, folder, from_step
+        self._sink: Sink | None = None
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Log the values of ``lane`` after ``step`` updates."""
+        if self._sink is None:
+            self._sink = self._open()
+        self._sink.write(step, lane, values)
+
+    def close(self) -> None:
+        """Close the tracker, if it was opened."""
+        if self._sink is not None:
+            self._sink.close()
+
+    def _open(self) -> Sink:
+        if self._name == "tensorboard":
+            return TensorBoard(self._folder / "tensorboard", from_step=self._from_step)
+        path, name = self._folder / _LOGGER_IDS, self._folder.resolve().name
+        ids = read_json(path) if path.exists() else {}
+        known = ids.get(self._name)
+        if self._name == "wandb":
+            known = known or secrets.token_hex(4)
+            sink = WandB(project="puorl", name=name, dir=str(path.parent), id=known, resume="allow")
+        else:
+            sink = MLflow(name=name, run_id=known)
+            known = sink.run_id
+        write_json(path, {**ids, self._name: known}, force=True)
+        return sink

@@ -1,4 +1,4 @@
-"""Text for people: counts such as 1M, and differences between settings."""
+"""Numbers and settings as text: counts such as 1M, durations, differences of settings."""
 
 import re
 from collections.abc import Mapping
@@ -32,6 +32,23 @@ def parse_count(text: str | int | float, *, name: str = "count") -> int:
             f"got {text!r}"
         )
     return int(value)
+
+
+_DAY = 86_400
+
+
+def describe_time(seconds: float) -> str:
+    """Format a duration as minutes and seconds, with hours from an hour on, or as days and hours.
+
+    >>> [describe_time(s) for s in (7.4, 187.4, 3599.6, 86_399, 86_400, 312_943)]
+    ['0:07', '3:07', '1:00:00', '23:59:59', '1 day 0 h', '3 days 15 h']
+    """
+    if round(seconds) >= _DAY:
+        days, hours = divmod(round(seconds / 3600), 24)
+        return f"{days:,} day{'s' * (days > 1)} {hours} h"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def describe_changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from puorl.core.formatting import describe_time
+
 SECONDS_BETWEEN_LINES = 10.0
 """Shortest time between two lines, where stderr is not a terminal."""
 
@@ -52,7 +54,7 @@ class Pace:
         """Time left as text; empty until it can be estimated."""
         if self.rate is None:
             return ""
-        return f"about {_clock(max(0, self._total - self.done) / self.rate)} left"
+        return f"about {describe_time(max(0, self._total - self.done) / self.rate)} left"
 
 
 @contextmanager
@@ -119,9 +121,3 @@ def _lines(title: str, total: int, pace: Pace) -> Advance:
         sys.stderr.flush()
 
     return advance
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -4,10 +4,12 @@ import math
 import os
 import shutil
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from puorl.core.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 _ALIGNMENT = 64
@@ -132,12 +134,14 @@ def num_threads(threads: int | None) -> int:
     return os.cpu_count() or 1
 
 
-def aligned_empty(shape: tuple[int, ...]) -> np.ndarray:
+def aligned_empty(shape: tuple[int, ...]) -> "np.ndarray":
     """Return an uninitialised float32 array for `jax.device_put`; do not write to it after that.
 
     >>> aligned_empty((3, 5)).shape
     (3, 5)
     """
+    import numpy as np  # not at the top: puorl doctor must start where numpy is broken
+
     num_bytes = 4 * math.prod(shape)
     raw = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT

@@ -1,61 +1,69 @@
-"""A folder that a long command fills: it appears whole, and a killed run goes on where it was.
+"""Run folders: one that a long command fills and can resume, and what finished ones hold.
 
-While the command works, all it has lies in ``.NAME.part`` beside the folder: what the run rests on,
-its checkpoints and the half-built result. A kill leaves that there, and the next run finds it.
+While a command works, everything it has lies in ``.NAME.part`` beside the folder: its basis, its
+checkpoints and the unfinished result. After a kill, the same command finds that and goes on.
+The schemas of `puorl filter` and `puorl train` stand here, so that reading them needs no jax.
 """
 
 import contextlib
-import fcntl
+import dataclasses
+import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from puorl.core import formatting
-from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import atomic_path, check_free, check_reachable, read_json, write_json
+from puorl.core.errors import ConfigError, DataError, PuorlError
+from puorl.core.files import atomic_path, check_free, check_reachable, lock, read_json, write_json
 
+T = TypeVar("T")
 _BASIS = "basis.json"
 _LOCK = "lock"
-_DETAIL = "config"
-"""Follows from the settings that have names; said only where none of these explains it."""
+_DERIVED = "config"
+"""Follows from settings with names of their own; named only where none of these differs."""
 
 Basis = Mapping[str, str | int]
-"""All that decides the result, by name: a run goes on only where nothing of it has changed."""
+"""Everything that decides the result, by name: a run resumes only where none of it has changed."""
+
+
+# ------------------------------------------------------------------------- resumable folder
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a command keeps what it has done so far."""
+    """The places of a command that has not finished."""
 
     out: Path
     """The folder that is to appear."""
     work: Path
-    """Where its parts lie until then."""
+    """The hidden folder that holds everything until then."""
     force: bool
-    """Whether what stands in the way may be replaced."""
+    """Whether existing results may be replaced."""
 
     @property
     def result(self) -> Path:
-        """The half-built folder; what is in it at the end becomes ``out``."""
+        """The unfinished folder; its content becomes ``out``."""
         return self.work / "result"
 
     def checkpoint(self, name: str) -> Path:
-        """The folder in which one stage keeps its state."""
+        """Return the folder in which one stage stores its state."""
         return self.work / "checkpoint" / name
 
     @property
     def has_progress(self) -> bool:
-        """Whether any stage has kept a state."""
+        """Whether any stage has stored a state."""
         return any(path.is_file() for path in (self.work / "checkpoint").rglob("*"))
 
     def begin(self, basis: Basis) -> bool:
-        """Say what this run rests on; True when it goes on from where an earlier one stopped.
+        """Store the basis of this run; return whether an earlier run is resumed.
 
         Raises:
-            ConfigError: An unfinished run rests on something else, and ``force`` is off.
+            ConfigError: An unfinished run has another basis, and ``force`` is off.
         """
         basis = dict(basis)
         stored = self.work / _BASIS
@@ -76,24 +84,24 @@ class RunFolder:
 
 @contextlib.contextmanager
 def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
-    """Hold the folder for one run; what is in its ``result`` at the end becomes ``out``.
+    """Lock a folder for one run; the content of its ``result`` becomes ``out`` at the end.
 
-    When the block fails or is interrupted, checkpoints stay for the next run; where there are none
-    yet, nothing stays.
+    When the block fails or is interrupted, checkpoints stay for the next run; without checkpoints
+    nothing stays.
 
     Args:
         out: The folder that is to appear.
-        force: Replace what stands there, and drop an unfinished run with other settings.
-        marker: File by which a folder of this kind is known, as for `check_free`.
+        force: Replace an existing folder, and drop an unfinished run with other settings.
+        marker: File that identifies a folder of this kind, as for `check_free`.
 
     Raises:
         DataError: ``out`` may not be written, or another process is filling it.
     """
     check_free(out, force=force, marker=marker)
     if out.name in ("", ".."):
-        out = out.resolve()  # a neighbour needs a name
+        out = out.resolve()  # the hidden folder beside it needs a name
     work = out.with_name(f".{out.name}.part")
-    with locked(work / _LOCK, out):
+    with exclusive(work / _LOCK, out):
         run = RunFolder(out, work, force)
         try:
             check_free(out, force=force, marker=marker)  # another run may just have finished
@@ -108,58 +116,229 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
 
 
 @contextlib.contextmanager
-def locked(path: Path, out: Path) -> Iterator[None]:
-    """Hold a lock file while the block runs; the system lets it go even after a kill.
-
-    The block may remove the file, or its folder: whoever waits for it then makes a new one.
-
-    Args:
-        path: The lock file; it and its folder are made if missing.
-        out: What is locked, for the message.
+def exclusive(path: Path, out: Path) -> Iterator[None]:
+    """Hold the lock file ``path`` of the folder ``out`` while the block runs.
 
     Raises:
-        DataError: Another process holds it, or nothing can be made there.
+        DataError: Another process holds it, or nothing can be written there.
     """
     check_reachable(out)
-    while (handle := _try_lock(path, out)) is None:
-        pass
+    with lock(path) as is_ours:
+        if not is_ours:
+            raise DataError(
+                f"{out}: another run is filling this folder at the moment; wait for it, or choose "
+                "another --out"
+            )
+        yield
+
+
+@contextlib.contextmanager
+def announce_resume(has_progress: Callable[[], bool]) -> Iterator[None]:
+    """Add to an interruption, or to an error of the system, that the same command goes on."""
     try:
         yield
-    finally:
-        os.close(handle)
-
-
-def _try_lock(path: Path, out: Path) -> int | None:
-    """The open lock file, or None where a finishing run has just taken it away."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), os.stat(path)):
-            return handle
-    except BlockingIOError as error:
-        os.close(handle)
-        raise DataError(
-            f"{out}: another run is filling this folder at the moment; wait for it, or choose "
-            "another --out"
-        ) from error
-    except FileNotFoundError:
-        pass
-    os.close(handle)
-    return None
+    except KeyboardInterrupt:
+        if has_progress():
+            raise KeyboardInterrupt("the same command goes on from there") from None
+        raise
+    except (OSError, DataError) as error:
+        # A full disk, for example: what is done stays.
+        by_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+        if by_system and has_progress():
+            raise DataError(f"{error}; once repaired, the same command goes on") from error
+        raise
 
 
 def _discard(work: Path) -> None:
-    # Out of the way in one step: the next run must never find a half-removed folder.
+    # Renamed first: the next run must never find a half-removed folder.
     doomed = work.with_name(f"{work.name}.{secrets.token_hex(4)}")
     os.replace(work, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _differences(earlier: Basis, now: Basis) -> str:
-    """Without what follows from a setting that has a name, where one of these differs."""
-    plain = [{k: v for k, v in basis.items() if k != _DETAIL} for basis in (earlier, now)]
+    plain = [{k: v for k, v in basis.items() if k != _DERIVED} for basis in (earlier, now)]
     return formatting.describe_changes(*plain) or formatting.describe_changes(earlier, now)
+
+
+# ------------------------------------------------------------- the folder of `puorl filter`
+
+KEEP_LIST, MODEL, SETTINGS = "keep.csv", "model", "settings.json"
+REPORT, REPORT_PAGE = "report.json", "report.html"
+FILTER_MARKER = "model/filter.json"
+"""Identifies a folder of `puorl filter`."""
+WEIGHT = "weight"
+"""Column of the kept rows in the mode ``soft``."""
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The file of kept rows."""
+
+    file: str
+    num_rows: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class FilterSettings:
+    """Content of ``settings.json``."""
+
+    arguments: dict[str, Any]
+    """As given on the command line, by name."""
+    versions: dict[str, str]
+    fingerprints: dict[str, str]
+    kept: KeptRows
+    returns: tuple[float, float] | None = None
+    """Smallest and largest return of complete episodes of all rows, kept or not; None if unknown.
+
+    Kept rows alone do not determine it: most episodes lack some rows.
+    """
+    puorl_filter_run: int = 1
+    """Version of this schema."""
+
+    def __post_init__(self) -> None:
+        """Check the one argument that is a list.
+
+        Raises:
+            DataError: ``paths`` is not a list of texts.
+        """
+        paths = self.arguments.get("paths")
+        if not (isinstance(paths, list) and all(isinstance(path, str) for path in paths)):
+            raise DataError(f"arguments.paths: expected a list of paths, got {paths!r}")
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths that were filtered."""
+        return self.arguments["paths"]
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether the kept rows are all rows, with a column of weights."""
+        return self.arguments.get("mode") == "soft"
+
+
+# -------------------------------------------------------------- the folder of `puorl train`
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """What decides the policies: the content of ``run.json``, as `puorl.rl.run` reads it."""
+
+    learner: str
+    config: dict[str, Any]
+    steps: int
+    data: str
+    """Fingerprint of the rows."""
+    groups: tuple[tuple[str, ...], ...]
+    """Names of the lanes, by the group in which they train."""
+
+    @property
+    def lanes(self) -> list[str]:
+        """Names of all policies that were to be trained."""
+        return [name for group in self.groups for name in group]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When and why the training of a policy was given up."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files that were read together."""
+
+    files: tuple[str, ...]
+    num_rows: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What one command read and evaluated; empty where a run began from Python."""
+
+    paths: tuple[str, ...] = ()
+    fields: dict[str, str] = field(default_factory=dict)
+    parts: tuple[Source, ...] = ()
+    env: str | None = None
+    eval_every: int | None = None
+    eval_episodes: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainRecord:
+    """What happened: the content of ``record.json``, as `puorl.rl.run` reads it."""
+
+    invocations: tuple[Invocation, ...] = ()
+    """The first command, then those that resumed with other paths or evaluations."""
+    stopped: dict[str, Stop] = field(default_factory=dict)
+    resumed: tuple[dict[str, Any], ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def last(self) -> Invocation:
+        """The last command; an empty one where none is recorded."""
+        return self.invocations[-1] if self.invocations else Invocation()
+
+
+# ------------------------------------------------------------------------------- reading
+
+
+def read_as(kind: type[T], path: Path) -> T:
+    """Read a JSON file of ours as the dataclass of its schema.
+
+    Raises:
+        DataError: The file is missing, no JSON, or does not fit the schema.
+    """
+    return decode(kind, read_json(path), path)
+
+
+def decode(kind: type[T], content: Any, path: Path) -> T:
+    """Build a dataclass from JSON; null is NaN for a number, and unknown names are ignored.
+
+    Args:
+        kind: The dataclass.
+        content: The parsed JSON.
+        path: Where it was read, for the message.
+
+    Raises:
+        DataError: Something is missing or has another type.
+    """
+    try:
+        return _decode(kind, content, "content")
+    except (PuorlError, OverflowError, RecursionError) as error:
+        raise DataError(
+            f"{path}: expected what puorl wrote, got: {error}; the file is damaged or of "
+            "another version, so make it again"
+        ) from error
+
+
+def _decode(kind: Any, value: Any, place: str) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _decode(inner[0], value, place)
+    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        hints = get_type_hints(kind)
+        given = [each.name for each in dataclasses.fields(kind) if each.name in value]
+        try:
+            return kind(**{n: _decode(hints[n], value[n], f"{place}.{n}") for n in given})  # type: ignore
+        except TypeError as error:  # a field without default is missing
+            raise DataError(f"{place}: {error}") from error
+    if origin is tuple and isinstance(value, list):
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(kinds) == len(value):
+            pairs = enumerate(zip(kinds, value, strict=True))
+            return tuple(_decode(each, v, f"{place}[{i}]") for i, (each, v) in pairs)
+    if origin is dict and isinstance(value, Mapping):
+        return {name: _decode(inner[1], v, f"{place}.{name}") for name, v in value.items()}
+    if kind is float and value is None:
+        return math.nan
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind is Any or type(value) is kind or (origin is Literal and value in inner):
+        return value
+    expected = getattr(kind, "__name__", kind)
+    raise DataError(f"{place}: expected {expected}, got {str(value)[:60]!r}")

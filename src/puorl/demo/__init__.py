@@ -1,1 +1,1 @@
-"""The whole product on one small problem, in minutes."""
+"""The demo: the whole method at small scale."""

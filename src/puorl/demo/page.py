@@ -1,107 +1,266 @@
-"""The demo's page: what was asked, the data, the filter beside the truth, training, the result."""
+"""The demo's texts and page: question, data, filter beside the truth, training, result.
+
+The terminal prints the same texts and numbers as the page shows.
+"""
 
 import json
 import math
 from typing import Any
 
-from puorl.bench.stats import SampleSummary
-from puorl.demo import words
-from puorl.demo.study import TITLES, Data, Filtered, Plan, Trained, to_dict
+from puorl.core.stats import Estimate, mean_estimate
+from puorl.demo.study import TITLES, Data, DemoSettings, Filtered, Trained, to_dict
+from puorl.envs.bodies import body
 from puorl.html import charts, page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
-from puorl.pu.report_page import alpha_picture, auroc_picture, history_picture, score_picture
+from puorl.pu.report_page import alpha_picture, history_picture, score_picture, separation_picture
 
-TITLE = "puorl demo"
+SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
+MEANINGS = {
+    "olp": "only the labelled rows",
+    "sharing_all": "all rows, as if all were ours",
+    "pu": "the labelled rows and those that the filter kept",
+    "oracle": "all rows that truly are ours, which is unknown in practice",
+}
+"""The rows on which each method trains."""
+_BASELINES = ("olp", "sharing_all")
+"""Methods that PU is meant to beat."""
 _ORDER = ("pu", "oracle", "olp", "sharing_all")
-"""Of the curves; the first has a full line."""
-_AIR = 0.06
+"""Order of the curves; the first has a full line."""
+_MARGIN = 0.06
 _SPACE = Markup('<div style="height:.8rem"></div>')
 
 
-def as_page(plan: Plan, data: Data, filtered: Filtered, trained: Trained, *, command: str) -> str:
-    """The whole story as a self-contained HTML page.
+# -------------------------------------------------------------------------------- texts
 
-    Args:
-        plan: How large everything was.
-        data: Chapter one.
-        filtered: Chapter two.
-        trained: Chapter three.
-        command: What was typed, for those who want to do it again.
+
+def question(settings: DemoSettings) -> str:
+    """State the question for the machines at hand."""
+    setting = settings.setting
+    others = " and ".join(
+        f"{source.body}/{source.domain} driven by a {source.quality} policy"
+        for source, _ in setting.others
+    )
+    short = "" if setting.horizon is None else f" in short runs ({setting.horizon:,} steps at most)"
+    return (
+        f"We want a policy for one machine, {setting.body}/nominal. We have {setting.rows:,} rows "
+        f"of logs{short}, of which {as_percent(setting.target_fraction, digits=0)} come from it "
+        f"(driven by a {setting.target.quality} policy) and the rest from another, {others}. The "
+        f"logs do not say which is which: only {setting.num_labelled:,} rows are known to be ours. "
+        "Can we train as well as if we knew?"
+    )
+
+
+def evaluation(settings: DemoSettings) -> str:
+    """Describe the final evaluation, which does not depend on the length of the runs."""
+    limit = body(settings.setting.body).max_steps
+    return f"{settings.episodes} episodes each in the task's usual length, {limit:,} steps at most"
+
+
+def sizes(settings: DemoSettings) -> list[tuple[str, str, str]]:
+    """List sizes here and in the paper: name, demo, paper."""
+    setting = settings.setting
+    digits = 1 if setting.labelled_fraction < 0.01 else 0
+    fraction = as_percent(setting.labelled_fraction, digits=digits)
+    horizon = setting.horizon or body(setting.body).max_steps
+    return [
+        ("rows", f"{setting.rows:,}", "1,000,000"),
+        ("steps of a run, at most", f"{horizon:,}", "1,000"),
+        ("labelled rows", f"{setting.num_labelled:,} ({fraction})", "10,000 (1 %)"),
+        ("hidden layers", ", ".join(map(str, settings.hidden)), "256, 256"),
+        ("rows in a batch", str(settings.batch_size), "256"),
+        ("updates", f"{settings.steps:,}", "1,000,000"),
+        ("policies for each method", str(settings.num_seeds), "10"),
+    ]
+
+
+def filter_settings(filtered: Filtered) -> str:
+    """Say whether the filter has its default settings."""
+    usual = filtered.report.settings["preset"] == "default"
+    which = "its default settings" if usual else "smaller settings than the default"
+    return f"The filter has {which}."
+
+
+def estimates(filtered: Filtered) -> list[tuple[str, str, str, str, str]]:
+    """List name, label-free estimate, interval, truth, and whether the interval contains it."""
+    report, truth = filtered.report, filtered.truth
+    low, high = report.alphas[0].interval or (math.nan, math.nan)
+    rows = [("alpha", report.alphas[0].value, low, high, truth.alpha)]
+    for name in ("recall", "precision", "purity"):
+        found = getattr(report.quality, name)
+        rows.append((name, found.value, found.low, found.high, getattr(truth, name)))
+    return [
+        (name, as_percent(value), as_percent_range(a, b), as_percent(true), _inside(a, b, true))
+        for name, value, a, b, true in rows
+    ]
+
+
+def caution(settings: DemoSettings, filtered: Filtered) -> str:
+    """Explain a cautious verdict of the report; empty where it has none."""
+    texts = []
+    if filtered.report.verdict == "behaviour":
+        texts.append(
+            "The report is right to ask for a second look: the two machines were driven by "
+            "different policies, so behaviour alone separates the rows, and without labels that "
+            "cannot be told from a difference of machines."
+        )
+    if filtered.report.columns and settings.setting.shift == "entire_body":
+        texts.append(
+            "The columns that it names are speeds: Walker2d's are clipped at 10, HalfCheetah's are "
+            "not, so here that too is a difference of machines."
+        )
+    if texts:
+        texts.append("The truth shows the outcome.")
+    return " ".join(texts)
+
+
+def row_counts(data: Data, filtered: Filtered) -> str:
+    """Count the rows, and those that were kept."""
+    return (
+        f"{len(data.split.labelled):,} labelled and {len(data.split.unlabelled):,} unlabelled "
+        f"rows; {filtered.report.quality.num_kept:,} of the unlabelled were kept"
+    )
+
+
+def results(trained: Trained) -> list[tuple[str, str, str, str, str]]:
+    """List method, number of its rows, fraction of them that is ours, score, and PU minus it."""
+    return [
+        (
+            title,
+            f"{trained.num_rows[name]:,}",
+            as_percent(trained.target_fraction[name]),
+            with_half_width(trained.mean(name)),
+            "" if name == "pu" else with_interval(trained.against(name)),
+        )
+        for name, title in TITLES.items()
+    ]
+
+
+def with_half_width(mean: Estimate) -> str:
+    """Format a mean with half the width of its interval.
+
+    >>> with_half_width(Estimate(40.0, 37.5, 42.5))
+    '40.0 ± 2.5'
     """
-    lead = (
-        f"Seed {plan.setting.split_seed}. {as_count(plan.setting.rows)} rows, "
-        f"{plan.num_seeds} policies for each of {len(TITLES)} methods."
-    )
-    return page.document(
-        TITLE,
-        _answer(trained),
-        page.section("What was asked", page.paragraph(words.asked(plan))),
-        _data(data),
-        _filter(plan, filtered),
-        _kept(data, filtered),
-        _training(plan, trained),
-        _scaled_down(plan, filtered),
-        _reproduce(plan, data, filtered, trained, command),
-        lead=lead,
+    return f"{mean.value:.1f}" + ("" if mean.interval is None else f" ± {mean.half_width:.1f}")
+
+
+def with_interval(estimate: Estimate) -> str:
+    """Format a difference with both ends of its interval.
+
+    >>> with_interval(Estimate(1.0, -0.5, 2.5))
+    '+1.0 (-0.5 to +2.5)'
+    """
+    ends = "" if estimate.interval is None else f" ({estimate.low:+.1f} to {estimate.high:+.1f})"
+    return f"{estimate.value:+.1f}{ends}"
+
+
+def is_expected(trained: Trained) -> bool:
+    """Whether PU is within noise of Oracle and clearly above both baselines."""
+    oracle = trained.against("oracle")
+    within = not (oracle.is_above_zero or oracle.is_below_zero)
+    return within and all(trained.against(name).is_above_zero for name in _BASELINES)
+
+
+def conclusion(trained: Trained) -> str:
+    """Summarise the comparison of PU with the other methods."""
+    texts = []
+    for name in ("oracle", *_BASELINES):
+        found = trained.against(name)
+        word = "PU is above" if found.is_above_zero else "within noise"
+        word = "PU is below" if found.is_below_zero else word
+        word = "no interval" if found.interval is None else word
+        texts.append(f"{TITLES[name]} {with_interval(found)}, {word}")
+    scores = trained.scores["pu"]
+    return (
+        f"PU minus the others, with 95 % intervals: {'; '.join(texts)}. Its own policies scored "
+        f"{min(scores):.1f} to {max(scores):.1f}."
     )
 
 
-def _answer(trained: Trained) -> Markup:
-    good = words.is_as_hoped(trained)
+def given_up(trained: Trained) -> list[str]:
+    """List the policies whose training was given up."""
+    return [f"{TITLES[name]}: {each}" for name, lost in trained.stopped.items() for each in lost]
+
+
+def _inside(low: float, high: float, truth: float) -> str:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "no interval"
+    return "inside" if low <= truth <= high else "outside"
+
+
+# --------------------------------------------------------------------------------- page
+
+
+def as_page(
+    settings: DemoSettings, data: Data, filtered: Filtered, trained: Trained, *, command: str
+) -> str:
+    """Make a self-contained HTML page of all stages; ``command`` is shown for repeating it."""
+    good, whole = is_expected(trained), to_dict(settings, data, filtered, trained)
     headline = (
         "Within noise of knowing which rows are ours, and above both others"
         if good
         else "Not what the method promises, at this size and seed"
     )
-    return page.banner("good" if good else "caution", "Result", headline, words.conclusion(trained))
+    return page.document(
+        "puorl demo",
+        page.banner("good" if good else "caution", "Result", headline, conclusion(trained)),
+        page.section("The question", page.paragraph(question(settings))),
+        _data(whole),
+        _filter(settings, filtered),
+        _kept(data, filtered),
+        _training(settings, trained),
+        page.section(
+            "What was scaled down",
+            page.paragraph(
+                "Every part is the real one, only smaller, so that it takes minutes on two cores. "
+                f"{filter_settings(filtered)} Scores are not the paper's: puorl bench is for those."
+            ),
+            page.table(
+                "Sizes here and in the paper",
+                ("Size", "Demo", "Paper"),
+                sizes(settings),
+                numeric=(1, 2),
+            ),
+        ),
+        _reproduce(whole, command),
+        lead=f"Seed {settings.setting.split_seed}. {as_count(settings.setting.rows)} rows, "
+        f"{settings.num_seeds} policies for each of {len(TITLES)} methods.",
+    )
 
 
-def _data(data: Data) -> Markup:
-    rows = []
-    for number, dataset in enumerate(data.sources):
-        about, episode = dataset.provenance, dataset.episode
-        num_episodes = 0 if episode is None else len(set(episode.tolist()))
-        rows.append(
-            (
-                str(about.domain),
-                "ours" if number == 0 else "another machine",
-                str(about.behaviour),
-                as_count(len(dataset)),
-                as_count(num_episodes),
-            )
-        )
-    split = data.split
+def _data(whole: dict[str, Any]) -> Markup:
+    data, rows = whole["data"], []
+    for number, source in enumerate(data["sources"]):
+        whose = "ours" if number == 0 else "another machine"
+        counts = as_count(source["rows"]), as_count(source["episodes"])
+        rows.append((str(source["domain"]), whose, str(source["behaviour"]), *counts))
+    header = ("Domain", "Machine", "Policy", "Rows", "Episodes")
     return page.section(
         "The data",
-        page.table(
-            "What was recorded in the simulator",
-            ("Domain", "Whose", "Policy", "Rows", "Episodes"),
-            rows,
-            numeric=(3, 4),
-        ),
+        page.table("Recorded in the simulator", header, rows, numeric=(3, 4)),
         page.paragraph(
-            f"All rows were mixed and their origin hidden. {as_count(len(split.labelled))} rows, "
-            f"drawn at random from ours, keep their label; {as_count(len(split.unlabelled))} have "
-            "none. From here on only Oracle, and the columns called truth, know more."
+            f"All rows were mixed and their origin hidden. {as_count(data['num_labelled'])} rows, "
+            f"drawn at random from ours, keep their label; {as_count(data['num_unlabelled'])} have "
+            "none. From here on only Oracle, and the columns called truth, use more."
         ),
     )
 
 
-def _filter(plan: Plan, filtered: Filtered) -> Markup:
+def _filter(settings: DemoSettings, filtered: Filtered) -> Markup:
     report = filtered.report
     check = report.shortcut
-    auroc = auroc_picture(
+    separation = separation_picture(
         "Separation with all inputs and with behaviour alone",
-        {"all inputs": check.auroc, "behaviour (s, a) alone": check.auroc_behaviour},
+        {"all inputs": check.separation, "behaviour (s, a) alone": check.separation_behaviour},
     )
     figures = (
-        (score_picture(report.histogram), "Labelled rows were scored by networks that had not "
-         "seen them. A second heap at low scores is what the filter takes for the other machine."),
-        (history_picture(report), "The filter's estimate of the share of our rows. A line that "
-         "has become level has settled."),
-        (alpha_picture(report), "Two ways of estimating the share of our rows, with 95 % "
-         "intervals."),
-        (auroc, "Chance that a labelled row scores above an unlabelled one: with all "
+        (score_picture(report.histogram), "Labelled rows were scored by networks that were not "
+         "trained on them. A second peak at low scores is the other machine by the filter's "
+         "judgement."),
+        (history_picture(report), "The filter's estimate of the fraction of our rows. A level "
+         "line has converged."),
+        (alpha_picture(report), "Two estimates of the fraction of our rows, with 95 % intervals."),
+        (separation, "Chance that a labelled row scores above an unlabelled one: with all "
          "inputs, and by state and action alone."),
     )  # fmt: skip
     drawn = [page.figure(picture, caption) for picture, caption in figures if picture]
@@ -109,77 +268,79 @@ def _filter(plan: Plan, filtered: Filtered) -> Markup:
         "The filter, without labels",
         page.paragraph(f"Verdict: {report.verdict.replace('_', ' ')}. {report.advice}"),
         page.join((page.warning_list(report.warnings), _SPACE)) if report.warnings else Markup(""),
-        page.paragraph(words.report_note(plan, filtered)),
+        page.paragraph(caution(settings, filtered)),
         page.side_by_side(*drawn),
     )
 
 
 def _kept(data: Data, filtered: Filtered) -> Markup:
-    quality, truth = filtered.report.quality, filtered.truth
-    tiles = (
-        _tile("Recall", quality.recall, truth.recall, "Share of our rows that was kept."),
-        _tile("Precision", quality.precision, truth.precision, "Share of kept rows that is ours."),
-        _tile("Purity", quality.purity, truth.purity, "The same, labelled rows included."),
-    )
+    truth = filtered.truth
+    meanings = {
+        "recall": "Fraction of our rows that was kept.",
+        "precision": "Fraction of kept rows that is ours.",
+        "purity": "The same, labelled rows included.",
+    }
+    tiles = []
+    for name, meaning in meanings.items():
+        found = getattr(filtered.report.quality, name)
+        ends = as_percent_range(found.low, found.high)
+        interval = f"95 % interval: {ends}; " if ends else ""
+        tiles.append(
+            Tile(
+                name.capitalize(),
+                as_percent(found.value),
+                meaning,
+                interval=f"{interval}truth: {as_percent(getattr(truth, name))}",
+                picture=charts.interval_strip(found.value, found.low, found.high),
+            )
+        )
     picture = charts.histogram(
         "Scores of the unlabelled rows by their true origin",
         f"The filter is right about {as_percent(truth.accuracy)} of the unlabelled rows.",
         edge=truth.score_edge,
-        fraction={"truly ours": truth.score_target, "the other machine's": truth.score_other},
+        share={"truly ours": truth.score_target, "the other machine's": truth.score_other},
         x_label="score",
-        y_label="share of rows, square-root axis",
+        y_label="fraction of rows, square-root axis",
         scale="sqrt",
     )
     table = page.table(
-        "Estimated without labels, and what is true",
+        "Estimated without labels, and the truth",
         ("Number", "Estimate", "95 % interval", "Truth"),
-        [(*row[:3], f"{row[3]}, {row[4]}") for row in words.estimates(filtered)],
+        [(*row[:3], f"{row[3]}, {row[4]}") for row in estimates(filtered)],
         numeric=(1, 2, 3),
     )
     return page.section(
         "What was kept, and the truth beside it",
-        page.paragraph(words.row_counts(data, filtered) + "."),
+        page.paragraph(row_counts(data, filtered) + "."),
         page.tiles(tiles),
         page.side_by_side(
             page.group(table),
-            page.figure(picture, "Now with the labels that the filter never saw."),
+            page.figure(picture, "With the labels that the filter did not have."),
         ),
     )
 
 
-def _tile(name: str, measured: Estimate, truth: float, meaning: str) -> Tile:
-    ends = as_percent_range(measured.low, measured.high)
-    return Tile(
-        name,
-        as_percent(measured.value),
-        meaning,
-        interval=f"{f'95 % interval: {ends}; ' if ends else ''}truth: {as_percent(truth)}",
-        picture=charts.interval_strip(measured.value, measured.low, measured.high),
-    )
-
-
-def _training(plan: Plan, trained: Trained) -> Markup:
-    table = page.table(
-        f"Final scores: mean and 95 % interval over {plan.num_seeds} policies, "
-        f"{words.judged(plan)}",
-        ("Method", "Rows", "Truly ours", "Score", "PU minus it"),
-        words.results(trained),
-        numeric=(1, 2, 3),
-    )
-    lost = words.given_up(trained)
+def _training(settings: DemoSettings, trained: Trained) -> Markup:
+    lost = given_up(trained)
     return page.section(
         "Training on what was kept",
         page.paragraph(
             "The same learner (TD3+BC) is trained on four choices of rows, and every policy is run "
-            f"on our machine in the simulator. {words.SCORE}"
+            f"on our machine in the simulator. {SCORE}"
         ),
-        page.terms({title: f"{words.MEANINGS[name]}." for name, title in TITLES.items()}),
+        page.terms({title: f"{MEANINGS[name]}." for name, title in TITLES.items()}),
         _SPACE,
         page.side_by_side(
             page.figure(_curves(trained), "Means over policies, with 95 % intervals."),
             page.figure(_dots(trained), "Final scores, with 95 % intervals."),
         ),
-        table,
+        page.table(
+            f"Final scores: mean and 95 % interval over {settings.num_seeds} policies, "
+            f"{evaluation(settings)}",
+            ("Method", "Rows", "Truly ours", "Score", "PU minus it"),
+            results(trained),
+            numeric=(1, 2, 3),
+        ),
         page.warning_list(lost) if lost else Markup(""),
     )
 
@@ -187,15 +348,15 @@ def _training(plan: Plan, trained: Trained) -> Markup:
 def _curves(trained: Trained) -> Markup:
     lines = []
     for name in _ORDER:
-        points = [SampleSummary.of(each) for each in trained.curves[name]]
+        points = [mean_estimate(scores) for scores in trained.curves[name]]
         lines.append(
             charts.Line(
                 TITLES[name],
                 [step / 1000 for step in trained.steps],
-                [point.mean for point in points],
-                low=[point.estimate.low for point in points],
-                high=[point.estimate.high for point in points],
-                end=f"{points[-1].mean:.0f}",
+                [point.value for point in points],
+                low=[point.low for point in points],
+                high=[point.high for point in points],
+                end=f"{points[-1].value:.0f}",
             )
         )
     return charts.lines(
@@ -208,43 +369,21 @@ def _curves(trained: Trained) -> Markup:
 
 
 def _dots(trained: Trained) -> Markup:
-    dots = []
-    for name in _ORDER:
-        each = trained.summary(name)
-        dots.append(charts.Dot(TITLES[name], each.estimate, words.with_half(each)))
-    ends = [v for each in dots for v in (each.value, each.low, each.high) if math.isfinite(v)]
-    air = _AIR * (max(ends) - min(ends)) or 1.0
+    means = {TITLES[name]: trained.mean(name) for name in _ORDER}
+    dots = [charts.Dot(title, mean, with_half_width(mean)) for title, mean in means.items()]
+    ends = [v for m in means.values() for v in (m.value, m.low, m.high) if math.isfinite(v)]
+    margin = _MARGIN * (max(ends) - min(ends)) or 1.0
     return charts.dots(
         "Final scores",
         "; ".join(f"{each.name}: {each.text}" for each in dots),
         dot=dots,
-        low=min(min(ends) - air, 0.0),
-        high=max(ends) + air,
+        low=min(min(ends) - margin, 0.0),
+        high=max(ends) + margin,
         x_label="normalised score",
     )
 
 
-def _scaled_down(plan: Plan, filtered: Filtered) -> Markup:
-    return page.section(
-        "What was scaled down",
-        page.paragraph(
-            "Everything is the real thing, only smaller, so that it takes minutes on two cores. "
-            f"{words.filter_settings(filtered)} Scores are not the paper's: puorl bench is for "
-            "those."
-        ),
-        page.table(
-            "Sizes here and in the paper",
-            ("Size", "Demo", "Paper"),
-            words.scaled_down(plan),
-            numeric=(1, 2),
-        ),
-    )
-
-
-def _reproduce(
-    plan: Plan, data: Data, filtered: Filtered, trained: Trained, command: str
-) -> Markup:
-    whole = to_dict(plan, data, filtered, trained)
+def _reproduce(whole: dict[str, Any], command: str) -> Markup:
     rows: list[tuple[str, str]] = [("command", command)]
     rows += [(f"version of {name}", text) for name, text in whole["versions"].items()]
     rows += [
@@ -256,9 +395,5 @@ def _reproduce(
     return page.section(
         "How to reproduce this",
         page.table("The same command and versions give the same numbers", ("What", "Value"), rows),
-        page.folded("All results as JSON", _json(whole)),
+        page.folded("All results as JSON", json.dumps(whole, indent=2, ensure_ascii=False)),
     )
-
-
-def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)

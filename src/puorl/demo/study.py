@@ -1,30 +1,27 @@
-"""The demo as a story in four chapters: data, filter, training, and what came of it.
+"""The demo's computation in three stages: data, filter, training.
 
-Every chapter is a function that hands its result to the next, so that whoever tells the story may
-speak in between. Nothing here prints or writes.
+Every stage is a function whose result the next one takes, so that a command can print between
+them. Nothing here prints or writes.
 """
 
 import dataclasses
-import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-import jax
 import numpy as np
 
-from puorl import __version__
 from puorl.bench.settings import Setting
-from puorl.bench.stats import SampleSummary, difference
+from puorl.bench.stats import Summary, difference
 from puorl.core.errors import TrainingError
 from puorl.core.progress import progress_bar
-from puorl.core.stats import Estimate
+from puorl.core.stats import Estimate, mean_estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.envs.evaluate import evaluate
+from puorl.envs.evaluate import Evaluator
 from puorl.methods import base as methods
 from puorl.methods.pu import PU
 from puorl.pu.config import FilterConfig
@@ -36,55 +33,55 @@ from puorl.rl.policy import Policy
 from puorl.rl.trainer import Lane, TrainJob
 
 TITLES = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
-"""Methods in the order of the story."""
+"""Methods, in the order in which they are shown."""
 _SEEDS_APART = 1_000
-"""Training seeds of two demo seeds never meet."""
+"""Training seeds of two demo seeds differ."""
 _CURVE_STARTS, _FINAL_STARTS = 1, 0
-"""Seeds of the start states: what is reported was never looked at on the way."""
+"""Seeds of the start states: the final ones are not those of the learning curves."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How large everything is."""
+class DemoSettings:
+    """All sizes of the demo."""
 
     setting: Setting = Setting("entire_body", "halfcheetah", "M/R", rows=40_000, horizon=200)
-    """Its seeds are set by the demo's own."""
+    """Its seeds follow from the demo's."""
     steps: int = 6_000
     num_seeds: int = 5
-    """Policies trained for each method."""
+    """Policies for each method."""
     hidden: tuple[int, ...] = (64, 64)
     batch_size: int = 64
     points: int = 5
-    """Of the learning curves, the last update included."""
+    """Points of the learning curves, the last update included."""
     curve_episodes: int = 2
     episodes: int = 5
-    """Of every policy after the last update."""
+    """Episodes of every policy after the last update."""
     filter_config: FilterConfig = FilterConfig()
 
-    def seeded(self, seed: int) -> "Plan":
-        """The same with rows, labels and simulation of this seed."""
+    def seeded(self, seed: int) -> "DemoSettings":
+        """Return the same with rows, labels and simulation of this seed."""
         return dataclasses.replace(
             self, setting=dataclasses.replace(self.setting, split_seed=seed, data_seed=seed)
         )
 
 
-PLAN = Plan()
-"""What `puorl demo` runs; how it was chosen is told in docs/design.md."""
+SETTINGS = DemoSettings()
+"""Settings of `puorl demo`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Chapter one: rows of several domains, mixed, and the labels hidden."""
+    """Stage one: rows of several domains, mixed, with their domains hidden."""
 
     sources: tuple[Dataset, ...]
-    """The target's first."""
+    """The target's is the first."""
     split: PUSplit
     seconds: float
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What the filter could not know: shares over the unlabelled rows."""
+    """The truth about the unlabelled rows, which the filter does not know."""
 
     alpha: float
     recall: float
@@ -93,13 +90,13 @@ class Truth:
     accuracy: float
     score_edge: tuple[float, ...]
     score_target: tuple[float, ...]
-    """Share of the target's unlabelled rows in each bin of scores."""
+    """Fraction of the target's unlabelled rows in each bin of scores."""
     score_other: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """Chapter two: what the filter kept, what it says of that, and the truth."""
+    """Stage two: the filter, its label-free report, and the truth."""
 
     filter: DomainFilter
     report: FilterReport
@@ -109,90 +106,92 @@ class Filtered:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """Chapter three: policies of all methods, and their scores on the way and at the end."""
+    """Stage three: policies of all methods, with their scores during and after training."""
 
     policies: dict[str, list[Policy]]
     num_rows: dict[str, int]
     target_fraction: dict[str, float]
-    """Of each method's rows, how many truly are the target's."""
+    """Fraction of each method's rows that is truly the target's."""
     steps: tuple[int, ...]
     curves: dict[str, list[list[float]]]
-    """Method to mean scores by point and policy."""
+    """Method to mean scores, by point and policy."""
     scores: dict[str, list[float]]
     """Method to each policy's mean score over the final episodes."""
     stopped: dict[str, list[str]]
     """Method to why policies were given up, where any was."""
     seconds: float
 
-    def summary(self, method: str) -> SampleSummary:
-        """Mean and spread over the method's policies."""
-        return SampleSummary.of(self.scores[method])
+    def mean(self, method: str) -> Estimate:
+        """Average the scores of a method's policies."""
+        return mean_estimate(self.scores[method])
 
     def against(self, method: str) -> Estimate:
-        """PU minus the method, with Welch's interval."""
-        return difference(self.summary("pu"), self.summary(method))
+        """Estimate PU minus the method, with Welch's interval."""
+        found = difference(Summary.of(self.scores["pu"]), Summary.of(self.scores[method]))
+        return Estimate(found.value, found.low, found.high)
 
 
-def make_data(plan: Plan, *, show: bool = False) -> Data:
-    """Collect the rows of a seeded plan (or read them from the cache), mix and hide them."""
+def make_data(settings: DemoSettings, *, show: bool = False) -> Data:
+    """Collect the rows of seeded settings, or read them from the cache, and mix them."""
     began = time.perf_counter()
-    sources = [source.collect(progress=show) for source in plan.setting.sources]
-    split = plan.setting.split(sources[0], sources[1:])
+    sources = [source.collect(progress=show) for source in settings.setting.sources]
+    split = settings.setting.split(sources[0], sources[1:])
     return Data(tuple(sources), split, time.perf_counter() - began)
 
 
-def fit_filter(plan: Plan, data: Data, *, show: bool = False) -> Filtered:
-    """Learn which rows are the target's, judge that without labels, then open the truth."""
+def fit_filter(settings: DemoSettings, data: Data, *, show: bool = False) -> Filtered:
+    """Fit the filter, check it without labels, then compare it with the truth."""
     began = time.perf_counter()
-    seed = plan.setting.split_seed
-    own = None if plan.filter_config == FilterConfig() else plan.filter_config
+    seed = settings.setting.split_seed
+    own = None if settings.filter_config == FilterConfig() else settings.filter_config
     flt = DomainFilter(config=own)
     flt.fit(data.split, seed=seed, progress=show)
     report = flt.report(data.split, seed=seed, progress=show)
     return Filtered(flt, report, _truth(flt, data.split, report), time.perf_counter() - began)
 
 
-def train(plan: Plan, data: Data, filtered: Filtered, *, show: bool = False) -> Trained:
-    """Train all policies of all methods side by side, and run them in the target's domain.
+def train(settings: DemoSettings, data: Data, filtered: Filtered, *, show: bool = False) -> Trained:
+    """Train all policies of all methods side by side, and evaluate them in the target's domain.
 
     Raises:
         TrainingError: Every policy of a method was given up.
     """
     began = time.perf_counter()
-    seed = plan.setting.split_seed
+    seed = settings.setting.split_seed
     sets = {name: _training_set(name, data.split, filtered, seed) for name in TITLES}
     learner = learners.make(
-        "td3_bc", num_steps=plan.steps, hidden=plan.hidden, batch_size=plan.batch_size
+        "td3_bc", num_steps=settings.steps, hidden=settings.hidden, batch_size=settings.batch_size
     )
-    numbers = [_SEEDS_APART * seed + k for k in range(plan.num_seeds)]
+    numbers = [_SEEDS_APART * seed + k for k in range(settings.num_seeds)]
     lanes = [Lane(line, number) for line in range(len(sets)) for number in numbers]
-    work = trainer.prepare(learner, list(sets.values()), lanes)
-    course = _Course(plan, work, show)
-    found = course.run()
+    training = _Training(settings, trainer.prepare(learner, list(sets.values()), lanes), show)
+    found = training.run()
     is_target = data.split.reveal("benchmark") == 0
     return Trained(
-        policies={name: found[name] for name in TITLES},
+        policies=found,
         num_rows={name: len(chosen) for name, chosen in sets.items()},
         target_fraction={
             name: float(is_target[chosen.rows].mean()) for name, chosen in sets.items()
         },
-        steps=tuple(course.steps),
-        curves=course.curves,
-        scores=course.scores,
-        stopped=course.stopped,
+        steps=tuple(training.steps),
+        curves=training.curves,
+        scores=training.scores,
+        stopped=training.stopped,
         seconds=time.perf_counter() - began,
     )
 
 
-def to_dict(plan: Plan, data: Data, filtered: Filtered, trained: Trained) -> dict[str, Any]:
-    """The whole story, JSON-ready; what depends on the machine's pace is under ``seconds``."""
+def to_dict(
+    settings: DemoSettings, data: Data, filtered: Filtered, trained: Trained
+) -> dict[str, Any]:
+    """Collect all results, JSON-ready; ``seconds`` depends on the speed of the machine."""
     return {
         "puorl_demo": 1,
-        "seed": plan.setting.split_seed,
-        "plan": {
-            "setting": plan.setting.to_dict(),
-            **{f: getattr(plan, f) for f in ("steps", "num_seeds", "batch_size", "episodes")},
-            "hidden": list(plan.hidden),
+        "seed": settings.setting.split_seed,
+        "settings": {
+            "setting": settings.setting.to_dict(),
+            **{f: getattr(settings, f) for f in ("steps", "num_seeds", "batch_size", "episodes")},
+            "hidden": list(settings.hidden),
             "learner": "td3_bc",
             "filter": filtered.report.settings["preset"],
         },
@@ -207,8 +206,8 @@ def to_dict(plan: Plan, data: Data, filtered: Filtered, trained: Trained) -> dic
             "truth": dataclasses.asdict(filtered.truth),
         },
         "methods": {name: _method(trained, name) for name in TITLES},
-        "pu_minus": {name: trained.against(name).to_dict() for name in TITLES if name != "pu"},
-        "versions": versions(),
+        "pu_minus": {name: _ends(trained.against(name)) for name in TITLES if name != "pu"},
+        "versions": trainer.versions() | {"mujoco": version("mujoco")},
         "seconds": {
             "data": round(data.seconds, 1),
             "filter": round(filtered.seconds, 1),
@@ -217,65 +216,59 @@ def to_dict(plan: Plan, data: Data, filtered: Filtered, trained: Trained) -> dic
     }
 
 
-def versions() -> dict[str, str]:
-    """Of all that decides the numbers."""
-    return {
-        "puorl": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "jax": jax.__version__,
-        "mujoco": version("mujoco"),
-        "device": jax.default_backend(),
-    }
+class _Training:
+    """Training of all lanes, with evaluations at intervals."""
 
-
-class _Course:
-    """Training with rests, at which the policies are looked at."""
-
-    def __init__(self, plan: Plan, work: TrainJob, show: bool) -> None:
-        self._plan, self._work, self._show = plan, work, show
+    def __init__(self, settings: DemoSettings, job: TrainJob, show: bool) -> None:
+        self._settings, self._job, self._show = settings, job, show
         self.steps: list[int] = []
         self.curves: dict[str, list[list[float]]] = {name: [] for name in TITLES}
         self.scores: dict[str, list[float]] = {}
         self.stopped: dict[str, list[str]] = {name: [] for name in TITLES}
 
     def run(self) -> dict[str, list[Policy]]:
-        """Train to the end; the policies of each method that reached it."""
-        plan, cycle = self._plan, self._work.learner.cycle
-        every = max(cycle, plan.steps // plan.points // cycle * cycle)
-        standing = trainer.fresh(self._work)
-        total = plan.steps * len(self._work.lanes)
+        """Train to the end; return the policies of each method that reached it."""
+        settings, cycle = self._settings, self._job.learner.cycle
+        every = max(cycle, settings.steps // settings.points // cycle * cycle)
+        state = trainer.fresh(self._job)
+        total = settings.steps * len(self._job.lanes)
         with progress_bar("training", total=total, unit="updates", show=self._show) as advance:
-            for point in trainer.train(self._work, steps=plan.steps, interval=every):
-                standing, last = point.train_state, self.steps[-1] if self.steps else 0
-                self._look(self._policies(standing, point.step), point.step)
-                done = (point.step - last) * len(self._work.lanes)
+            for point in trainer.train(self._job, steps=settings.steps, interval=every):
+                state, last = point.train_state, self.steps[-1] if self.steps else 0
+                self.steps.append(point.step)
+                found = self._policies(state, point.step)
+                for name, scores in self._evaluate(found, settings.curve_episodes, _CURVE_STARTS):
+                    self.curves[name].append(scores)
+                done = (point.step - last) * len(self._job.lanes)
                 advance(done, f"{done / point.seconds:,.0f} updates/s while training")
-        self._note_stopped(standing)
-        found = self._policies(standing, plan.steps)
+        for lane, stop in zip(self._job.lanes, trainer.stopped(self._job, state), strict=True):
+            if stop is not None:
+                text = f"seed {lane.seed} at step {stop.step:,}: {stop.reason}"
+                self.stopped[list(TITLES)[lane.line]].append(text)
+        found = self._policies(state, settings.steps)
         with progress_bar("final episodes", total=len(found), show=self._show) as advance:
             for name, made in found.items():
-                seen = self._score(made, self._plan.episodes, _FINAL_STARTS)
-                self.scores[name] = [float(score) for score in seen]
+                [(_, scores)] = self._evaluate({name: made}, settings.episodes, _FINAL_STARTS)
+                self.scores[name] = scores
                 advance(1)
         return found
 
-    def _look(self, found: Mapping[str, list[Policy]], step: int) -> None:
-        self.steps.append(step)
-        everyone = [policy for made in found.values() for policy in made]
-        seen = iter(self._score(everyone, self._plan.curve_episodes, _CURVE_STARTS))
-        for name, made in found.items():
-            self.curves[name].append([float(next(seen)) for _ in made])
-
-    def _score(self, made: list[Policy], episodes: int, starts: int) -> np.ndarray:
-        seen = evaluate(made, self._plan.setting.body, episodes=episodes, seed=starts)
+    def _evaluate(
+        self, found: Mapping[str, list[Policy]], episodes: int, seed: int
+    ) -> Iterator[tuple[str, list[float]]]:
+        """Evaluate all policies together; yield each method with the scores of its policies."""
+        lanes = {f"{name}-{k}": p for name, made in found.items() for k, p in enumerate(made)}
+        body = self._settings.setting.body
+        seen = Evaluator(body, episodes, seed, self._settings.steps).evaluate(lanes)
         assert seen.mean_score is not None
-        return seen.mean_score
+        scores = iter(seen.mean_score.tolist())
+        for name, made in found.items():
+            yield name, [next(scores) for _ in made]
 
-    def _policies(self, standing: trainer.TrainState, step: int) -> dict[str, list[Policy]]:
-        made = trainer.policies(self._work, standing, steps=step)
+    def _policies(self, state: trainer.TrainState, step: int) -> dict[str, list[Policy]]:
         found: dict[str, list[Policy]] = {name: [] for name in TITLES}
-        for lane, policy in zip(self._work.lanes, made, strict=True):
+        made = trainer.policies(self._job, state, steps=step)
+        for lane, policy in zip(self._job.lanes, made, strict=True):
             if policy is not None:
                 found[list(TITLES)[lane.line]].append(policy)
         lost = [name for name, kept in found.items() if not kept]
@@ -285,13 +278,6 @@ class _Course:
                 "another --seed"
             )
         return found
-
-    def _note_stopped(self, standing: trainer.TrainState) -> None:
-        for lane, stop in zip(self._work.lanes, trainer.stopped(self._work, standing), strict=True):
-            if stop is not None:
-                self.stopped[list(TITLES)[lane.line]].append(
-                    f"seed {lane.seed} at step {stop.step:,}: {stop.reason}"
-                )
 
 
 def _training_set(name: str, split: PUSplit, filtered: Filtered, seed: int) -> TrainingSet:
@@ -305,7 +291,7 @@ def _truth(flt: DomainFilter, split: PUSplit, report: FilterReport) -> Truth:
     num_kept, num_right = int(kept.sum()), int((kept & is_target).sum())
     num_labelled = len(split.labelled)
     edge = np.asarray(report.histogram.edge)
-    shares = [
+    fractions = [
         np.histogram(score[rows], edge)[0] / max(1, int(rows.sum()))
         for rows in (is_target, ~is_target)
     ]
@@ -316,17 +302,16 @@ def _truth(flt: DomainFilter, split: PUSplit, report: FilterReport) -> Truth:
         purity=(num_right + num_labelled) / (num_kept + num_labelled),
         accuracy=float((kept == is_target).mean()),
         score_edge=tuple(edge.tolist()),
-        score_target=tuple(shares[0].tolist()),
-        score_other=tuple(shares[1].tolist()),
+        score_target=tuple(fractions[0].tolist()),
+        score_other=tuple(fractions[1].tolist()),
     )
 
 
 def _source(dataset: Dataset) -> dict[str, Any]:
-    about = dataset.provenance
-    episode = dataset.episode
+    provenance, episode = dataset.provenance, dataset.episode
     return {
-        "domain": about.domain,
-        "behaviour": about.behaviour,
+        "domain": provenance.domain,
+        "behaviour": provenance.behaviour,
         "rows": len(dataset),
         "episodes": 0 if episode is None else len(np.unique(episode)),
         "fingerprint": dataset.fingerprint,
@@ -334,22 +319,20 @@ def _source(dataset: Dataset) -> dict[str, Any]:
 
 
 def _method(trained: Trained, name: str) -> dict[str, Any]:
-    summary = trained.summary(name)
+    mean = _ends(trained.mean(name))
     return {
         "rows": trained.num_rows[name],
         "target_fraction": trained.target_fraction[name],
-        "mean": summary.mean,
-        **_finite({"low": summary.estimate.low, "high": summary.estimate.high}),
+        "mean": mean.pop("value"),
+        **mean,
         "scores": trained.scores[name],
-        "curve": {
-            "steps": list(trained.steps),
-            "scores": trained.curves[name],
-        },
+        "curve": {"steps": list(trained.steps), "scores": trained.curves[name]},
         "policies": [policy.fingerprint for policy in trained.policies[name]],
         "stopped": trained.stopped[name],
     }
 
 
-def _finite(numbers: dict[str, float]) -> dict[str, float | None]:
-    """JSON knows no NaN: the interval of a single run is null."""
-    return {name: value if np.isfinite(value) else None for name, value in numbers.items()}
+def _ends(estimate: Estimate) -> dict[str, float | None]:
+    """Return value, low and high; the interval of a single run is null."""
+    low, high = estimate.interval or (None, None)
+    return {"value": estimate.value, "low": low, "high": high}

@@ -1,1 +1,1 @@
-"""report."""
+"""Pages made from the folders of other commands."""

@@ -1,29 +1,39 @@
-"""The page: what was asked, the data, the filter, training, results, how to do it again."""
+"""The page of a run: question, data, filter, training, results, and how to reproduce them."""
 
 import dataclasses
+import json
 import math
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from puorl.bench.tables import as_html
+from puorl import __version__
+from puorl.bench.report import lead
+from puorl.bench.table_formats import as_html
+from puorl.core.errors import ConfigError
 from puorl.html import page
-from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
+from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range, escape
 from puorl.pu.report_page import as_sections, as_terms
-from puorl.report.filmstrip import Film, strip
-from puorl.report.reproducing import reproduce_section, source_of
+from puorl.report import filmstrip
+from puorl.report.filmstrip import Filmstrip
 from puorl.report.run_folders import Benchmark, Filtering, Material, Training
 from puorl.report.training_part import (
     SCORE,
     evaluation_sections,
     final_tile,
-    groups_of,
     training_sections,
 )
 
 TITLE = "puorl report"
 _UNKNOWN, _DASH = "not recorded", "–"
 _MOST_FILES = 5
+_LANE = re.compile(r"seed-(\d+)")
+_NAMED = {"paths", "labelled", "out", "force", "data"}
+"""Arguments of a filter that are written first, or do not change what it makes."""
+_SHOWN = ("labelled", "unit", "preset", "mode", "seed")
 _INPUTS = {
     "sas": "by state, action and next state",
     "sar": "by state, action and reward",
@@ -31,28 +41,28 @@ _INPUTS = {
 }
 
 
-def as_page(material: Material, film: Film | str, *, command: str) -> str:
-    """Everything as a self-contained HTML page; the same folders give the same page.
+def as_page(material: Material, strip: Filmstrip | str, *, command: str) -> str:
+    """Make a self-contained HTML page; the same folders give the same page.
 
     Args:
-        material: What was read.
-        film: The best policy's film, or why there is none; empty where nobody would expect one.
-        command: What was typed, for those who want to do it again.
+        material: Everything that was read.
+        strip: The best policy's filmstrip, or why there is none; empty where none is expected.
+        command: The command that made the page.
     """
-    parts = [_in_short(material), _asked(material), _data(material)]
+    parts = [_in_short(material), _question(material), _data(material)]
     for number, filtering in enumerate(material.filterings, 1):
         parts += _filter(filtering, number, several=len(material.filterings) > 1)
     if material.filterings or material.trainings:
         if not material.filterings:
-            words = "No folder of puorl filter was named, so nothing is said about a filter here."
+            words = "No folder of puorl filter was named, so this page says nothing about a filter."
             parts.append(page.section("The filter", page.paragraph(words)))
         parts += training_sections(material.trainings)
     parts += evaluation_sections(material.evaluations, material.trainings)
-    parts.append(_film(film))
+    parts.append(_filmstrip(strip))
     parts += [_benchmark(each, number) for number, each in enumerate(material.benchmarks, 1)]
     if any(each.report is not None for each in material.filterings):
         parts.append(page.section("How to read this page", page.terms(_terms(material))))
-    parts.append(reproduce_section(material, command))
+    parts.append(_reproduce(material, command))
     made = [f"{path} (puorl {kind})" for path, kind in material.kinds().items()]
     return page.document(TITLE, *parts, lead=f"Made from {', '.join(made)}.")
 
@@ -87,8 +97,8 @@ def _in_short(material: Material) -> Markup:
         )
     runs = material.trainings
     if runs:
-        which = ", ".join(dict.fromkeys(run.plan.learner for run in runs))
-        total = sum(len(run.lanes) for run in runs)
+        which = ", ".join(dict.fromkeys(run.settings.learner for run in runs))
+        total = sum(len(run.settings.lanes) for run in runs)
         tiles.append(
             Tile(
                 "Policies trained",
@@ -100,46 +110,43 @@ def _in_short(material: Material) -> Markup:
     tiles += [
         final_tile(each, group, members)
         for each in material.evaluations
-        for group, members in groups_of(each).items()
+        for group, members in each.groups.items()
     ]
     return page.tiles(tiles) if tiles else Markup("")
 
 
 def _of(filtering: Filtering, material: Material) -> str:
-    """Which filter it is, where there are several."""
+    """Name the filter, where there are several."""
     return f": {filtering.path}" if len(material.filterings) > 1 else ""
 
 
-def _asked(material: Material) -> Markup:
-    told = {each.path: _asked_of_filter(each) for each in material.filterings}
-    told |= {each.path: _asked_of_training(each) for each in material.trainings}
+def _question(material: Material) -> Markup:
+    texts = {each.path: _filter_question(each) for each in material.filterings}
+    texts |= {each.path: _training_question(each) for each in material.trainings}
     for each in material.evaluations:
         paths = dict.fromkeys(scored.group or scored.policy for scored in each.policies)
-        told[each.path] = (
+        texts[each.path] = (
             f"How good are the policies of {', '.join(paths)} in {each.env}, over "
             f"{as_count(each.episodes)} episodes each?"
         )
-    told |= {each.path: f"A benchmark. {each.report.lead}" for each in material.benchmarks}
-    return page.section("What was asked", page.terms(told))
+    texts |= {each.path: f"A benchmark. {lead(each.report)}" for each in material.benchmarks}
+    return page.section("The question", page.terms(texts))
 
 
-def _asked_of_filter(filtering: Filtering) -> str:
-    asked = filtering.settings.arguments
-    paths = ", ".join(filtering.settings.paths)
-    names = ("labelled", "unit", "preset", "mode", "seed")
-    told = {name: asked.get(name, _UNKNOWN) for name in names}
-    inputs = _INPUTS.get(str(asked.get("inputs")), "by inputs that are not recorded")
+def _filter_question(filtering: Filtering) -> str:
+    given = {**dict.fromkeys(_SHOWN, _UNKNOWN), **filtering.settings.arguments}
+    inputs = _INPUTS.get(str(given.get("inputs")), "by inputs that are not recorded")
     return (
-        f"Which rows of {paths} are the target's? Known to be: {told['labelled']}. Decided by "
-        f"{told['unit']}, {inputs}, preset {told['preset']}, mode {told['mode']}, seed "
-        f"{told['seed']}."
+        f"Which rows of {', '.join(filtering.settings.paths)} are the target's? Known to be: "
+        f"{given['labelled']}. Decided by {given['unit']}, {inputs}, preset {given['preset']}, "
+        f"mode {given['mode']}, seed {given['seed']}."
     )
 
 
-def _asked_of_training(training: Training) -> str:
-    plan, number = training.plan, len(training.lanes)
+def _training_question(training: Training) -> str:
+    settings, number = training.settings, len(training.settings.lanes)
     which = "policy" if number == 1 else "policies"
-    return f"{number} {which} by {plan.learner}, {as_count(plan.steps)} updates each."
+    return f"{number} {which} by {settings.learner}, {as_count(settings.steps)} updates each."
 
 
 # ------------------------------------------------------------------------------ the data
@@ -149,7 +156,7 @@ def _data(material: Material) -> Markup:
     if not (material.filterings or material.trainings):
         words = "Neither a folder of puorl filter nor one of puorl train was named."
         if material.benchmarks:
-            words = "The rows of a benchmark are said in its own tables below."
+            words = "The rows of a benchmark are described in its own tables below."
         return page.section("The data", page.paragraph(words))
     rows, hashes, notes = [], [], []
     for each in material.filterings:
@@ -159,8 +166,8 @@ def _data(material: Material) -> Markup:
         hashes.append((f"{each.path}/: kept rows", each.settings.kept.fingerprint))
         notes += _about_kept(each)
     for run in material.trainings:
-        hashes.append((f"{run.path}/: rows it learnt from", run.plan.data))
-        notes.append(_learnt_from(run, source_of(run, material.filterings)))
+        hashes.append((f"{run.path}/: rows it learnt from", run.settings.data))
+        notes.append(_learnt_from(run, _source_of(run, material.filterings)))
     header = ("Rows", "Number", "Episodes", "Domain")
     counts = (
         page.table("A dash: not recorded", header, rows, numeric=(1, 2)) if rows else Markup("")
@@ -170,17 +177,17 @@ def _data(material: Material) -> Markup:
 
 
 def _learnt_from(run: Training, source: Filtering | None) -> str:
-    """From which rows a run learnt, as far as that is known."""
+    """Say from which rows a run learnt, as far as that is known."""
     if source is not None:
         return f"The run in {run.path}/ learnt from the rows in {source.path}/: fingerprints agree."
-    parts = run.asked.parts
+    parts = run.record.last.parts
     if not parts:
         return (
             f"The run in {run.path}/ does not record how many rows it learnt from, nor their "
             "files; no filter named here kept rows with that fingerprint."
         )
-    told = "; ".join(f"{as_count(part.num_rows)} rows of {_listed(part.files)}" for part in parts)
-    return f"The run in {run.path}/ learnt from {told}. No filter named here kept such rows."
+    text = "; ".join(f"{as_count(part.num_rows)} rows of {_listed(part.files)}" for part in parts)
+    return f"The run in {run.path}/ learnt from {text}. No filter named here kept such rows."
 
 
 def _listed(files: Sequence[str]) -> str:
@@ -228,8 +235,8 @@ def _filter(filtering: Filtering, number: int, *, several: bool) -> list[Markup]
     title = f"The filter: {filtering.path}" if several else "The filter"
     if filtering.report is None:
         words = (
-            "Nothing was checked (--no-report), so nothing says how good this choice is. The same "
-            "command without --no-report and with --force makes up for it."
+            "Nothing was checked (--no-report), so the quality of this choice is unknown. The same "
+            "command without --no-report and with --force checks it."
         )
         return [page.section(title, page.paragraph(words))]
     anchor = f"warnings-{number}" if several else "warnings"
@@ -238,7 +245,7 @@ def _filter(filtering: Filtering, number: int, *, several: bool) -> list[Markup]
 
 
 def _terms(material: Material) -> dict[str, str]:
-    """The filter's words; a score may be a row's or a policy's here."""
+    """Explain the filter's terms; a score may be a row's or a policy's here."""
     reports = [each.report for each in material.filterings if each.report is not None]
     words = {
         {"Score": "Score of a row"}.get(name, name): meaning
@@ -248,11 +255,12 @@ def _terms(material: Material) -> dict[str, str]:
     return {**words, "Score of a policy": SCORE} if material.trainings else words
 
 
-def _film(film: Film | str) -> Markup:
-    if not film:
+def _filmstrip(strip: Filmstrip | str) -> Markup:
+    if not strip:
         return Markup("")
-    said = page.paragraph(f"No film: {film}.") if isinstance(film, str) else strip(film)
-    return page.section("The best policy at work", said)
+    missing = isinstance(strip, str)
+    shown = page.paragraph(f"No filmstrip: {strip}.") if missing else filmstrip.as_html(strip)
+    return page.section("The best policy at work", shown)
 
 
 def _benchmark(benchmark: Benchmark, number: int) -> Markup:
@@ -265,8 +273,148 @@ def _benchmark(benchmark: Benchmark, number: int) -> Markup:
     )
     return page.section(
         f"Benchmark: {benchmark.path}",
-        page.paragraph(report.lead),
+        page.paragraph(lead(report)),
         *map(as_html, tables),
+        page.paragraph(report.rule),
         page.warning_list(report.results.notes) if report.results.notes else Markup(""),
         page.paragraph(words),
     )
+
+
+# -------------------------------------------------------------------- how to reproduce it
+
+
+def _reproduce(material: Material, command: str) -> Markup:
+    """Show commands, versions and hashes."""
+    commands = [filter_command(each) for each in material.filterings]
+    commands += [train_command(each, material.filterings) for each in material.trainings]
+    for each in (seen for seen in material.evaluations if seen.command == "evaluate"):
+        paths = dict.fromkeys(scored.group or scored.policy for scored in each.policies)
+        words = ["--env", each.env, "--episodes", str(each.episodes), "--seed", str(each.seed)]
+        commands.append(shlex.join(["puorl", "evaluate", *paths, *words, "--out", each.path]))
+    commands += [
+        shlex.join(["puorl", "bench", "run", "SUITE", "--out", each.path])
+        for each in material.benchmarks
+    ]
+    commands.append(command)
+    # Lines that are to be copied are not broken; a box that scrolls must be reachable by keyboard.
+    listing = Markup(
+        '<pre style="white-space:pre;overflow-x:auto;margin-bottom:.8rem" tabindex="0" '
+        f'role="region" aria-label="Commands">\n{escape(chr(10).join(commands))}</pre>'
+    )
+    return page.section(
+        "How to reproduce this",
+        page.paragraph("The same commands, versions and rows give the same numbers."),
+        listing,
+        *map(page.paragraph, _gaps(material)),
+        page.table("Versions", ("What", "Value"), _versions(material)),
+        page.folded("All settings as JSON", json.dumps(_settings(material), indent=2)),
+    )
+
+
+def filter_command(filtering: Filtering) -> str:
+    """Rebuild the command that made a folder, with all arguments, as defaults may change."""
+    given = filtering.settings.arguments
+    words = ["puorl", "filter", *filtering.settings.paths, "--labelled"]
+    words.append(str(given.get("labelled", "")))
+    for name, value in given.items():
+        if name not in _NAMED and value is not False:
+            words += [_option(name)] if value is True else [_option(name), str(value)]
+    fields = given.get("data", {})
+    words += _options(fields) if isinstance(fields, Mapping) else []
+    return shlex.join([*words, "--out", str(given.get("out", filtering.path))])
+
+
+def train_command(training: Training, filterings: Sequence[Filtering]) -> str:
+    """Rebuild a command that trains the same policies; DATA stands for unknown paths."""
+    settings, given = training.settings, training.record.last
+    source = _source_of(training, filterings)
+    paths = given.paths or ("DATA",) if source is None else (source.path,)
+    words = ["puorl", "train", *paths, "--learner", settings.learner]
+    seeds = [int(match[1]) for name in settings.lanes if (match := _LANE.fullmatch(name))]
+    words += ["--seeds", str(len(settings.lanes))]
+    words += ["--seed", str(min(seeds))] if seeds and min(seeds) else []
+    words += ["--steps", str(settings.steps)]
+    changed = _changed(settings.learner, settings.config)
+    if changed:
+        words += ["--set", *(f"{name}={_text(value)}" for name, value in changed.items())]
+    words += _options(given.fields) if source is None else []
+    if given.env is not None:
+        more = {name: getattr(given, name) for name in ("env", "eval_every", "eval_episodes")}
+        words += _options({name: value for name, value in more.items() if value is not None})
+    return shlex.join([*words, "--out", training.path])
+
+
+def _options(options: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in options.items() for word in (_option(name), str(value))]
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _source_of(training: Training, filterings: Sequence[Filtering]) -> Filtering | None:
+    """Find the filter whose kept rows a run learnt from, by their fingerprint."""
+    same = (each for each in filterings if each.settings.kept.fingerprint == training.settings.data)
+    return next(same, None)
+
+
+def _changed(learner: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Select settings that differ from the learner's defaults; all if the learner is unknown."""
+    from puorl.rl.learner import presets  # loads jax
+
+    try:
+        usual = dataclasses.asdict(presets(learner)["default"])
+    except ConfigError:
+        return dict(config)
+    return {n: value for n, value in config.items() if _text(value) != _text(usual.get(n))}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _gaps(material: Material) -> list[str]:
+    """Say what the folders do not record, and a reader needs."""
+    notes = []
+    for each in material.trainings:
+        if not each.record.last.paths and _source_of(each, material.filterings) is None:
+            notes.append(
+                f"{each.path}/: DATA stands for rows with the fingerprint {each.settings.data}; "
+                "the folder does not record the paths from which they were read, and no filter "
+                "named here kept them."
+            )
+    if any(not each.record.last.paths for each in material.trainings):
+        notes.append(
+            "Whether policies were evaluated while they were trained is not recorded everywhere; "
+            "it does not change them."
+        )
+    if material.benchmarks:
+        notes.append("Which suite a benchmark was is not recorded; puorl bench list names them.")
+    return notes
+
+
+def _versions(material: Material) -> list[tuple[str, str]]:
+    found = [(f"puorl filter: {each.path}", each.settings.versions) for each in material.filterings]
+    found += [(f"puorl train: {each.path}", each.record.versions) for each in material.trainings]
+    rows = [(name, ", ".join(f"{k} {v}" for k, v in versions.items())) for name, versions in found]
+    rows = [(name, text or "not recorded") for name, text in rows]
+    for each in material.benchmarks:
+        seen = [row.get("versions") or {} for row in each.report.results.rows]
+        texts = dict.fromkeys(f"{k} {v}" for versions in seen for k, v in versions.items())
+        rows.append((f"puorl bench run: {each.path}", ", ".join(texts) or "not recorded"))
+    return [*rows, ("this page", f"puorl {__version__}")]
+
+
+def _settings(material: Material) -> dict[str, Any]:
+    filters = {each.path: dataclasses.asdict(each.settings) for each in material.filterings}
+    runs = {
+        each.path: {
+            "settings": dataclasses.asdict(each.settings),
+            "record": dataclasses.asdict(each.record),
+        }
+        for each in material.trainings
+    }
+    return {name: part for name, part in (("filter", filters), ("train", runs)) if part}

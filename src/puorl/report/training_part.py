@@ -1,4 +1,4 @@
-"""The page's part on training: learning curves, and what the policies are worth."""
+"""The page's part on training: learning curves, and evaluations of the policies."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from puorl.bench.stats import SampleSummary
+from puorl.core.stats import mean_estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count
-from puorl.report.run_folders import Course, Evaluated, Scored, Training
+from puorl.report.run_folders import Curve, Evaluated, Scored, Training
 
-_JUDGED = ("score", "return")
-"""Metrics that come from running the policies; the rest come from learning."""
-_BESIDE = ("return_std",)
+_EVALUATED = ("score", "return")
+"""Metrics of evaluations; the others are metrics of training."""
+_SPREAD = ("return_std",)
 _MOST_FIGURES, _MOST_DOTS = 12, 12
 _THOUSANDS = 10_000
 _AIR = 0.06
@@ -21,22 +21,22 @@ SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 
 
 def name_of(path: str) -> str:
-    """A folder's own name."""
+    """Return a folder's own name."""
     return Path(path).resolve().name
 
 
 def training_sections(trainings: Sequence[Training]) -> list[Markup]:
-    """Learning curves of every run."""
+    """Draw the learning curves of every run."""
     if not trainings:
         words = "No folder of puorl train was named, so nothing is said about policies here."
         return [page.section("Training", page.paragraph(words))]
-    return [_judged_curves(trainings), *(_losses(each) for each in trainings)]
+    return [_evaluated_curves(trainings), *(_losses(each) for each in trainings)]
 
 
 def evaluation_sections(
     evaluations: Sequence[Evaluated], trainings: Sequence[Training]
 ) -> list[Markup]:
-    """A table and a picture for every evaluation; without one, what the runs themselves saw."""
+    """Show a table and a picture of every evaluation; without any, the metrics of training."""
     if evaluations:
         return [_evaluation(each) for each in evaluations]
     if not trainings:
@@ -50,8 +50,12 @@ def evaluation_sections(
         return [page.section("How good are they?", page.paragraph(words))]
     header = ("Policy", "Return", "Deviation", "Score")
     table = page.table("At the end of training", header, rows, numeric=(1, 2, 3))
-    known = dict.fromkeys(each.asked.env for each in trainings if each.asked.env is not None)
-    where = f"in {', '.join(known)}" if known else "in a domain that the folder does not name"
+    known = [env for each in trainings if (env := each.record.last.env) is not None]
+    where = (
+        f"in {', '.join(dict.fromkeys(known))}"
+        if known
+        else "in a domain that the folder does not name"
+    )
     words = (
         f"These numbers were measured while training (--env), {where}, over few episodes. For "
         f"more: {how}"
@@ -60,83 +64,74 @@ def evaluation_sections(
 
 
 def final_tile(each: Evaluated, group: str, members: Sequence[Scored]) -> page.Tile:
-    """The number that one asks for first: how good a run's policies are."""
+    """Show the mean over a run's policies."""
     scored = all(member.scores is not None for member in members)
-    summary = SampleSummary.of([_worth(member, scored=scored) for member in members])
-    digits, ends = 1 if scored else 0, summary.estimate
+    mean = mean_estimate([_mean(member, scored=scored) for member in members])
+    digits = 1 if scored else 0
     return page.Tile(
         f"{'Score' if scored else 'Return'} in {each.env}",
-        f"{summary.mean:,.{digits}f}",
+        f"{mean.value:,.{digits}f}",
         f"{_group_name(group)}: {_policies(len(members))}, {as_count(each.episodes)} episodes "
         "each.",
         interval=(
-            f"95 % interval: {ends.low:,.{digits}f} to {ends.high:,.{digits}f}"
+            f"95 % interval: {mean.low:,.{digits}f} to {mean.high:,.{digits}f}"
             if len(members) > 1
             else "one policy, no interval"
         ),
     )
 
 
-def groups_of(each: Evaluated) -> dict[str, list[Scored]]:
-    """Policies by the run that they are averaged with."""
-    groups: dict[str, list[Scored]] = {}
-    for scored in each.policies:
-        groups.setdefault(scored.group, []).append(scored)
-    return groups
-
-
 # ------------------------------------------------------------------------------- curves
 
 
-def _judged_curves(trainings: Sequence[Training]) -> Markup:
+def _evaluated_curves(trainings: Sequence[Training]) -> Markup:
     figures = []
-    for metric in _JUDGED:
+    for metric in _EVALUATED:
         shown = [each for each in trainings if _num_points(each.metrics.get(metric, {})) > 1]
         if shown:
             lines = {each.path: each.metrics[metric] for each in shown}
             title = f"{metric.capitalize()} over training"
             words = "Normalised score" if metric == "score" else "Return"
-            caption = f"{words} of the policies on the way: mean and range over seeds."
+            caption = f"{words} of the policies during training: mean and range over seeds."
             figures.append(page.figure(_picture(title, lines, y_label=metric), caption))
     if not figures:
-        words = (
-            "No evaluation on the way is recorded: puorl train --env ENV --eval-every makes them."
-        )
+        words = "No evaluation during training is recorded: use puorl train --env ENV --eval-every."
         return page.section("Learning curves", page.paragraph(words))
     return page.section("Learning curves", page.side_by_side(*figures))
 
 
 def _losses(training: Training) -> Markup:
-    names = [n for n in training.metrics if n not in (*_JUDGED, *_BESIDE)]
+    names = [n for n in training.metrics if n not in (*_EVALUATED, *_SPREAD)]
     lost = [
         f"{name} was given up at step {as_count(stop.step)}: {stop.reason}"
         for name, stop in training.record.stopped.items()
     ]
     parts = [page.warning_list(lost)] if lost else []
-    missing = len(training.lanes) - len(training.policies) - len(lost)
+    missing = len(training.settings.lanes) - len(training.policies) - len(lost)
     if missing > 0:
-        words = (
-            f"{_policies(missing)} of {len(training.lanes)} not finished: the run has not ended, "
+        text = (
+            f"{_policies(missing)} of {len(training.settings.lanes)} not finished: the run has not "
+            "ended, and the same puorl train command goes on with it."
         )
-        parts.append(page.paragraph(f"{words}and puorl train ... --resume goes on with it."))
-    courses = {name: training.metrics[name] for name in names}
-    drawn = {name: lanes for name, lanes in courses.items() if _num_points(lanes) > 1}
+        parts.append(page.paragraph(text))
+    curves = {name: training.metrics[name] for name in names}
+    drawn = {name: lanes for name, lanes in curves.items() if _num_points(lanes) > 1}
     if drawn:
         figures = [_loss_figure(training, name) for name in list(drawn)[:_MOST_FIGURES]]
         parts.append(page.side_by_side(*figures))
-    rest = [name for name in courses if name not in list(drawn)[:_MOST_FIGURES]]
+    rest = [name for name in curves if name not in list(drawn)[:_MOST_FIGURES]]
     if rest:
-        rows = [_last_values(name, courses[name]) for name in rest]
+        rows = [_last_values(name, curves[name]) for name in rest]
         header = ("Value", "Mean", "Lowest", "Highest")
         parts.append(page.table("At the last point, over seeds", header, rows, numeric=(1, 2, 3)))
     if not names:
         parts.append(page.paragraph("No losses are recorded."))
-    heading = f"Losses and values: {name_of(training.path)} ({training.plan.learner})"
+    heading = f"Losses and values: {name_of(training.path)} ({training.settings.learner})"
     return page.section(heading, *parts)
 
 
 def _loss_figure(training: Training, name: str) -> Markup:
-    several = len(training.lanes) > 1
+    several = len(training.settings.lanes) > 1
     picture = _picture(
         f"{name} of {name_of(training.path)}",
         {name: training.metrics[name]},
@@ -145,18 +140,18 @@ def _loss_figure(training: Training, name: str) -> Markup:
     return page.figure(picture, "The band is the range over seeds." if several else "")
 
 
-def _last_values(name: str, lanes: dict[str, Course]) -> tuple[str, ...]:
-    last = max(step for course in lanes.values() for step, _ in course)
-    found = [value for course in lanes.values() for step, value in course if step == last]
+def _last_values(name: str, lanes: dict[str, Curve]) -> tuple[str, ...]:
+    last = max(step for curve in lanes.values() for step, _ in curve)
+    found = [value for curve in lanes.values() for step, value in curve if step == last]
     known = [value for value in found if math.isfinite(value)]
     if not known:
         return name, *("not known",) * 3
     return name, *(_short(value) for value in (float(np.mean(known)), min(known), max(known)))
 
 
-def _picture(title: str, series: dict[str, dict[str, Course]], *, y_label: str) -> Markup:
-    """One line a series: the mean over its policies, with a band from the lowest to the highest."""
-    last = max(step for lanes in series.values() for course in lanes.values() for step, _ in course)
+def _picture(title: str, series: dict[str, dict[str, Curve]], *, y_label: str) -> Markup:
+    """Draw a line for each series: the mean over its policies, in a band from lowest to highest."""
+    last = max(step for lanes in series.values() for curve in lanes.values() for step, _ in curve)
     unit = 1000 if last >= _THOUSANDS else 1
     lines = [_line(name, lanes, unit) for name, lanes in series.items()]
     return charts.lines(
@@ -168,10 +163,10 @@ def _picture(title: str, series: dict[str, dict[str, Course]], *, y_label: str) 
     )
 
 
-def _line(name: str, lanes: dict[str, Course], unit: int) -> charts.Line:
+def _line(name: str, lanes: dict[str, Curve], unit: int) -> charts.Line:
     at: dict[int, list[float]] = {}
-    for course in lanes.values():
-        for step, value in course:
+    for curve in lanes.values():
+        for step, value in curve:
             at.setdefault(step, [])
             if math.isfinite(value):
                 at[step].append(value)
@@ -189,7 +184,7 @@ def _line(name: str, lanes: dict[str, Course], unit: int) -> charts.Line:
 
 
 def _short(value: float) -> str:
-    """Three digits, or as many as stand before the point.
+    """Format three digits, or all before the decimal point.
 
     >>> [_short(x) for x in (0.04917, -2.4512, 1358.7, 3.2e9)]
     ['0.0492', '-2.45', '1,359', '3.2e+09']
@@ -199,8 +194,8 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < 1e6 else f"{value:.1e}"
 
 
-def _num_points(lanes: dict[str, Course]) -> int:
-    steps = {step for course in lanes.values() for step, value in course if math.isfinite(value)}
+def _num_points(lanes: dict[str, Curve]) -> int:
+    steps = {step for curve in lanes.values() for step, value in curve if math.isfinite(value)}
     return len(steps)
 
 
@@ -215,9 +210,7 @@ def _evaluation(each: Evaluated) -> Markup:
         f"{_policies(len(each.policies))} in {each.env}, {as_count(each.episodes)} episodes each, "
         f"start states of seed {each.seed}"
     )
-    notes = [
-        _mean_text(group, members, scored=scored) for group, members in groups_of(each).items()
-    ]
+    notes = [_mean_text(group, members, scored=scored) for group, members in each.groups.items()]
     if scored:
         notes.append(f"Score: {SCORE}")
     figure = page.figure(
@@ -233,7 +226,7 @@ def _evaluation(each: Evaluated) -> Markup:
 def _row(member: Scored, *, scored: bool) -> tuple[str, ...]:
     returns = np.array(member.returns)
     numbers = [f"{returns.mean():,.1f}", f"± {returns.std():,.1f}"]
-    numbers += [f"{_worth(member, scored=True):.1f}"] if scored else []
+    numbers += [f"{_mean(member, scored=True):.1f}"] if scored else []
     return _policy_name(member), *numbers, f"{np.mean(member.lengths):,.0f}"
 
 
@@ -242,9 +235,8 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
         return ""
     parts = []
     for name, by_score in (("return", False), ("score", True))[: 2 if scored else 1]:
-        seen = SampleSummary.of([_worth(member, scored=by_score) for member in members])
-        ends = seen.estimate
-        parts.append(f"{name} {seen.mean:,.1f} ({ends.low:,.1f} to {ends.high:,.1f})")
+        seen = mean_estimate([_mean(member, scored=by_score) for member in members])
+        parts.append(f"{name} {seen.value:,.1f} ({seen.low:,.1f} to {seen.high:,.1f})")
     return (
         f"{_group_name(group)}: mean of {len(members)} policies with its 95 % interval over seeds: "
         f"{', '.join(parts)}."
@@ -253,16 +245,16 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
 
 def _dots(each: Evaluated, *, scored: bool) -> Markup:
     def dot(name: str, values: Sequence[float]) -> charts.Dot:
-        seen = SampleSummary.of(values)
-        half = "" if math.isnan(seen.half_width) else f" ± {seen.half_width:,.1f}"
-        return charts.Dot(name, seen.estimate, f"{seen.mean:,.1f}{half}")
+        seen = mean_estimate(values)
+        half = "" if seen.interval is None else f" ± {seen.half_width:,.1f}"
+        return charts.Dot(name, seen, f"{seen.value:,.1f}{half}")
 
     dots = [
-        dot(f"mean of {_group_name(group)}", [_worth(m, scored=scored) for m in members])
-        for group, members in groups_of(each).items()
+        dot(f"mean of {_group_name(group)}", [_mean(m, scored=scored) for m in members])
+        for group, members in each.groups.items()
         if len(members) > 1
     ]
-    dots += [dot(_policy_name(m), [_worth(m, scored=scored)]) for m in each.policies]
+    dots += [dot(_policy_name(m), [_mean(m, scored=scored)]) for m in each.policies]
     dots = dots[:_MOST_DOTS]
     ends = [
         v
@@ -283,10 +275,10 @@ def _dots(each: Evaluated, *, scored: bool) -> Markup:
 
 
 def _last_rows(training: Training) -> list[tuple[str, ...]]:
-    """What stands in the metrics after the last update, a row for each policy."""
+    """Read the metrics after the last update, a row for each policy."""
     rows = []
-    for name in training.lanes:
-        last = [_last(training, metric, name) for metric in ("return", *_BESIDE, "score")]
+    for name in training.settings.lanes:
+        last = [_last(training, metric, name) for metric in ("return", *_SPREAD, "score")]
         if math.isfinite(last[0]):
             texts = [f"{value:,.1f}" if math.isfinite(value) else "not known" for value in last]
             rows.append((f"{name_of(training.path)}/{name}", texts[0], f"± {texts[1]}", texts[2]))
@@ -294,11 +286,11 @@ def _last_rows(training: Training) -> list[tuple[str, ...]]:
 
 
 def _last(training: Training, metric: str, lane: str) -> float:
-    course = training.metrics.get(metric, {}).get(lane, [])
-    return course[-1][1] if course else math.nan
+    curve = training.metrics.get(metric, {}).get(lane, [])
+    return curve[-1][1] if curve else math.nan
 
 
-def _worth(member: Scored, *, scored: bool) -> float:
+def _mean(member: Scored, *, scored: bool) -> float:
     return float(np.mean(member.scores if scored and member.scores else member.returns))
 
 

@@ -1,22 +1,21 @@
-"""The parts of `puorl train`: what it reads, its settings, its course and its loggers."""
+"""Inputs of `puorl train`, its progress and its trackers."""
 
+import dataclasses
 import re
 import types
-from typing import get_args
 
 import numpy as np
 import pytest
 from train_rows import train_rows
 
 import puorl
-from puorl.cli import train_loggers
-from puorl.cli.learner_settings import parse_settings
+from puorl.cli import train as command
 from puorl.cli.options import DataOptions
-from puorl.cli.train import Name
-from puorl.cli.train_course import Course
-from puorl.cli.training_data import read_training_set
+from puorl.cli.train import Tracker, TrainProgress
+from puorl.cli.train_inputs import parse_settings, read_training_set
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
+from puorl.core.run_folder import FilterSettings, KeptRows
 from puorl.data.episodes import return_range
 from puorl.rl import learner, run
 from puorl.rl.trainer import Progress
@@ -38,8 +37,14 @@ def filter_folder(folder, kept, *, mode="hard", returns=(-3.0, 5.0)):
     """What `puorl filter` leaves, as far as training reads it."""
     puorl.save(kept, folder / "kept.npz")
     write_json(folder / "model" / "filter.json", {})
-    settings = {"arguments": {"mode": mode}, "returns": returns, "kept": {"file": "kept.npz"}}
-    write_json(folder / "settings.json", settings)
+    settings = FilterSettings(
+        arguments={"paths": ["logs.npz"], "mode": mode},
+        versions={},
+        fingerprints={},
+        kept=KeptRows("kept.npz", len(kept), kept.fingerprint),
+        returns=returns,
+    )
+    write_json(folder / "settings.json", dataclasses.asdict(settings))
     return folder
 
 
@@ -70,7 +75,7 @@ def test_weights_count_only_in_the_mode_soft(here):
     with pytest.raises(DataError, match="expected the column weight"):
         read("bare")
     write_json(here / "bare" / "settings.json", {}, force=True)
-    with pytest.raises(DataError, match=r"expected kept.file as puorl filter writes it"):
+    with pytest.raises(DataError, match="settings.json: expected what puorl wrote"):
         read("bare")
 
 
@@ -139,16 +144,16 @@ def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path,
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr("puorl.cli.train_course.progress_bar", Bar)
-    course = Course(tmp_path, types.SimpleNamespace(steps=100))
-    assert (course.resumed_step, course.logged_until) == (40, None)
-    with course.shown():
+    monkeypatch.setattr("puorl.cli.train.progress_bar", Bar)
+    progress = TrainProgress(tmp_path, types.SimpleNamespace(steps=100))
+    assert (progress.resumed_step, progress.logged_until) == (40, None)
+    with progress.bar():
         for step in (60, 80, 100, 20):
-            course.on_point(Progress(step, None, [], (), 0.5), 3)
+            progress.on_checkpoint(Progress(step, None, [], (), 0.5), 3)
     assert totals == [200]
     assert told[0] == (140, "", True)
     assert told[1:] == 4 * [(20, "40 steps/s per lane, 3 lanes", False)]
-    assert course.pace == 40
+    assert progress.pace == 40
 
 
 def test_a_resumed_run_goes_on_in_the_trackers_own_run(tmp_path, monkeypatch):
@@ -162,11 +167,11 @@ def test_a_resumed_run_goes_on_in_the_trackers_own_run(tmp_path, monkeypatch):
         begun.append((name, run_id))
         return types.SimpleNamespace(write=lambda *_: None, close=lambda: None, run_id="m1")
 
-    monkeypatch.setattr(train_loggers, "require", lambda *_, **__: None)
-    monkeypatch.setattr(train_loggers, "WandB", wandb)
-    monkeypatch.setattr(train_loggers, "MLflow", mlflow)
+    monkeypatch.setattr(command, "require", lambda *_, **__: None)
+    monkeypatch.setattr(command, "WandB", wandb)
+    monkeypatch.setattr(command, "MLflow", mlflow)
     for name in ("wandb", "mlflow", "wandb", "mlflow"):
-        sink = train_loggers.LateSink(name, tmp_path / "run", from_step=None)
+        sink = Tracker(name, tmp_path / "run", from_step=None)
         sink.close()  # never opened: nothing to close
         for step in (1, 2):
             sink.write(step, "seed-0", {"q": 1.0})
@@ -175,8 +180,3 @@ def test_a_resumed_run_goes_on_in_the_trackers_own_run(tmp_path, monkeypatch):
     assert first == second
     assert first[1] == "allow"
     assert [begun[1], begun[3]] == [("run", None), ("run", "m1")]
-
-
-def test_choices_are_those_of_the_parts_behind():
-    assert set(get_args(Name)) == set(learner.LEARNERS)
-    assert set(get_args(train_loggers.Logger)) == {"none", *train_loggers._PACKAGES}
