@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from puorl.cli.bench_report import BenchReport
 
 from puorl.bench.report import (
     IMPROVEMENT,
@@ -27,7 +28,6 @@ from puorl.bench.report_page import (
 )
 from puorl.bench.results import Named
 from puorl.bench.store import Store
-from puorl.cli.bench_report import BenchReport
 from puorl.core.errors import ConfigError, DataError
 
 sys.path.insert(0, str(Path(__file__).parent))

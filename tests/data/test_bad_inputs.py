@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from puorl.cli.usage import as_options
 
 import puorl
 from puorl.cli.main import main
-from puorl.cli.usage import as_options
 from puorl.core.errors import PuorlError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split

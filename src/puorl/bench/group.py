@@ -14,14 +14,12 @@ import numpy as np
 from puorl.bench.plan import CellBatch, Run
 from puorl.bench.prepare import PreparedSet, join_pools
 from puorl.bench.settings import settings_id
-from puorl.bench.suites import Budget
 from puorl.core.errors import DataError
 from puorl.core.files import read_json, write_json
 from puorl.core.progress import Advance
 from puorl.envs.evaluate import Evaluator
 from puorl.rl import run as rl_run
-from puorl.rl.learner import Learner
-from puorl.rl.run import Job
+from puorl.rl.run import RunSpec, checkpoint_interval
 from puorl.rl.trainer import Progress
 
 FINAL_SEED, CURVE_SEED = 0, 1
@@ -43,14 +41,6 @@ def training_id(run: Run, prepared: PreparedSet) -> str:
             **run.cell.training,
         }
     )
-
-
-def checkpoint_every(learner: Learner, budget: Budget) -> int:
-    """Return the number of updates between two checkpoints, in whole cycles of the learner."""
-    # On a GPU the next point of the curve is minutes away, and a checkpoint takes seconds.
-    per_eval = budget.checkpoints_per_eval if jax.default_backend() == "cpu" else 1
-    wanted = budget.steps // (budget.points * per_eval)
-    return max(learner.cycle, wanted - wanted % learner.cycle)
 
 
 def read_curves(metrics: Path) -> dict[str, list[list[float]]]:
@@ -175,25 +165,22 @@ def train_group(
     Returns:
         Results by the run's id.
     """
-    job, names = _job(group, batch, sets)
+    spec, names = _run_spec(group, batch, sets)
     bodies = {names[lane.run]: batch.cell(lane.cell).setting.body for lane in group.lanes}
     budget = batch.cells[0].budget
-    steps, every = budget.steps, job.point_every
-    at_points = Evaluator(
-        bodies, budget.curve_episodes, CURVE_SEED, steps, Fraction(steps, budget.points)
-    )
+    interval = Fraction(budget.steps, budget.points)
+    curve = Evaluator(bodies, budget.curve_episodes, CURVE_SEED, budget.steps, interval)
+    last = Evaluator(bodies, budget.episodes, FINAL_SEED, budget.steps)
     pace = _Pace(group, batch.title, advance)
     outcome = rl_run.run(
         group.folder / "run",
-        job,
-        resume=True,
-        measure=lambda step, policies: at_points(max(0, step - every), step, policies),
-        on_point=pace.on_point,
-        while_training=jax.default_backend() != "cpu",
+        spec,
+        evaluate=curve,
+        on_checkpoint=pace.on_checkpoint,
+        in_background=jax.default_backend() != "cpu",
     )
     start = time.perf_counter()
-    final = Evaluator(bodies, budget.episodes, FINAL_SEED, steps).evaluate(outcome.policies)
-    returns = dict(zip(outcome.policies, final.returns, strict=True))
+    returns = dict(zip(outcome.policies, last.evaluate(outcome.policies).returns, strict=True))
     evaluated = time.perf_counter() - start
     curves = read_curves(group.folder / "run" / rl_run.METRICS)
     seconds = pace.seconds() | {"evaluate": round(evaluated, 2)}
@@ -206,29 +193,34 @@ def train_group(
     return found
 
 
-def _job(
+def _run_spec(
     group: Group, batch: CellBatch, sets: Mapping[Key, PreparedSet]
-) -> tuple[Job, dict[str, str]]:
-    """Make the job of a group, and map every run to the name of its lane."""
+) -> tuple[RunSpec, dict[str, str]]:
+    """Make the specification of a group's training, and map every run to the name of its lane."""
     keys = group.keys
     is_alone = len({cell for cell, _ in keys}) == 1
     # The whole id in names of files: settings that differ in their seeds have one name.
     titles = {cell.id: f"{cell.setting.name.replace('/', '-')}-{cell.id}" for cell in batch.cells}
     called = {key: key[1] if is_alone else f"{titles[key[0]]}-{key[1]}" for key in keys}
-    cell, begun = batch.cells[0], group.folder / "run" / rl_run.PLAN
-    # A group that was begun on another kind of device keeps its intervals.
-    every = read_json(begun)["point_every"] if begun.exists() else None
-    job = Job(
+    cell, budget = batch.cells[0], batch.cells[0].budget
+    # On a GPU the next point of the curve is minutes away, and a checkpoint takes seconds.
+    per_eval = budget.checkpoints_per_eval if jax.default_backend() == "cpu" else 1
+    spec = RunSpec(
         cell.built_learner,
         join_pools({called[key]: sets[key].set for key in keys}),
         {called[key]: [lane.seed for lane in group.lanes if lane.key == key] for key in keys},
-        cell.budget.steps,
-        every or checkpoint_every(cell.built_learner, cell.budget),
+        budget.steps,
+        checkpoint_interval(
+            cell.built_learner,
+            budget.steps,
+            eval_interval=budget.steps // budget.points,
+            per_eval=per_eval,
+        ),
         most_lanes=len(group.lanes),
     )
-    lines = list(job.sets)
-    names = {(lines[lane.line], lane.seed): name for name, lane in job.lanes.items()}
-    return job, {lane.run: names[called[lane.key], lane.seed] for lane in group.lanes}
+    lines = list(spec.sets)
+    names = {(lines[lane.line], lane.seed): name for name, lane in spec.lanes.items()}
+    return spec, {lane.run: names[called[lane.key], lane.seed] for lane in group.lanes}
 
 
 class _Pace:
@@ -243,7 +235,7 @@ class _Pace:
         if self._step:
             advance(self._step * self._lanes, self._title, earlier=True)
 
-    def on_point(self, point: Progress, lanes: int) -> None:
+    def on_checkpoint(self, point: Progress, lanes: int) -> None:
         now = time.perf_counter()
         line = {"step": point.step, "train": point.seconds, "wall": now - self._last}
         with open(self._path, "a", encoding="utf-8") as file:

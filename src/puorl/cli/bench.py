@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.bench import suites
-from puorl.bench.report import Report, lead, make_report, to_json, to_latex, to_markdown
+from puorl.bench.report import Report, make_report, to_json, to_latex, to_markdown
 from puorl.bench.report_page import as_page
 from puorl.bench.store import Store
-from puorl.bench.table_formats import as_rich
+from puorl.bench.suites import Part, find_suite, suite_names
+from puorl.bench.tables import as_rich
 from puorl.cli import help_text
 from puorl.cli.options import (
     Flag,
@@ -29,13 +29,13 @@ from puorl.cli.options import (
     make_console,
     print_json,
 )
-from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.errors import ConfigError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.core.formatting import describe_time
 from puorl.core.run_folder import announce_resume
 
 if TYPE_CHECKING:  # importing these loads jax
-    from puorl.bench.plan import Outlook, Plan
+    from puorl.bench.plan import Plan, PlanStatus
 
 _WRITERS = {
     "markdown": (to_markdown, "report.md"),
@@ -91,7 +91,7 @@ class BenchRun:
         """Plan, run, and print what was done."""
         check_positive("--workers", self.workers)
         check_positive("--lanes", self.lanes)
-        suite = suites.find(self.suite)
+        suite = find_suite(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
         compute_synchronously()
         from puorl.bench.plan import make_plan
@@ -124,7 +124,7 @@ class BenchRun:
                 lanes=self.lanes,
                 workers=self.workers or os.cpu_count() or 1,
                 show=True,
-                tell=lambda line: console.print(line),
+                on_message=lambda line: console.print(line),
             )
         parts = [f"{done.num_trained} trained", f"{done.num_copied} the same as another"]
         if done.num_failed:
@@ -166,11 +166,11 @@ class BenchList:
 
     def run(self) -> None:
         """Print a line for every suite."""
-        known = [suites.find(name) for name in suites.names()]
+        known = [find_suite(name) for name in suite_names()]
         if self.json:
             content = {
                 suite.name: {
-                    "about": suite.about,
+                    "description": suite.description,
                     "steps": suite.budget.steps,
                     "parts": [_as_json(part) for part in suite.parts],
                 }
@@ -182,18 +182,18 @@ class BenchList:
         for suite in known:
             runs = sum(len(part.methods) for part in suite.parts)
             updates = f"{suite.budget.steps:,}"
-            table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.about)
+            table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
         Console(highlight=False).print(table)
 
 
-def _as_json(part: suites.Part) -> dict[str, Any]:
+def _as_json(part: Part) -> dict[str, Any]:
     methods = [method.label for method in part.methods]
     return {"setting": part.setting.name, "learner": part.learner.name, "methods": methods}
 
 
 @dataclass(frozen=True)
 class BenchReport:
-    """Show the results of a benchmark: tables, pictures, and the paper's questions.
+    """Show the results of a benchmark: tables and figures.
 
     Reads the rows of puorl bench run, which may still be running. text, markdown
     and latex are printed unless --out names a file; html is written to
@@ -203,14 +203,14 @@ class BenchReport:
     Examples:
       puorl bench report results
       puorl bench report results --format markdown --out results.md
-      puorl bench report results --against none --format all --out tables --force
+      puorl bench report results --reference paper --format all --out tables --force
       puorl bench report results --json > results.json
     """
 
     results: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
     """Folder of puorl bench run, or a .jsonl file of its rows."""
-    against: Literal["paper", "none"] = "paper"
-    """Published numbers to show beside ours."""
+    reference: OptionalPath = None
+    """CSV file of published numbers to show beside ours; paper for the paper's."""
     out: OptionalPath = None
     """File to write; for all, the folder."""
     format: Literal["text", "markdown", "latex", "html", "all"] = "text"
@@ -253,14 +253,7 @@ class BenchReport:
         return {"html": beside / "report.html"} if self.format == "html" else {}
 
     def _report(self) -> Report:
-        store = Store(self.results)
-        rows = store.latest()
-        if not rows:
-            raise DataError(
-                f"{store.path}: expected rows of puorl bench run, found none; name the folder that "
-                "was its --out"
-            )
-        return make_report(rows.values(), store.read().notes, paper=self.against == "paper")
+        return make_report(self.results, reference=self.reference)
 
     def _show(self, report: Report, path: Path | None) -> None:
         if path is None:
@@ -287,7 +280,7 @@ class Bench:
     Examples:
       puorl bench list
       puorl bench run core --seeds 5 --out results
-      puorl bench report results --against paper
+      puorl bench report results --reference paper
     """
 
     command: tyro.conf.OmitSubcommandPrefixes[_Command]
@@ -297,7 +290,7 @@ class Bench:
         self.command.run()
 
 
-def _describe(plan: "Plan", ahead: "Outlook") -> str:
+def _describe(plan: "Plan", ahead: "PlanStatus") -> str:
     """Count what is done and to do, in one line."""
     failed = f", {ahead.num_failed} of them with an error" if ahead.num_failed else ""
     done = f"{plan.name}: {ahead.num_runs:,} runs, {ahead.num_done:,} done{failed}"
@@ -312,11 +305,9 @@ def _describe(plan: "Plan", ahead: "Outlook") -> str:
 
 
 def _print(report: Report, console: Console) -> None:
-    console.print(Text(lead(report)))
+    console.print(Text(report.lead))
     console.print()
     for table in report.tables:
         console.print(as_rich(table, console.width))
-    if report.rule:
-        console.print(Text(report.rule, style="dim"))
     for note in report.results.notes:
         console.print(Text(f"note: {note}", style="dim"))

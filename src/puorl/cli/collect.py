@@ -10,9 +10,8 @@ import tyro
 from puorl.cli.options import Count, Flag, Int, OptionalInt, make_console, print_json
 from puorl.core.resources import require_disk
 from puorl.data.formats import check_target, save
-from puorl.envs.collect import Quality, collect, row_bytes
+from puorl.envs.collect import Quality, collect, return_statistics, row_bytes
 from puorl.envs.domains import domain
-from puorl.envs.summary import summarise
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Collect:
             progress=True,
         )
         save(dataset, self.out, force=self.force)
-        made = summarise(dataset)
+        made = return_statistics(dataset)
         if not self.json:
             make_console().print(f"{self.out}: {made}")
             return

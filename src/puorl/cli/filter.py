@@ -42,8 +42,7 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FORMATS, expand, save, writable
-from puorl.data.keep_list import write_keep_list
-from puorl.data.labels import LabelledRows, read_labels
+from puorl.data.labels import LabelledRows, read_labels, write_keep_list
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
@@ -170,7 +169,8 @@ class Filter:
         )
         text = f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled rows"
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
-        scattered = 0 if unit.kind == "transition" else group(split, unit, self.seed).num_scattered
+        grouping = group(split, unit, self.seed)
+        scattered = 0 if grouping is None else grouping.num_scattered
         if scattered:
             text = f"warning: {scattered:,} unlabelled rows share their {unit.kind} with labelled "
             console.print(Text(f"{text}ones: they count as known, and are kept", style="yellow"))
@@ -179,7 +179,8 @@ class Filter:
     def _filter(self) -> tuple["DomainFilter", "FilterConfig"]:
         """Make the filter, and return its config with it."""
         compute_synchronously()
-        from puorl.pu.filter import PRESETS, DomainFilter
+        from puorl.pu.config import PRESETS
+        from puorl.pu.filter import DomainFilter
 
         preset = PRESETS[self.preset]
         features = dataclasses.replace(preset.features, inputs=self.inputs)
@@ -209,7 +210,7 @@ class Filter:
                 "data": dataclasses.replace(split.pool, columns=columns).fingerprint,
                 "labels": hashing.of_arrays({"labelled": split.labelled}),
                 "split": split.fingerprint,
-                "config": hashing.of_settings(dataclasses.asdict(config)),
+                "config": hashing.of_settings(config.to_dict()),
             },
         }
 

@@ -105,7 +105,7 @@ def _facts(seen: Inspection) -> Iterator[tuple[str, str]]:
     if seen.labels is not None:
         n = seen.labels
         episodes = "" if n.num_episodes is None else f", in {n.num_episodes:,} episodes"
-        yield "labelled", f"{n.num_rows:,} rows ({n.share:.2%}){episodes}"
+        yield "labelled", f"{n.num_rows:,} rows ({n.fraction:.2%}){episodes}"
     if seen.missing:
         yield "missing", ", ".join(seen.missing)
 

@@ -12,7 +12,7 @@ from puorl.demo.study import TITLES, Data, DemoSettings, Filtered, Trained, to_d
 from puorl.envs.bodies import body
 from puorl.html import charts, page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
-from puorl.pu.report_page import alpha_picture, history_picture, score_picture, separation_picture
+from puorl.pu.report_page import alpha_picture, auroc_picture, history_picture, score_picture
 
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 MEANINGS = {
@@ -249,9 +249,9 @@ def _data(whole: dict[str, Any]) -> Markup:
 def _filter(settings: DemoSettings, filtered: Filtered) -> Markup:
     report = filtered.report
     check = report.shortcut
-    separation = separation_picture(
+    auroc = auroc_picture(
         "Separation with all inputs and with behaviour alone",
-        {"all inputs": check.separation, "behaviour (s, a) alone": check.separation_behaviour},
+        {"all inputs": check.auroc, "behaviour (s, a) alone": check.auroc_behaviour},
     )
     figures = (
         (score_picture(report.histogram), "Labelled rows were scored by networks that were not "
@@ -260,7 +260,7 @@ def _filter(settings: DemoSettings, filtered: Filtered) -> Markup:
         (history_picture(report), "The filter's estimate of the fraction of our rows. A level "
          "line has converged."),
         (alpha_picture(report), "Two estimates of the fraction of our rows, with 95 % intervals."),
-        (separation, "Chance that a labelled row scores above an unlabelled one: with all "
+        (auroc, "Chance that a labelled row scores above an unlabelled one: with all "
          "inputs, and by state and action alone."),
     )  # fmt: skip
     drawn = [page.figure(picture, caption) for picture, caption in figures if picture]
@@ -298,7 +298,7 @@ def _kept(data: Data, filtered: Filtered) -> Markup:
         "Scores of the unlabelled rows by their true origin",
         f"The filter is right about {as_percent(truth.accuracy)} of the unlabelled rows.",
         edge=truth.score_edge,
-        share={"truly ours": truth.score_target, "the other machine's": truth.score_other},
+        fraction={"truly ours": truth.score_target, "the other machine's": truth.score_other},
         x_label="score",
         y_label="fraction of rows, square-root axis",
         scale="sqrt",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from puorl.bench.settings import Setting
-from puorl.bench.stats import Summary, difference
+from puorl.bench.stats import SampleSummary, difference
 from puorl.core.errors import TrainingError
 from puorl.core.progress import progress_bar
 from puorl.core.stats import Estimate, mean_estimate
@@ -127,7 +127,9 @@ class Trained:
 
     def against(self, method: str) -> Estimate:
         """Estimate PU minus the method, with Welch's interval."""
-        found = difference(Summary.of(self.scores["pu"]), Summary.of(self.scores[method]))
+        found = difference(
+            SampleSummary.of(self.scores["pu"]), SampleSummary.of(self.scores[method])
+        )
         return Estimate(found.value, found.low, found.high)
 
 

@@ -137,6 +137,20 @@ def require_room(num_policies: int, episodes: int) -> None:
     require_memory(need, f"{episodes:,} episodes", repair="take fewer episodes")
 
 
+def check_sizes(spec: DomainSpec, obs_dim: int, act_dim: int, subject: str) -> None:
+    """Refuse a policy or data with other sizes of states or actions than the domain's.
+
+    Raises:
+        DataError: The sizes differ.
+    """
+    robot = bodies.body(spec.body)
+    if (obs_dim, act_dim) != (robot.obs_dim, robot.act_dim):
+        raise DataError(
+            f"{subject} has {obs_dim} state and {act_dim} action components, but {spec.text} has "
+            f"{robot.obs_dim} and {robot.act_dim}; choose another domain"
+        )
+
+
 @dataclass(eq=False)
 class Evaluator:
     """Evaluate policies at intervals of their training, as a callback of `puorl.rl.run.run`."""

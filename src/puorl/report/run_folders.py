@@ -12,7 +12,6 @@ import numpy as np
 
 from puorl.bench.report import Report, make_report
 from puorl.bench.store import FILE as RUNS
-from puorl.bench.store import Store
 from puorl.core.errors import DataError, PuorlError
 from puorl.core.files import read_json
 from puorl.core.run_folder import (
@@ -27,7 +26,7 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load
-from puorl.pu.report import FilterReport
+from puorl.pu.report import FilterReport, current_keys
 from puorl.rl.run import METRICS, RECORD, SPEC, read_record, read_spec
 
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
@@ -182,7 +181,7 @@ def _filtering(folder: Path) -> Filtering:
 
 
 def _report(path: Path) -> FilterReport:
-    report = read_as(FilterReport, path)
+    report = decode(FilterReport, current_keys(read_object(path)), path)
     bins = report.histogram
     num_bins = max(len(bins.edge) - 1, 0)
     if {len(bins.labelled), len(bins.unlabelled)} != {num_bins}:
@@ -259,8 +258,4 @@ def _evaluated(path: Path) -> Evaluated | None:
 
 
 def _benchmark(path: Path) -> Benchmark:
-    store = Store(path)
-    rows = store.latest()
-    if not rows:
-        raise DataError(f"{path}: expected rows of puorl bench run, found none")
-    return Benchmark(str(path), make_report(rows.values(), store.read().notes))
+    return Benchmark(str(path), make_report(path))

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from puorl import __version__
-from puorl.bench.report import lead
-from puorl.bench.table_formats import as_html
+from puorl.bench.tables import as_html
 from puorl.core.errors import ConfigError
 from puorl.html import page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range, escape
@@ -129,7 +128,7 @@ def _question(material: Material) -> Markup:
             f"How good are the policies of {', '.join(paths)} in {each.env}, over "
             f"{as_count(each.episodes)} episodes each?"
         )
-    texts |= {each.path: f"A benchmark. {lead(each.report)}" for each in material.benchmarks}
+    texts |= {each.path: f"A benchmark. {each.report.lead}" for each in material.benchmarks}
     return page.section("The question", page.terms(texts))
 
 
@@ -273,9 +272,8 @@ def _benchmark(benchmark: Benchmark, number: int) -> Markup:
     )
     return page.section(
         f"Benchmark: {benchmark.path}",
-        page.paragraph(lead(report)),
+        page.paragraph(report.lead),
         *map(as_html, tables),
-        page.paragraph(report.rule),
         page.warning_list(report.results.notes) if report.results.notes else Markup(""),
         page.paragraph(words),
     )
