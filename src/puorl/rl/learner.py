@@ -66,8 +66,8 @@ class Learner(NamedTuple):
     cycle: int = 1
     """Updates after which the algorithm repeats itself, e.g. the policy delay of TD3."""
     precompute_targets: Callable[[Any, Batch, Any], Any] | None = None
-    """(state, rows, noise) -> row-wise arrays that do not change within a cycle, for all its rows at
-    once. An update gets its part as a fifth argument, and computes it without that argument."""
+    """(state, rows, noise) -> row-wise arrays that do not change within a cycle, for all its rows.
+    An update gets its part as a fifth argument, and computes it without that argument."""
     normalise_states: bool = False
     scale_rewards: bool = False
     needs_next_action: bool = False
