@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from puorl.nn import mlp
 from puorl.nn.numpy_mlp import KINDS
 from puorl.rl import bc, cql, learner, rebrac, td3_bc, td7
-from puorl.rl.learner import Batch, critic_mean, kept_mean, policy_mean
+from puorl.rl.learner import Batch, critic_mean, policy_mean
 from puorl.rl.policy import Policy
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -327,5 +327,7 @@ def test_weights_do_not_change_what_is_divided_by():
 
 
 def test_a_wrong_rank_is_refused():
-    with pytest.raises(ValueError, match="expected one shape"):
-        kept_mean(jnp.zeros((4, 1)), jnp.ones(4), jnp.ones(4))
+    batch = batch_of(keep=[1] * 4, weight=[1] * 4, critic_weight=[1] * 4)
+    for mean in (policy_mean, critic_mean):
+        with pytest.raises(ValueError, match="expected shape"):
+            mean(jnp.zeros((4, 1)), batch)

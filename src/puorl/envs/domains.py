@@ -42,7 +42,7 @@ _COMPOSITIONS = ("mixture", "mixture_as_released", "entire_body")
 
 @dataclass(frozen=True)
 class Shift:
-    """One change; ``target`` names what is changed and ``value`` how much."""
+    """One change of a body: its kind, what it changes and by how much."""
 
     kind: str
     target: str
@@ -62,7 +62,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class DomainSpec:
-    """One domain; equal specs simulate alike, and every choice is in the fields."""
+    """One domain; equal specs give equal simulations."""
 
     body: str
     name: str
@@ -76,12 +76,12 @@ class DomainSpec:
         return f"{self.body}/{self.name}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The spec as JSON-like data."""
+        """Return the spec, JSON-ready."""
         return {**asdict(self), "shifts": [asdict(shift) for shift in self.shifts]}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "DomainSpec":
-        """The spec that ``to_dict`` wrote.
+        """Return the spec that ``to_dict`` wrote.
 
         Raises:
             ConfigError: A field is missing or unknown, or a shift is not one of the body's.
@@ -103,7 +103,7 @@ class DomainSpec:
 
 
 class Negative(NamedTuple):
-    """A share of the negative rows: where they come from and how good they are."""
+    """A part of the negative rows: its domain, quality and proportion."""
 
     domain: DomainSpec
     quality: str
@@ -111,15 +111,15 @@ class Negative(NamedTuple):
 
 
 def names() -> tuple[str, ...]:
-    """The domains that have a name; any other is written as shifts, such as ``gravity=0.5``."""
+    """Return the domains that have a name; others are written as shifts, e.g. ``gravity=0.5``."""
     return tuple(_REGISTRY)
 
 
 def domain(body: str, name: str = "nominal", *, masses: str = "d4rl") -> DomainSpec:
-    """The domain of that name, or the one that the shifts in ``name`` make; ``+`` combines.
+    """Return the domain of that name, or of the shifts in ``name``; ``+`` combines shifts.
 
-    Nominal masses are those of D4RL's time, because files of that time are what nominal data
-    stands beside; ``masses="current"`` takes MuJoCo's own.
+    Masses are those of D4RL's simulators by default, to match D4RL's files; ``masses="current"``
+    takes MuJoCo's own.
 
     >>> domain("hopper", "gravity=.5+broken:leg").name
     'gravity=0.5+broken:leg_joint'
@@ -144,7 +144,7 @@ def domain(body: str, name: str = "nominal", *, masses: str = "d4rl") -> DomainS
 
 
 def parse_domain(text: str | DomainSpec) -> DomainSpec:
-    """``hopper`` or ``hopper/body_mass`` or ``hopper/gravity=0.5``; a spec passes as it is.
+    """Read ``hopper``, ``hopper/body_mass`` or ``hopper/gravity=0.5``; return a spec as it is.
 
     >>> parse_domain("hopper").text
     'hopper/nominal'
@@ -158,12 +158,12 @@ def parse_domain(text: str | DomainSpec) -> DomainSpec:
 def negatives(
     shift: str, body: str, positive_quality: str, negative_quality: str
 ) -> tuple[Negative, ...]:
-    """What the negative rows of a setting consist of; proportions sum to 1.
+    """Return the parts of a setting's negative rows; proportions sum to 1.
 
     ``mixture`` is half ``body_mass`` and half ``joint_noise``. ``mixture_as_released`` repeats two
-    slips of the paper's released code: joint-noise rows have the positive's quality, and shares
-    follow the sizes of the files, of which medium-expert ones hold twice as many rows.
-    ``entire_body`` sets walker2d against a positive halfcheetah. Any other text is one domain.
+    errors of the paper's released code: joint-noise rows have the positive's quality, and
+    proportions follow the sizes of the files, of which medium-expert ones have twice as many rows.
+    ``entire_body`` is walker2d for a positive halfcheetah. Any other text is one domain.
 
     Raises:
         ConfigError: Unknown shift, or ``entire_body`` of another body than halfcheetah.
@@ -261,7 +261,7 @@ def apply_physics(model: Any, body: Body, shifts: Sequence[Shift]) -> None:
 
 
 def noise_width(body: Body, shifts: Sequence[Shift]) -> np.ndarray:
-    """(m,) float64. Half-width of the uniform noise on each component of the executed action."""
+    """Return (m,) float64: half-width of the noise on each component of the executed action."""
     width = np.zeros(body.act_dim)
     for shift in shifts:
         if shift.kind == "joint_noise":
@@ -274,7 +274,7 @@ def noise_width(body: Body, shifts: Sequence[Shift]) -> np.ndarray:
 
 
 def reward_factors(shifts: Sequence[Shift]) -> tuple[float, ...]:
-    """Factor on each of the reward's terms, in the order of ``REWARD_TERMS``."""
+    """Return the factor of each term of the reward, in the order of ``REWARD_TERMS``."""
     factors: dict[str, float] = {term: 1.0 for term in REWARD_TERMS}
     for shift in shifts:
         if shift.kind == "reward":

@@ -1,8 +1,8 @@
-"""The same domains as gymnasium environments, for people who bring their own loop.
+"""The domains as gymnasium environments.
 
-Importing this module registers ``puorl/Hopper-body_mass-v0`` and its like: every body with every
-named domain. ``gymnasium.make("puorl.envs.gymnasium_envs:puorl/Hopper-body_mass-v0")`` imports it
-on the way.
+Importing this module registers every body with every named domain, as
+``puorl/Hopper-body_mass-v0``. ``gymnasium.make`` imports it first if the name begins with the
+module: ``"puorl.envs.gymnasium_envs:puorl/Hopper-body_mass-v0"``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,12 @@ else:
 _TITLES = {"halfcheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d"}
 _RENDER_MODES = ("rgb_array",)
 _PICTURE = 480
-# MuJoCo calls a larger coordinate or velocity unstable, so this bound is a true one.
+# MuJoCo treats larger coordinates and velocities as unstable, so no observation is beyond it.
 _LARGEST = 1e10
 
 
 class DomainEnv(gym.Env[np.ndarray, np.ndarray]):
-    """One environment of a domain; a simulator of one, so both give the same numbers."""
+    """One environment of a domain, as a `Simulator` of one environment."""
 
     metadata: dict[str, Any] = {"render_modes": list(_RENDER_MODES)}
     domain: DomainSpec
@@ -61,20 +61,20 @@ class DomainEnv(gym.Env[np.ndarray, np.ndarray]):
         return self._simulator.obs[0].copy(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One control step.
+        """Make one control step.
 
         Raises:
-            DataError: No episode is under way.
+            DataError: No episode is running.
         """
         if self._ended:
-            raise DataError("step: expected an episode under way, got none; call reset() first")
+            raise DataError("step: expected a running episode, got none; call reset() first")
         step = self._simulator.step(np.asarray(action)[None])
         terminated, truncated = bool(step.terminal[0]), bool(step.timeout[0])
         self._ended = terminated or truncated
         return step.next_obs[0].copy(), float(step.reward[0]), terminated, truncated, {}
 
     def render(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A picture (480, 480, 3) uint8 if made with ``render_mode="rgb_array"``, else None."""
+        """Return an image (480, 480, 3) uint8 with ``render_mode="rgb_array"``, else None."""
         if self.render_mode is None:
             return None
         mujoco = require("mujoco", extra="sim", purpose="rendering")
@@ -98,15 +98,15 @@ class DomainEnv(gym.Env[np.ndarray, np.ndarray]):
 def make_env(
     body: str | DomainSpec, domain: str = "nominal", *, render_mode: str | None = None
 ) -> DomainEnv:
-    """A gymnasium environment of any domain, registered or not.
+    """Make a gymnasium environment of any domain, registered or not.
 
     Args:
         body: ``"hopper"``, or the whole domain: ``"hopper/gravity=0.5"`` or a ``DomainSpec``.
-        domain: Name or shifts, where ``body`` is a body's name alone.
-        render_mode: ``"rgb_array"``, or None for no pictures.
+        domain: Name or shifts, if ``body`` is a body's name alone.
+        render_mode: ``"rgb_array"``, or None for no images.
 
     Raises:
-        ConfigError: No such body, domain or shift; the message lists what there is.
+        ConfigError: Unknown body, domain or shift; the message lists all.
     """
     if isinstance(body, DomainSpec) or "/" in body:
         return DomainEnv(domains.parse_domain(body), render_mode=render_mode)
@@ -114,7 +114,7 @@ def make_env(
 
 
 def env_id(body: str, domain: str) -> str:
-    """The registered name of a named domain, such as ``puorl/Hopper-body_mass-v0``."""
+    """Return the registered name of a named domain, such as ``puorl/Hopper-body_mass-v0``."""
     return f"puorl/{_TITLES[body]}-{domain}-v0"
 
 

@@ -1,9 +1,9 @@
 """Record one policy in one domain: whole episodes, in order, whatever the number of threads.
 
-A fixed number of slots play episodes one after the other, each from random streams of its own, so
+A fixed number of slots play episodes one after the other, each with random streams of its own, so
 what a slot plays depends on nothing but its number. Episodes are taken in order of (first step,
-slot) until there are enough rows, and those taken are played to their end. Stopping the clock
-instead would favour short episodes: the long ones are those still running.
+slot) until there are enough rows, and those taken are played to their end. Stopping all slots at
+once instead would favour short episodes, since long ones would still be running.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,12 @@ from puorl.envs.simulator import Simulator
 # Both are part of what a seed means: other numbers give other data.
 NUM_SLOTS = 128
 _NOISE_STEPS = 100
-"""A slot's noise is drawn for so many steps at once."""
+"""Steps for which a slot's noise is drawn at once."""
 
 _CHUNK_STEPS = (10, 100)
-"""Fewest and most steps between looks at how many rows there are."""
+"""Fewest and most steps between two counts of the rows."""
 _MOST_GROUPS = 4
-"""Threads that run Python at once: more would wait for each other more than for the physics."""
+"""Threads that run Python at once; more would mostly wait for each other."""
 
 
 class Recorded(NamedTuple):
@@ -46,7 +46,7 @@ class Recorded(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """What some slots did in a few steps; every array has the axes (step, slot)."""
+    """Rows of some slots in a few steps; every array has the axes (step, slot)."""
 
     key: np.ndarray
     """Orders episodes by first step, then slot."""
@@ -71,18 +71,18 @@ def record(
     """Play ``policy`` in ``domain`` until there are ``rows`` rows.
 
     Args:
-        domain: Where to act.
+        domain: Domain to act in.
         policy: Anything with ``act(obs) -> action``; one that also has ``draw_noise`` and
             ``act_with_noise`` acts with noise.
-        rows: How many rows to return, at least 1.
-        seed: Names all random streams.
+        rows: Number of rows to return, at least 1.
+        seed: Seed of all random streams.
         horizon: Steps after which an episode is cut as a timeout; the task's own limit if None.
         threads: Cores to use; all if None. The rows do not depend on it.
         advance: Called with the number of rows that were added, whenever some were.
     """
     count = num_threads(threads)
-    # Slots never look at each other, so each group plays its share of them, policy included.
-    # A stranger's policy may not stand being called from several threads.
+    # Slots are independent, so each group of slots plays in a thread, policy included. A user's own
+    # policy may not be safe to call from several threads.
     most = _MOST_GROUPS if hasattr(policy, "act_with_noise") else 1
     num_groups = max(n for n in range(1, most + 1) if count % n == 0)
     with ExitStack() as stack:
@@ -148,18 +148,18 @@ class _Slots:
 
     @property
     def key(self) -> np.ndarray:
-        """(n,) int64. Which episode each slot is in."""
+        """(n,) int64. Episode of each slot."""
         return self._started * NUM_SLOTS + self._slots
 
     def play(self, steps: int) -> _Chunk:
-        """A few steps of every slot."""
+        """Play a few steps of every slot."""
         sim, num = self.simulator, len(self._slots)
         chunk = _empty_chunk(steps, num, sim.obs_dim, sim.act_dim)
         for t in range(steps):
             chunk.key[t] = self.key
             chunk.obs[t] = sim.obs
             chunk.action[t] = np.clip(self._act(chunk.obs[t]), -1, 1)
-            # The stored action, rounding included, is the one that is carried out.
+            # The stored action, rounding included, is the one that is executed.
             step = sim.step(chunk.action[t])
             chunk.reward[t] = step.reward
             chunk.next_obs[t] = step.next_obs
@@ -170,7 +170,7 @@ class _Slots:
         return chunk
 
     def keep(self, last: int) -> bool:
-        """Leave slots whose episode comes after the one named ``last``; False if none stays."""
+        """Drop slots whose episode comes after ``last``; return whether any is left."""
         mask = self.key <= last
         if mask.any() and not mask.all():
             self.simulator.keep(mask)
@@ -196,7 +196,7 @@ class _Slots:
         return action
 
     def _draw_noise(self, block: int) -> np.ndarray:
-        """(step, slot, ...): each slot from a stream of its own."""
+        """Draw noise (step, slot, ...), each slot from a stream of its own."""
         streams = [generator(self._seed, "policy", int(slot), block) for slot in self._slots]
         return np.stack([self._policy.draw_noise(rng, _NOISE_STEPS) for rng in streams], axis=1)
 
@@ -210,13 +210,13 @@ class _Slots:
 def _last_needed(
     tallies: list[tuple[np.ndarray, np.ndarray]], groups: list[_Slots], rows: int, shortest: int
 ) -> int:
-    """Key of the last episode that can still be needed, given that episodes only get longer.
+    """Return the key of the last episode that can still be needed, as episodes only get longer.
 
     Args:
         tallies: Keys and numbers of rows, chunk by chunk.
-        groups: All that still play.
-        rows: How many are wanted.
-        shortest: What every episode will have at least.
+        groups: Groups that still play.
+        rows: Number of rows to return.
+        shortest: Least length of an episode.
     """
     begun = np.concatenate([group.key for group in groups])
     every = np.concatenate([*(keys for keys, _ in tallies), begun])

@@ -16,10 +16,10 @@ _CLOCK_START = 1.0
 
 
 class Step(NamedTuple):
-    """What one control step gave; one row per environment."""
+    """Result of one control step; one row per environment."""
 
     next_obs: np.ndarray
-    """(n, d) float64. The state the action led to, also where the episode ended."""
+    """(n, d) float64. The state after the action, also at the end of an episode."""
     reward: np.ndarray
     """(n,) float64."""
     terminal: np.ndarray
@@ -32,8 +32,8 @@ class Simulator:
     """Many environments of one body, stepped together; each may have its own domain.
 
     One call of ``mujoco.rollout`` makes a control step of all. The result is a function of domains,
-    seed and actions alone: neither the number of threads nor an environment's company matters,
-    because each environment draws from a stream of its own.
+    seed and actions alone, whatever the number of threads and the other environments, because each
+    environment has a random stream of its own.
 
     Each control step starts the contact solver cold, so a step depends on nothing but the state and
     the action: a logged transition can be recomputed. (gymnasium starts it warm; the difference is
@@ -41,10 +41,10 @@ class Simulator:
 
     Args:
         domains: One per environment, all of one body.
-        seed: Names all random streams.
+        seed: Seed of all random streams.
         threads: Physics threads; all the cores this process may use if None.
         streams: Number of each environment's random stream; 0, 1, 2, ... if None.
-        auto_reset: Whether an environment whose episode ended begins the next one at once.
+        auto_reset: Start the next episode at once where one has ended.
         max_steps: Steps after which an episode is cut as a timeout; the task's own limit if None.
     """
 
@@ -117,9 +117,9 @@ class Simulator:
         return self._coordinates(self._state)[1].copy()
 
     def reseed(self, seed: int) -> None:
-        """Begin anew, as a simulator made with that seed."""
+        """Start again, as a simulator made with that seed."""
         self.seed = seed
-        # Every episode draws equally much, so its numbers do not depend on how others went.
+        # Every episode draws equally many numbers, so they do not depend on earlier episodes.
         self._rngs = [generator(seed, "simulator", stream) for stream in self.streams]
         self.reset()
 
@@ -145,14 +145,13 @@ class Simulator:
             self.obs = obs
 
     def step(self, action: np.ndarray) -> Step:
-        """One control step of every environment; those that end are reset afterwards.
+        """Make one control step of every environment; reset those whose episode ended.
 
         Args:
             action: (n, m) float. Intended actions; clipped to [-1, 1].
 
         Returns:
-            True next states, rewards and ends. ``self.obs`` then holds the states to act on next,
-            after resets.
+            True next states, rewards and ends. ``self.obs`` then holds the states after resets.
 
         Raises:
             DataError: Wrong shape, or an action or a state that is not a number.
@@ -176,7 +175,7 @@ class Simulator:
     def set_state(
         self, qpos: np.ndarray, qvel: np.ndarray, warmstart: np.ndarray | None = None
     ) -> None:
-        """Put every environment into a given state, as if its episode had just begun there.
+        """Put every environment into a given state, at the start of an episode.
 
         Args:
             qpos: (n, nq) float64. Positions.
@@ -192,7 +191,7 @@ class Simulator:
         self.obs = self._observe()
 
     def keep(self, mask: np.ndarray) -> None:
-        """Go on with the environments of ``mask`` (n,) bool only; they behave as before."""
+        """Keep only the environments of ``mask`` (n,) bool; they behave as before."""
         rows = np.flatnonzero(mask)
         self.models = [self.models[row] for row in rows]
         self.domains = tuple(self.domains[row] for row in rows)
@@ -220,7 +219,7 @@ class Simulator:
         self._control = np.zeros((num, body.frame_skip, body.act_dim))
         self._trace = np.zeros((num, body.frame_skip, self._state.shape[1]))
         self._row = np.arange(num)
-        # Few, large pieces: handing out is dear beside a step, and the pieces are about equal.
+        # Few, large chunks: handing them out is slow compared to a step.
         self._chunk = max(1, num // (4 * len(self._workers)))
 
     def _advance(self, action: np.ndarray) -> None:
@@ -242,7 +241,7 @@ class Simulator:
         )
         self._warmstart = None
         after = self._trace[:, -1]
-        # MuJoCo resets an exploded state, and with it the clock; a state may not jump unnoticed.
+        # MuJoCo resets an exploded state, and with it the clock.
         if not (after[:, 0] > self._state[:, 0]).all():
             worst = int(np.argmin(after[:, 0] - self._state[:, 0]))
             raise DataError(

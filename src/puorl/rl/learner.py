@@ -66,9 +66,8 @@ class Learner(NamedTuple):
     cycle: int = 1
     """Updates after which the algorithm repeats itself, e.g. the policy delay of TD3."""
     precompute_targets: Callable[[Any, Batch, Any], Any] | None = None
-    """(state, rows, noise) -> row-wise arrays that do not change within a cycle, for the rows of
-    all its batches at once. An update gets its part of them as a fifth argument, and computes them
-    itself without that argument."""
+    """(state, rows, noise) -> row-wise arrays that do not change within a cycle, for all its rows.
+    An update gets its part as a fifth argument, and computes it without that argument."""
     normalise_states: bool = False
     scale_rewards: bool = False
     needs_next_action: bool = False
@@ -77,21 +76,16 @@ class Learner(NamedTuple):
     it rows are drawn uniformly, for many updates at once."""
 
 
-def kept_mean(x: jax.Array, weight: jax.Array, keep: jax.Array) -> jax.Array:
-    """Return the sum of keep * weight * x over the sum of keep; all (b,) of one shape."""
-    if not x.shape == weight.shape == keep.shape:
-        raise ValueError(f"expected one shape, got {x.shape}, {weight.shape} and {keep.shape}")
-    return (keep * weight * x).sum() / keep.sum()
-
-
 def policy_mean(x: jax.Array, batch: Batch) -> jax.Array:
-    """Return the mean of x (b,) for losses of the policy and of values, with soft weights."""
-    return kept_mean(x, batch.weight, batch.keep)
+    """Return the weighted mean of x (b,) over the kept rows, for losses of policy and values."""
+    if x.shape != batch.keep.shape:
+        raise ValueError(f"expected shape {batch.keep.shape}, got {x.shape}")
+    return (batch.keep * batch.weight * x).sum() / batch.keep.sum()
 
 
 def critic_mean(x: jax.Array, batch: Batch) -> jax.Array:
     """Return the mean of x (b,) for the critic's loss, with the critic's own weights too."""
-    return kept_mean(x, batch.weight * batch.critic_weight, batch.keep)
+    return policy_mean(x, batch._replace(weight=batch.weight * batch.critic_weight))
 
 
 def presets(name: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows on the device: one pool for all lanes, and tables that say which rows each lane may draw.
+"""Rows on the device: one pool for all lanes, and tables of the rows that each lane may draw.
 
 A training set is a line of every table; two lanes with the same set share its line.
 """
@@ -18,13 +18,11 @@ from puorl.data.transitions import Transitions
 from puorl.rl.learner import Batch, Learner, Sizes
 
 STATE_EPSILON = 1e-5
-"""Added to the deviation of every state component, once and for all."""
+"""Added to the standard deviation of every state component."""
 ACTION_LIMIT = 1.0 - 1e-5
-"""Actions of the data are clipped to this: the inverse of tanh stays finite."""
-_WANTED_SPREAD = 1000.0
-"""IQL's rewards are scaled so that the returns of complete episodes span this much."""
-
-
+"""Actions of the data are clipped to this, so that the inverse of tanh stays finite."""
+_RETURN_RANGE = 1000.0
+"""IQL's rewards are scaled so that the returns of complete episodes have this range."""
 _WEIGHT = 1
 """Column of the weights in `Sets.column`."""
 
@@ -40,21 +38,21 @@ class Sets(NamedTuple):
     """Tables of s training sets; k is the size of the largest."""
 
     row: jax.Array
-    """(s, k) int32. Positions in the pool; zeros behind the end of a shorter set."""
+    """(s, k) int32. Positions in the pool; shorter sets are padded with zeros."""
     column: jax.Array
     """(s, k, 4) float32. Reward (scaled), weight (1 on average), critic weight, score."""
     num_rows: jax.Array
     """(s,) int32."""
     first_size: jax.Array
-    """(s,) int32. Rows of the first group, which stands at the front."""
+    """(s,) int32. Rows of the first group, which comes first."""
     second_start: jax.Array
-    """(s,) int32. Where the second group begins: 0 where both are the whole set."""
+    """(s,) int32. Start of the second group: 0 if both are the whole set."""
     first_draws: jax.Array
     """(s,) int32. Rows of a batch that come from the first group."""
     num_kept: jax.Array | None
     """(s,) int32. Rows of a batch that are kept: all of the first group, the best of the second.
 
-    None where every set keeps all, so that nothing is ranked.
+    None if every set keeps all, so that nothing is ranked.
     """
     centre: jax.Array
     """(s, width) float32. Subtracted from a packed row."""
@@ -63,20 +61,20 @@ class Sets(NamedTuple):
 
 
 class ActionRange(NamedTuple):
-    """Actions of the data between ``low`` and ``high``, (m,) float64, are -1 to 1 inside."""
+    """Range of the data's actions, (m,) float64, that learners see as -1 to 1."""
 
     low: np.ndarray
     high: np.ndarray
 
     def inward(self, action: np.ndarray) -> np.ndarray:
-        """Actions (n, m) as learners see them, float32."""
+        """Return actions (n, m) as learners see them, float32."""
         middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
         scaled = (action - middle) / half
         return np.clip(scaled, -ACTION_LIMIT, ACTION_LIMIT).astype(np.float32)
 
 
 def action_range(action: np.ndarray) -> ActionRange:
-    """[-1, 1] where all actions are in it, else the range of each component in the data."""
+    """Return [-1, 1] if all actions are in it, else the range of each component in the data."""
     low, high = (np.asarray(end, np.float64) for end in (action.min(axis=0), action.max(axis=0)))
     if max(-low.min(), high.max()) <= 1.0 + 1e-6:
         return ActionRange(np.full_like(low, -1.0), np.full_like(high, 1.0))
@@ -85,7 +83,7 @@ def action_range(action: np.ndarray) -> ActionRange:
 
 
 def pack(rows: Transitions, actions: ActionRange) -> np.ndarray:
-    """The rows of `Pool`; where the end of a terminal row is unknown, its own state stands in."""
+    """Return the rows of `Pool`; an unknown next state of a terminal row becomes its own state."""
     next_obs = np.where(np.isnan(rows.next_obs), rows.obs, rows.next_obs)
     action = actions.inward(rows.action)
     next_action = np.zeros_like(action)
@@ -97,10 +95,10 @@ def pack(rows: Transitions, actions: ActionRange) -> np.ndarray:
 
 
 def reward_factor(chosen: TrainingSet) -> float | None:
-    """What IQL multiplies rewards with; None where no complete episodes are known."""
+    """Return the factor of IQL's rewards; None if no complete episodes are known."""
     if chosen.returns is None or chosen.returns[1] <= chosen.returns[0]:
         return None
-    return _WANTED_SPREAD / (chosen.returns[1] - chosen.returns[0])
+    return _RETURN_RANGE / (chosen.returns[1] - chosen.returns[0])
 
 
 def tables(
@@ -111,15 +109,14 @@ def tables(
     scale_rewards: bool,
     next_action: bool,
 ) -> Sets:
-    """Line up training sets of one pool.
+    """Make the tables of training sets of one pool.
 
     Args:
         sets: All of the same pool, which has rewards.
         batch_size: Rows of a batch.
-        normalise_states: Whether each set's own statistics are taken out of its states.
-        scale_rewards: Whether rewards are multiplied with `reward_factor`.
-        next_action: Whether rows that lack a following action, though the task went on, are left
-            out.
+        normalise_states: Normalise states by each set's own statistics.
+        scale_rewards: Multiply rewards by `reward_factor`.
+        next_action: Leave out rows without a next action that are not terminal.
 
     Raises:
         ConfigError: A batch is too small for two groups.
@@ -191,18 +188,18 @@ def _line(
 
 
 def _with_mean_weight_one(column: np.ndarray) -> np.ndarray:
-    """Else small weights would weaken terms of a loss that others are balanced against.
+    """Scale weights to mean 1, so that they do not shift the balance between terms of a loss.
 
-    TD3+BC divides its Q term by its own size: there weights cancel, in the distance they do not.
+    TD3+BC divides its Q term by its own size, where weights cancel; in the distance they do not.
     """
     mean = column[:, _WEIGHT].mean(dtype=np.float64)
-    if mean not in (0.0, 1.0):  # 0: rows that count are among those left out, and nothing is learnt
+    if mean not in (0.0, 1.0):  # 0: all rows with weight were left out
         column[:, _WEIGHT] = column[:, _WEIGHT] / mean
     return column
 
 
 def _followed(rows: Transitions) -> np.ndarray:
-    """(n,) bool. Whether the action that followed is known, or none was needed."""
+    """Return (n,) bool: whether the next action is known, or the row is terminal."""
     if rows.next_action is None:
         return np.zeros(len(rows), bool)
     return rows.terminal | np.isfinite(rows.next_action).all(axis=1)
@@ -221,7 +218,7 @@ def _scaling(chosen: TrainingSet, normalise_states: bool) -> tuple[np.ndarray, n
 
 
 def state_scaling(chosen: TrainingSet) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and divisor of the set's states, each (d,) float32."""
+    """Return mean and divisor of the set's states, each (d,) float32."""
     mean, std = chosen.obs_statistics
     return mean.astype(np.float32), (std + STATE_EPSILON).astype(np.float32)
 
@@ -230,7 +227,7 @@ def state_scaling(chosen: TrainingSet) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(key: jax.Array, sets: Sets, line: jax.Array, batch_size: int) -> jax.Array:
-    """Positions (b,) int32 in the training set: rows of the first group, then of the second."""
+    """Draw positions (b,) int32 in the training set: first group, then second."""
     of_first = jnp.arange(batch_size) < sets.first_draws[line]
     second_start = sets.second_start[line]
     size = jnp.where(of_first, sets.first_size[line], sets.num_rows[line] - second_start)
@@ -239,10 +236,9 @@ def draw(key: jax.Array, sets: Sets, line: jax.Array, batch_size: int) -> jax.Ar
 
 
 def best(score: jax.Array, of_first: jax.Array, num_kept: jax.Array) -> jax.Array:
-    """(b,) float32, 1 for the rows to keep: the first group, then the highest scores.
+    """Return (b,) float32, 1 for the rows to keep: the first group, then the highest scores.
 
-    Of equal scores the earlier one goes first, so that exactly ``num_kept`` rows, one or more, are
-    kept.
+    Of equal scores the earlier one comes first, so that exactly ``num_kept`` rows are kept.
     """
     score = jnp.where(of_first, jnp.inf, score)
     last = jnp.broadcast_to(jnp.sort(score, descending=True)[num_kept - 1], score.shape)
@@ -252,9 +248,9 @@ def best(score: jax.Array, of_first: jax.Array, num_kept: jax.Array) -> jax.Arra
 
 
 def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.Array:
-    """The rows at these positions of the training set, packed: (b, width + 4) float32.
+    """Return the rows at these positions of the training set, packed: (b, width + 4) float32.
 
-    Packed, because rows of many batches are gathered in one go and kept until their turn comes.
+    Packed, because rows of many batches are gathered at once and held until they are used.
     """
     row = pool.row[sets.row[line, position]]
     row = (row - _repeated(sets.centre[line], row)) * _repeated(sets.factor[line], row)
@@ -270,7 +266,7 @@ def gather(pool: Pool, sets: Sets, line: jax.Array, position: jax.Array) -> jax.
 
 
 def unpack(packed: jax.Array, position: jax.Array, obs_dim: int, act_dim: int) -> Batch:
-    """What `gather` packed, by name."""
+    """Return what `gather` packed, by name."""
     ends = np.cumsum([obs_dim, act_dim, obs_dim, act_dim, 1])
     obs, action, next_obs, next_action, terminal, side = jnp.split(packed, ends, axis=1)
     reward, keep, weight, critic_weight = jnp.unstack(side, axis=1)
@@ -298,15 +294,15 @@ _LONGEST_CYCLE = 100
 """Updates of a cycle are compiled one by one."""
 _NUMBER = 4
 """Bytes of a float32 or int32."""
-_BESIDE_A_ROW = 5
-"""Numbers of a drawn row beside the packed ones: reward, three weights, position."""
+_MORE_PER_ROW = 5
+"""Numbers of a drawn row besides the packed ones: reward, three weights, position."""
 
 
 def check_counts(learner: Learner, **numbers: int) -> None:
-    """Refuse whole numbers that no device can count to.
+    """Refuse whole numbers that do not fit into 32 bits.
 
     Args:
-        learner: Its settings are looked at.
+        learner: Its settings are checked.
         **numbers: Others, by name.
 
     Raises:
@@ -314,7 +310,7 @@ def check_counts(learner: Learner, **numbers: int) -> None:
     """
     if learner.cycle > _LONGEST_CYCLE:
         raise ConfigError(
-            f"{learner.name}: expected at most {_LONGEST_CYCLE} updates until it repeats itself, "
+            f"{learner.name}: expected a cycle of at most {_LONGEST_CYCLE} updates, "
             f"got {learner.cycle:,}; lower policy_delay"
         )
     settings = dataclasses.asdict(learner.config)
@@ -356,25 +352,23 @@ def check_memory(learner: Learner, sizes: Sizes, *, lanes: int, num_rows: int, s
 def _parts(
     learner: Learner, sizes: Sizes, *, lanes: int, num_rows: int, sets: int
 ) -> dict[str, int]:
-    """Bytes by what they are for."""
+    """Return bytes by purpose."""
     size = learner.config.batch_size
     width = 2 * (sizes.obs_dim + sizes.act_dim) + 1
     key = jax.random.key(0, impl="threefry2x32")
     state = jax.tree.leaves(jax.eval_shape(lambda k: learner.init(k, sizes), key))
     noise = jax.eval_shape(lambda k: learner.noise(k, size, sizes.act_dim), key)
     layers = [leaf.shape[-1] for leaf in state if leaf.ndim >= 2]
-    drawn = size * (width + _BESIDE_A_ROW) + sum(leaf.size for leaf in jax.tree.leaves(noise))
-    made = size * max(layers, default=0)  # what the widest layer makes of a batch
+    drawn = size * (width + _MORE_PER_ROW) + sum(leaf.size for leaf in jax.tree.leaves(noise))
+    made = size * max(layers, default=0)  # the widest layer's output for a batch
     return {
         "a batch": _NUMBER * lanes * (learner.cycle * drawn + made),
         "networks": _NUMBER * lanes * sum(leaf.size for leaf in state),
-        "rows": _NUMBER * (num_rows * width + sets * sizes.num_rows * _BESIDE_A_ROW),
+        "rows": _NUMBER * (num_rows * width + sets * sizes.num_rows * _MORE_PER_ROW),
     }
 
 
 def _free_on_device() -> int | None:
-    """Bytes left on the device; None on a CPU, which has the machine's memory."""
-    about: dict[str, Any] = jax.devices()[0].memory_stats() or {}
-    if "bytes_limit" not in about:
-        return None
-    return about["bytes_limit"] - about.get("bytes_in_use", 0)
+    """Return the bytes left on the device; None on a CPU, which has the machine's memory."""
+    stats: dict[str, Any] = jax.devices()[0].memory_stats() or {}
+    return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if "bytes_limit" in stats else None
