@@ -181,7 +181,10 @@ def _filtering(folder: Path) -> Filtering:
 
 
 def _report(path: Path) -> FilterReport:
-    report = decode(FilterReport, current_keys(read_object(path)), path)
+    content = read_json(path)
+    if isinstance(content, dict):
+        content = current_keys(content)
+    report = decode(FilterReport, content, path)
     bins = report.histogram
     num_bins = max(len(bins.edge) - 1, 0)
     if {len(bins.labelled), len(bins.unlabelled)} != {num_bins}:
