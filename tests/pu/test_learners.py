@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puorl.pu import learners
-from puorl.pu.learners import nnpu_risk, p_versus_u, sigmoid_loss, upu_risk
+from puorl.pu.learners import Batch, nnpu_risk, p_versus_u, sigmoid_loss, upu_risk
 
 LOG3 = float(np.log(3.0))
 # sigmoid(log 3) = 3/4, sigmoid(0) = 1/2, sigmoid(-log 3) = 1/4.
@@ -26,7 +26,7 @@ def risk(function, logit_p, logit_u, alpha, **settings):
         settings.pop("weight_p", jnp.ones(len(logit_p))),
         settings.pop("weight_u", jnp.ones(len(logit_u))),
     )
-    return function(logit_p, logit_u, *weights, jnp.float32(alpha), **settings)
+    return function(Batch(logit_p, logit_u, *weights, jnp.float32(alpha)), **settings)
 
 
 def reference(logit_p, logit_u, alpha):

@@ -56,15 +56,10 @@ class MethodEntry:
     needs_truth: bool = False
     """Whether it reads which rows are the target's: an upper bound, not usable in practice."""
     has_filter: bool = False
-    """Whether it decides which unlabelled rows are the target's: benchmarks grade the decision.
-
-    Its metadata then has ``preset``, ``seed``, ``alpha`` and ``alpha_interval``.
-    """
+    """Whether it selects unlabelled rows, to be graded by benchmarks; its metadata then has
+    ``preset``, ``seed``, ``alpha`` and ``alpha_interval``."""
     shares_training_by: Literal["labelled", "target"] | None = None
-    """The only rows that its training set depends on: settings that agree in these share trainings.
-
-    ``labelled``: the labelled rows; ``target``: all target rows; None: every row.
-    """
+    """The rows that alone decide its training set (None: all): equal ones share a training."""
     resumable: bool = False
     """Whether `Method.prepare` takes ``checkpoint``, a folder to store its progress in."""
     default_seconds: float = 0.0

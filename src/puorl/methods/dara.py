@@ -26,14 +26,8 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
+from puorl.methods import two_domains
 from puorl.methods.base import Method
-from puorl.methods.two_domains import (
-    STATE_EPSILON,
-    as_domains,
-    check_counts,
-    score_rows,
-    train,
-)
 from puorl.nn import mlp
 
 Sampling = Literal["union", "half"]
@@ -64,7 +58,7 @@ class DARA(Method):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_counts(num_steps=self.num_steps, batch_size=self.batch_size)
+        two_domains.check_counts(num_steps=self.num_steps, batch_size=self.batch_size)
         if self.sampling not in get_args(Sampling):
             raise ConfigError(
                 f"sampling: expected one of {', '.join(get_args(Sampling))}, got {self.sampling!r}"
@@ -86,7 +80,9 @@ class DARA(Method):
         """
         if split.pool.reward is None:
             raise DataError("dara: expected rows with a reward, got none; name it with reward=")
-        seen = as_domains(split, epsilon=STATE_EPSILON if self.standardise else None)
+        seen = two_domains.as_domains(
+            split, epsilon=two_domains.STATE_EPSILON if self.standardise else None
+        )
         x = jnp.asarray(seen.x)
         num_sa = split.pool.obs.shape[1] + split.pool.action.shape[1]
 
@@ -97,11 +93,13 @@ class DARA(Method):
             )
             return nets, jax.tree.map(jnp.zeros_like, nets)
 
-        (nets, _), losses = train(
+        (nets, _), losses = two_domains.train(
             self, x, seen, seed, init=init, step=_step, num_source=self.batch_size
         )
         num_labelled = len(split.labelled)
-        delta = np.asarray(score_rows(_delta, (nets, jnp.float32(self.clip)), x))[num_labelled:]
+        delta = np.asarray(two_domains.score_rows(_delta, (nets, jnp.float32(self.clip)), x))[
+            num_labelled:
+        ]
         delta = np.where(seen.known[num_labelled:], delta, np.float32(0.0))
         reward = split.pool.reward[seen.rows]
         reward[num_labelled:] -= (self.eta * delta).astype(reward.dtype)

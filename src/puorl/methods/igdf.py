@@ -25,14 +25,8 @@ import numpy as np
 from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
+from puorl.methods import two_domains
 from puorl.methods.base import Method
-from puorl.methods.two_domains import (
-    STATE_EPSILON,
-    as_domains,
-    check_counts,
-    score_rows,
-    train,
-)
 from puorl.nn import adam, mlp
 
 Weighting = Literal["row", "batch"]
@@ -67,7 +61,7 @@ class IGDF(Method):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_counts(num_steps=self.num_steps, num_dims=self.num_dims)
+        two_domains.check_counts(num_steps=self.num_steps, num_dims=self.num_dims)
         if self.batch_size < 2:
             raise ConfigError(
                 f"batch_size: expected 2 or more, so that there is a negative, got "
@@ -91,7 +85,7 @@ class IGDF(Method):
         Raises:
             DataError: No next states.
         """
-        seen = as_domains(split, epsilon=STATE_EPSILON)
+        seen = two_domains.as_domains(split, epsilon=two_domains.STATE_EPSILON)
         x = jnp.asarray(seen.x)
         obs_dim = split.pool.obs.shape[1]
 
@@ -103,10 +97,10 @@ class IGDF(Method):
             )
             return encoders, adam.init(encoders)
 
-        (encoders, _), loss = train(
+        (encoders, _), loss = two_domains.train(
             self, x, seen, seed, init=init, step=_step, num_source=self.batch_size - 1
         )
-        score = np.array(score_rows(_cosine, encoders, x))
+        score = np.array(two_domains.score_rows(_cosine, encoders, x))
         num_labelled = len(split.labelled)
         score[~seen.known] = score[seen.source].mean(dtype=np.float64)
         of_source = score[num_labelled:]

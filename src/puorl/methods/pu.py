@@ -43,8 +43,7 @@ class PU(Method):
         own: dict[str, Any] = {name: settings[name] for name in fields if name in settings}
         changes = {name: value for name, value in settings.items() if name not in own}
         preset = preset_config(own.get("preset", "default"))
-        config = preset.changed(changes)
-        if config != preset:
+        if (config := preset.changed(changes)) != preset:
             own["config"] = config
         return cls(**own)
 
@@ -63,16 +62,14 @@ class PU(Method):
             fitted.fit(split, seed=seed, checkpoint=checkpoint)
         chosen = fitted.filter(split)
         num_kept = len(chosen) - len(split.labelled)
-        kept = (
-            num_kept if chosen.weight is None else float(chosen.weight[-num_kept:].sum(dtype=float))
-        )
+        weight = chosen.weight
+        kept = num_kept if weight is None else float(weight[-num_kept:].sum(dtype=float))
         about = {
             "method": self.name,
             "num_rows": len(chosen),
             "num_kept": num_kept,
             "kept_fraction": kept / len(split.unlabelled),
             **fitted.metadata(split),
+            **({} if self.config is None else {"preset": f"{self.preset}, changed"}),
         }
-        if self.config is not None:
-            about["preset"] = f"{self.preset}, changed"
         return dataclasses.replace(chosen, about=about)

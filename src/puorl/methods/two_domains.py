@@ -85,7 +85,7 @@ def train(
         seed: Seed of weights and batches.
         init: Makes the initial state from a key for each network.
         step: ``(learning_rate, state, (target rows, source rows)) -> state, losses``.
-        num_source: Source rows in a batch; ``batch_size`` is that of target rows.
+        num_source: Source rows in a batch; target rows are ``batch_size``.
     """
     word = int(generator(seed, "methods", method.name).integers(2**31))
     first_key, second_key, batch_key = jax.random.split(jax.random.key(word), 3)

@@ -8,7 +8,7 @@ with two samples U is the whole pool and alpha its fraction.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -94,25 +94,16 @@ def _checked(values: np.ndarray, name: str) -> np.ndarray:
     return values
 
 
-class Thresholds(NamedTuple):
-    """Rows at or above each threshold, thresholds descending."""
+def best_thresholds(score_p: np.ndarray, score_u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(t,) int64 each. Rows of P (at least 2) and of U (at least 3) above the best thresholds.
 
-    num_p: np.ndarray
-    """(t,) int64. Labelled rows at or above the threshold, at least two."""
-    num_u: np.ndarray
-    """(t,) int64. Unlabelled rows at or above it, at least three."""
-
-
-def best_thresholds(score_p: np.ndarray, score_u: np.ndarray) -> Thresholds:
-    """For each number of labelled rows above a threshold, find the one with fewest unlabelled.
-
-    Thresholds are scores of unlabelled rows; equal scores count as one, and the lowest score is
-    never used. A ratio of ``num_u`` to ``num_p`` has its minimum at one of these at most
-    ``len(score_p)`` thresholds. May be empty.
+    For each number of rows of P this is the threshold with the fewest rows of U. Thresholds are
+    scores of U, descending; equal scores count as one, and the lowest score is never used. A ratio
+    of U to P has its minimum at one of these at most ``len(score_p)`` thresholds. May be empty.
     """
     ascending_p, ascending_u = np.sort(score_p), np.sort(score_u)
     if len(ascending_u) < 4:
-        return Thresholds(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # With three rows above it a threshold has at least the third highest score.
     ceiling = np.minimum(ascending_p[::-1], ascending_u[-3])
     below = np.searchsorted(ascending_u, ceiling, side="right") - 1
@@ -121,7 +112,7 @@ def best_thresholds(score_p: np.ndarray, score_u: np.ndarray) -> Thresholds:
     num_u = len(ascending_u) - np.searchsorted(ascending_u, threshold, side="left")
     num_p = len(ascending_p) - np.searchsorted(ascending_p, threshold, side="left")
     enough = num_p >= 2
-    return Thresholds(num_p[enough], num_u[enough])
+    return num_p[enough], num_u[enough]
 
 
 def bbe(

@@ -17,7 +17,7 @@ import numpy as np
 from puorl.nn import adam, mlp
 from puorl.pu.alpha import MAX_ALPHA, bound_slack
 from puorl.pu.config import NetworkConfig
-from puorl.pu.learners import Loss, Recipe
+from puorl.pu.learners import Batch, Loss, Recipe
 
 BLOCK = 16_384
 """Rows scored at a time: memory for activations does not grow with the data."""
@@ -159,7 +159,7 @@ def _train(
 
         def value(params):
             logit = logits(params, x[jnp.concatenate([p, u])])
-            return loss(logit[:size], logit[size:], weight_p, weight_u, lane.alpha)
+            return loss(Batch(logit[:size], logit[size:], weight_p, weight_u, lane.alpha))
 
         now, grad = jax.value_and_grad(value)(params)
         params, moments = adam.update(

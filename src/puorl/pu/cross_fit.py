@@ -13,7 +13,7 @@ from puorl.pu.config import FilterConfig
 from puorl.pu.fitting import HeldOutLogits
 from puorl.pu.learners import make_recipe, row_threshold
 from puorl.pu.model import FilterModel, Mode, cut_score, keep
-from puorl.pu.units import Grouping, by_episode
+from puorl.pu.units import by_episode
 
 NUM_FOLDS, FEW_FOLDS = 5, 3
 MANY_LABELLED = 3_000
@@ -43,7 +43,9 @@ def cross_fit(
         return _fit_folds(
             model, split, mode, kept, seed=seed, checkpoint=checkpoint, progress=progress
         )
-    p, u = _sets(split, grouping)
+    p, u = split.labelled, split.unlabelled
+    if grouping is not None:
+        p, u = np.flatnonzero(grouping.labelled), np.flatnonzero(~grouping.labelled)
     every = np.full(len(split.pool), np.nan, np.float32)
     positions = np.concatenate([p, u])
     every[positions] = model.held_out_logits(split, positions)
@@ -201,9 +203,3 @@ def _scores(
         None if cluster is None else cluster[u],
         model.alpha,
     )
-
-
-def _sets(split: PUSplit, grouping: Grouping | None) -> tuple[np.ndarray, np.ndarray]:
-    if grouping is None:
-        return split.labelled, split.unlabelled
-    return np.flatnonzero(grouping.labelled), np.flatnonzero(~grouping.labelled)

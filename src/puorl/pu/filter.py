@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from puorl.core.checkpoint import Checkpoint
-from puorl.core.errors import ConfigError, DataError, NotFittedError
+from puorl.core.errors import DataError, NotFittedError
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
@@ -16,7 +16,7 @@ from puorl.pu import model as model_files
 from puorl.pu.config import AlphaEstimator, FilterConfig, preset_config
 from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
 from puorl.pu.fitting import fit, identity
-from puorl.pu.model import FilterModel, Mode
+from puorl.pu.model import FilterModel, Mode, check_mode
 from puorl.pu.report import FilterReport, make_report
 from puorl.pu.units import parse_unit
 
@@ -43,11 +43,11 @@ class DomainFilter:
         """Store the settings; they are checked in `fit`.
 
         Args:
-            preset: ``default`` (about a minute for a million rows on two cores), ``thorough`` (the
-                same with larger models of the dynamics, for a GPU) or ``paper`` (as published).
+            preset: ``default`` (a minute for a million rows on two cores), ``thorough`` (larger
+                models of the dynamics, for a GPU) or ``paper`` (as published).
             mode: What `filter` keeps: ``hard``, rows more likely the target's than not;
-                ``top_alpha``, the fraction alpha of rows with the highest scores; ``soft``, all
-                rows, weighted by their probability of being the target's.
+                ``top_alpha``, the fraction alpha with the highest scores; ``soft``, all rows,
+                weighted by their score.
             unit: What is decided about: ``transition``, ``window:50`` (steps), ``episode`` or
                 ``column:robot_id``.
             alpha_estimator: ``bbe`` (default), ``en``, ``scott`` or ``dedpul``.
@@ -73,16 +73,13 @@ class DomainFilter:
             split: Labelled and unlabelled rows.
             seed: Seed of initial weights and batches.
             progress: Show a bar.
-            checkpoint: Folder for progress; a killed fit that is called again with the same folder,
-                split and settings continues, with the same result.
+            checkpoint: Folder for progress; the same call continues a killed fit.
 
         Raises:
             ConfigError: Unknown preset, mode, unit, estimator or learner.
             DataError: Too few labelled rows, or features in which nothing varies.
         """
-        if self.mode not in get_args(Mode):
-            known = ", ".join(get_args(Mode))
-            raise ConfigError(f"mode: expected one of {known}, got {self.mode!r}")
+        check_mode(self.mode)
         config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)
         if self.alpha_estimator is not None:
             config = config.changed({"alpha_estimator": self.alpha_estimator})
@@ -104,16 +101,12 @@ class DomainFilter:
     def score(self, split: PUSplit) -> np.ndarray:
         """(u,) float32 in [0, 1]. Probability that each unlabelled row is the target's.
 
-        Rows without a next state, and units of such rows alone, get alpha itself. Rows of a unit
-        with a labelled row get 1.
+        Rows without a next state get alpha itself, rows of a unit with a labelled row get 1.
         """
         return self._fitted().score(split)
 
     def predict(self, split: PUSplit) -> np.ndarray:
-        """(u,) bool. Unlabelled rows that the modes ``hard`` and ``top_alpha`` keep.
-
-        Rows of a unit with a labelled row are always kept; alpha is about the others.
-        """
+        """(u,) bool. Unlabelled rows that are kept; rows of a unit with a labelled row always."""
         return self._fitted().keep(split, self.score(split), self.mode)
 
     def filter(self, split: PUSplit) -> TrainingSet:
@@ -135,14 +128,11 @@ class DomainFilter:
     ) -> FilterReport:
         """Estimate without further labels how good the choice is, and whether it can be made.
 
-        Every row is scored by a network that was not trained on it (a split by rows is fitted again
-        over folds for that), and the same learner is fitted on (s, a) alone.
-
         Args:
             split: The split of `fit`; needed after `load` only.
             seed: Seed of the refits; that of `fit` by default.
             progress: Show bars.
-            checkpoint: Folder, as in `fit`.
+            checkpoint: As in `fit`.
 
         Raises:
             DataError: Not the split that the filter was fitted on.
@@ -177,8 +167,9 @@ class DomainFilter:
         return {
             "seed": model.seed,
             "alpha": model.alpha.value,
-            "alpha_interval": None if model.alpha.interval is None else list(model.alpha.interval),
-            **{name: settings[name] for name in ("preset", "mode")},
+            "alpha_interval": [model.alpha.low, model.alpha.high],
+            "preset": settings["preset"],
+            "mode": self.mode,
             "unit": str(model.unit),
             "fitted_on_this_split": model.split_fingerprint == split.fingerprint,
         }
@@ -190,18 +181,12 @@ class DomainFilter:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "DomainFilter":
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: Not a filter, or one of another version.
-        """
+        """Read what `save` wrote."""
         model, content = model_files.read(folder)
-        return cls.of(model, preset=content["preset"], mode=content["mode"])
+        return cls.of(model, content["preset"], content["mode"])
 
     @classmethod
-    def of(
-        cls, model: FilterModel, *, preset: str = "default", mode: Mode = "hard"
-    ) -> "DomainFilter":
+    def of(cls, model: FilterModel, preset: str = "default", mode: Mode = "hard") -> "DomainFilter":
         """Make a fitted filter from a model."""
         made = cls(preset, mode=mode, unit=str(model.unit), config=model.config)
         made.model_ = model

@@ -94,8 +94,7 @@ def fit_many(
         own = classifier.Rows(*(column[k : k + 1] for column in rows))
         state = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], end.state)
         one = EpochState(state, end.epoch, end.alpha[:, k : k + 1])
-        unit = Unit("transition")
-        made.append(calibrate(split, config, unit, seed, encoded[k], own, one, None))
+        made.append(calibrate(split, config, Unit("transition"), seed, encoded[k], own, one, None))
     return made
 
 
@@ -120,12 +119,7 @@ def fold_lanes(
 
 
 def stack(lanes: Sequence[Positions], known: Sequence[np.ndarray], seed: int) -> classifier.Rows:
-    """Stack lanes to equal size, with rows whose features are complete.
-
-    Args:
-        lanes: Rows that each lane trains on and holds out.
-        known: (n,) bool over each lane's pool: rows that can be used.
-        seed: Seed of the rows that are dropped where lanes differ in size.
+    """Stack lanes, cut to equal size at random, with rows that are ``known``, (n,) bool a lane.
 
     Raises:
         DataError: A lane is left without rows.
@@ -164,16 +158,8 @@ def train(
 ) -> EpochState:
     """Run all epochs of all lanes, with a bar that shows the estimate of alpha.
 
-    Args:
-        x: (n, f) float32 features for all lanes, or (lanes, n, f) with a pool each.
-        rows: From `stack`.
-        recipe: The learner.
-        config: Its network is used.
-        keys: One for each lane, from `lane_keys`.
-        checkpoint: Where to store progress.
-        stage: Name of this job in the checkpoint.
-        title: Name of the bar.
-        progress: Whether to show it.
+    ``x`` is (n, f) float32 for all lanes, or (lanes, n, f) with a pool each; ``stage`` is the name
+    of this job in the checkpoint, ``title`` that of the bar.
     """
     point, shown = None, 0
     states = epochs(x, rows, recipe, config, keys=keys, checkpoint=checkpoint, stage=stage)

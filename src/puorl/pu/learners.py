@@ -26,7 +26,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,12 +34,23 @@ import jax.numpy as jnp
 from puorl.core.errors import ConfigError
 from puorl.pu.config import FilterConfig
 
-Loss = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
-"""(logit_p, logit_u, weight_p, weight_u, alpha) -> scalar.
 
-Weights are per row, (p,) and (u,) float32: 0 leaves a row out, and a batch in which all are 0 has
-loss and gradient 0.
-"""
+class Batch(NamedTuple):
+    """What a loss is computed from; a batch in which all weights are 0 has loss and gradient 0."""
+
+    logit_p: jax.Array
+    """(p,) float32. Labelled rows."""
+    logit_u: jax.Array
+    """(u,) float32. Unlabelled rows."""
+    weight_p: jax.Array
+    """(p,) float32; 0 leaves a row out."""
+    weight_u: jax.Array
+    """(u,) float32."""
+    alpha: jax.Array
+    """Fraction of target rows among the unlabelled."""
+
+
+Loss = Callable[[Batch], jax.Array]
 
 
 @dataclass(frozen=True)
@@ -92,44 +103,22 @@ def weighted_mean(value: jax.Array, weight: jax.Array) -> jax.Array:
     return jnp.where(total > 0, jnp.sum(weight * value) / jnp.where(total > 0, total, 1.0), 0.0)
 
 
-def p_versus_u(
-    logit_p: jax.Array,
-    logit_u: jax.Array,
-    weight_p: jax.Array,
-    weight_u: jax.Array,
-    alpha: jax.Array,
-) -> jax.Array:
+def p_versus_u(batch: Batch) -> jax.Array:
     """Return the cross-entropy with unlabelled rows as others, both sets weighted alike.
 
     alpha acts through the rejection alone: rejected rows have weight 0.
     """
-    del alpha
-    loss_p = weighted_mean(jax.nn.softplus(-logit_p), weight_p)
-    return 0.5 * (loss_p + weighted_mean(jax.nn.softplus(logit_u), weight_u))
+    loss_p = weighted_mean(jax.nn.softplus(-batch.logit_p), batch.weight_p)
+    return 0.5 * (loss_p + weighted_mean(jax.nn.softplus(batch.logit_u), batch.weight_u))
 
 
-def upu_risk(
-    logit_p: jax.Array,
-    logit_u: jax.Array,
-    weight_p: jax.Array,
-    weight_u: jax.Array,
-    alpha: jax.Array,
-) -> jax.Array:
+def upu_risk(batch: Batch) -> jax.Array:
     """Return the unbiased risk; it may turn negative when a flexible network overfits."""
-    positive, negative = _risk_parts(logit_p, logit_u, weight_p, weight_u, alpha)
+    positive, negative = _risk_parts(batch)
     return positive + negative
 
 
-def nnpu_risk(
-    logit_p: jax.Array,
-    logit_u: jax.Array,
-    weight_p: jax.Array,
-    weight_u: jax.Array,
-    alpha: jax.Array,
-    *,
-    slack: float = 0.0,
-    step: float = 1.0,
-) -> jax.Array:
+def nnpu_risk(batch: Batch, *, slack: float = 0.0, step: float = 1.0) -> jax.Array:
     """Return the non-negative risk, with the gradient rule of its authors.
 
     The value is ``positive + max(-slack, negative)``. Where the bracket ``negative`` lies below
@@ -137,31 +126,22 @@ def nnpu_risk(
     back up, while the gradient of the value would leave it unchanged.
 
     Args:
-        logit_p: (p,) float32. Labelled rows.
-        logit_u: (u,) float32. Unlabelled rows.
-        weight_p: (p,) float32.
-        weight_u: (u,) float32.
-        alpha: Fraction of target rows among the unlabelled.
+        batch: Logits and weights.
         slack: How far below 0 the bracket may go (the authors' beta).
         step: Factor of the corrective gradient (the authors' gamma).
     """
-    positive, negative = _risk_parts(logit_p, logit_u, weight_p, weight_u, alpha)
+    positive, negative = _risk_parts(batch)
     value = positive + jnp.maximum(-slack, negative)
     descended = jnp.where(negative < -slack, -step * negative, positive + negative)
     return descended + jax.lax.stop_gradient(value - descended)
 
 
-def _risk_parts(
-    logit_p: jax.Array,
-    logit_u: jax.Array,
-    weight_p: jax.Array,
-    weight_u: jax.Array,
-    alpha: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+def _risk_parts(batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Return the target's part of the risk, and the bracket that estimates the others' part."""
-    positive = alpha * weighted_mean(sigmoid_loss(logit_p, +1), weight_p)
-    mistaken = alpha * weighted_mean(sigmoid_loss(logit_p, -1), weight_p)
-    return positive, weighted_mean(sigmoid_loss(logit_u, -1), weight_u) - mistaken
+    logit_p, weight_p = batch.logit_p, batch.weight_p
+    positive = batch.alpha * weighted_mean(sigmoid_loss(logit_p, +1), weight_p)
+    mistaken = batch.alpha * weighted_mean(sigmoid_loss(logit_p, -1), weight_p)
+    return positive, weighted_mean(sigmoid_loss(batch.logit_u, -1), batch.weight_u) - mistaken
 
 
 LEARNERS = {

@@ -28,13 +28,7 @@ def alpha_picture(report: FilterReport) -> Markup:
     dots = [_alpha_dot(estimate, own=not index) for index, estimate in enumerate(report.alphas)]
     if not dots:
         return Markup("")
-    low, high = _zoom(
-        [
-            value
-            for each in dots
-            for value in (each.estimate.value, each.estimate.low, each.estimate.high)
-        ]
-    )
+    low, high = _zoom([end for each in report.alphas for end in (each.value, each.low, each.high)])
     return charts.dots(
         "Estimates of alpha",
         _words(dots),
@@ -92,12 +86,8 @@ def score_picture(bins: Histogram) -> Markup:
 def auroc_picture(title: str, estimates: dict[str, Estimate]) -> Markup:
     """Draw AUROCs between chance and 1, each with its name."""
     dots = [_auroc_dot(name, each) for name, each in estimates.items()]
-    known = [
-        value
-        for each in dots
-        for value in (each.estimate.value, each.estimate.low)
-        if math.isfinite(value)
-    ]
+    ends = [end for each in estimates.values() for end in (each.value, each.low)]
+    known = [end for end in ends if math.isfinite(end)]
     return charts.dots(
         title,
         _words(dots),

@@ -152,20 +152,18 @@ def measure_quality(
     recall_drawn = _draw_recall(scores, alpha, disputed, rng)
     _, num_groups = group_numbers(scores.group_p, num_p)
     alpha_drawn = _draw_alpha(alpha, low, high, _critical_value(num_groups), rng)
-    if num_kept == 0:
-        precision, purity = Estimate(np.nan), Estimate(1.0, 1.0, 1.0)
-    else:
+    precision = Estimate(np.nan)
+    if num_kept > 0:
         kept = num_kept / num_u
         drawn = np.clip(alpha_drawn * recall_drawn / kept, 0, 1)
         precision = _estimate(min(alpha * recall / kept, 1.0), drawn)
-        purity = _purity(precision, num_p, num_kept)
     return Quality(
         num_labelled=num_p,
         num_unlabelled=num_u,
         num_kept=num_kept,
         recall=_estimate(recall, recall_drawn),
         precision=precision,
-        purity=purity,
+        purity=_purity(precision, num_p, num_kept),
         precision_is_upper=low <= _NO_LOWER_END,
         disputed=disputed,
     )
@@ -183,18 +181,14 @@ def of_filter(
         weight: (u,) float. Weights of these rows in the mode soft; None in other modes.
     """
     num_kept = int(np.count_nonzero(kept))
-    precision, purity = quality.precision, Estimate(1.0, 1.0, 1.0)
-    if num_kept == 0:
-        precision = Estimate(np.nan)
-    else:
-        purity = _purity(precision, num_labelled, num_kept)
+    precision = quality.precision if num_kept else Estimate(np.nan)
     return dataclasses.replace(
         quality,
         num_labelled=num_labelled,
         num_unlabelled=len(kept),
         num_kept=num_kept,
         precision=precision,
-        purity=purity,
+        purity=_purity(precision, num_labelled, num_kept),
         mean_weight=None if weight is None else float(np.mean(weight)),
     )
 
@@ -232,11 +226,11 @@ def _estimate(value: float, drawn: np.ndarray) -> Estimate:
 
 def _purity(precision: Estimate, num_p: int, num_kept: int) -> Estimate:
     """Fraction of target rows in labelled and kept rows together."""
-
-    def purity(of_kept: float) -> float:
-        return (num_p + of_kept * num_kept) / (num_p + num_kept)
-
-    return Estimate(purity(precision.value), purity(precision.low), purity(precision.high))
+    if num_kept == 0:
+        return Estimate(1.0, 1.0, 1.0)
+    numbers = np.array([precision.value, precision.low, precision.high])
+    value, low, high = ((num_p + numbers * num_kept) / (num_p + num_kept)).tolist()
+    return Estimate(value, low, high)
 
 
 def _critical_value(num_groups: int) -> float:
