@@ -5,6 +5,7 @@ import os
 import platform
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,7 @@ from puorl.bench.group import Group, Key, LaneResult, RunLane
 from puorl.bench.plan import CellBatch, Run, missing
 from puorl.bench.prepare import PreparedSet, SettingData, prepare
 from puorl.bench.store import Store
-from puorl.core.progress import Advance
+from puorl.core.progress import Advance, quiet
 from puorl.envs.evaluate import normalised_score
 
 _LONGEST_ERROR = 500
@@ -27,34 +28,37 @@ _OF_TRAINING = (
 )  # fmt: skip
 
 
+@dataclass(eq=False)
+class RunContext:
+    """Where a call of `puorl.bench.run` works, and its options."""
+
+    out: Path
+    """Folder of prepared sets, groups and locks."""
+    store: Store
+    most_lanes: int
+    """Most lanes of one group."""
+    retry_before: str
+    """Errors older than this are run again; none if empty."""
+    on_message: Callable[[str], None]
+    """Callback for one line about every failure."""
+    advance: Advance = quiet
+    """Callback for progress, in updates of all lanes."""
+
+    def missing(self, runs: Sequence[Run]) -> list[Run]:
+        """List the runs that have no valid row yet."""
+        return missing(runs, self.store.latest(), retry_before=self.retry_before)
+
+    def unfinished_groups(self, batch: CellBatch) -> list[Group]:
+        """List the killed groups of a batch."""
+        return groups.unfinished_groups(self.out / "groups", batch)
+
+
 class BatchWork:
     """Trains the missing runs of one batch; requires the locks of its cells."""
 
-    def __init__(
-        self,
-        batch: CellBatch,
-        store: Store,
-        out: Path,
-        *,
-        most_lanes: int,
-        retry_before: str,
-        advance: Advance,
-        on_message: Callable[[str], None],
-    ) -> None:
-        """Begin with nothing prepared.
-
-        Args:
-            batch: Cells with their locks held.
-            store: Where rows go.
-            out: Folder of prepared sets and groups.
-            most_lanes: Most lanes of one group.
-            retry_before: Errors older than this are run again; none if empty.
-            advance: Callback for progress, in updates of all lanes.
-            on_message: Callback for one line about every failure.
-        """
-        self._batch, self._store, self._out = batch, store, out
-        self._most_lanes, self._retry_before = most_lanes, retry_before
-        self._advance, self._on_message = advance, on_message
+    def __init__(self, batch: CellBatch, context: RunContext) -> None:
+        """Begin with nothing prepared."""
+        self._batch, self._context = batch, context
         self._data: dict[str, SettingData] = {}
         self._sets: dict[Key, PreparedSet] = {}
 
@@ -62,33 +66,30 @@ class BatchWork:
         """Append one row for each of these runs."""
         for key in dict.fromkeys(run.key for run in todo):
             self._prepare([run for run in todo if run.key == key])
-        for group in groups.unfinished_groups(self._out / "groups", self._batch):
+        for group in self._context.unfinished_groups(self._batch):
             # After a kill between the last row and the end of a group, no lane is missing.
-            wanted = {run.id for run in self._missing(todo)}
+            wanted = {run.id for run in self._context.missing(todo)}
             if wanted & {lane.run for lane in group.lanes}:
                 self._resume(group)
-        left = [run for run in self._missing(todo) if run.key in self._sets]
+        left = [run for run in self._context.missing(todo) if run.key in self._sets]
         left = [run for run in left if not self._copy(run)]
         first: dict[str, RunLane] = {}
         for run in left:
             lane = self._lane(run)
             first.setdefault(lane.training, lane)
         lanes = list(first.values())
-        for start in range(0, len(lanes), self._most_lanes):
-            self._train(self._begin(lanes[start : start + self._most_lanes]))
-        for run in self._missing(left):
+        for start in range(0, len(lanes), self._context.most_lanes):
+            self._train(self._begin(lanes[start : start + self._context.most_lanes]))
+        for run in self._context.missing(left):
             self._copy(run)
-
-    def _missing(self, runs: Sequence[Run]) -> list[Run]:
-        return missing(runs, self._store.latest(), retry_before=self._retry_before)
 
     def _prepare(self, runs: Sequence[Run], *, record: bool = True) -> None:
         """Prepare the set of runs with one key; if that fails, append their failed rows."""
         cell, method = runs[0].cell, runs[0].method
         if runs[0].key in self._sets:
             return
-        self._advance(0, f"{cell.title}: {method.label}")
-        stage, folder = "data", self._out / "prepared"
+        self._context.advance(0, f"{cell.title}: {method.label}")
+        stage, folder = "data", self._context.out / "prepared"
         try:
             if cell.id not in self._data:
                 self._data[cell.id] = SettingData.load(cell.setting)
@@ -102,7 +103,7 @@ class BatchWork:
         return RunLane.of(run, self._sets[run.key])
 
     def _begin(self, lanes: Sequence[RunLane]) -> Group:
-        return groups.begin_group(self._out / "groups", self._batch, lanes)
+        return groups.begin_group(self._context.out / "groups", self._batch, lanes)
 
     def _runs(self, group: Group) -> list[tuple[RunLane, Run]]:
         """Pair the lanes of a group with their runs, except where the method is gone."""
@@ -129,28 +130,28 @@ class BatchWork:
     def _copy(self, run: Run) -> bool:
         """Append the row of a run whose training is in the store; return whether it is."""
         training = self._lane(run).training
-        latest = self._store.latest().values()
+        latest = self._context.store.latest().values()
         same = [row for row in latest if row["training"] == training]
         same = [row for row in same if row["error"] is None] or [
-            row for row in same if row["time"] >= self._retry_before
+            row for row in same if row["time"] >= self._context.retry_before
         ]
         if same:
             data, prepared = self._data[run.cell.id], self._sets[run.key]
-            self._store.append(copied_row(run, data, prepared, same[0]))
+            self._context.store.append(copied_row(run, data, prepared, same[0]))
         return bool(same)
 
     def _train(self, group: Group) -> None:
         try:
-            found = groups.train_group(group, self._batch, self._sets, self._advance)
+            found = groups.train_group(group, self._batch, self._sets, self._context.advance)
         except Exception as error:
             self._divide(group, error)
             return
         for lane, run in self._runs(group):
-            if self._missing([run]):
+            if self._context.missing([run]):
                 result, data = found[lane.run], self._data[run.cell.id]
                 if result.error is not None:
-                    self._on_message(f"{run.cell.title} {lane.method}: {result.error}")
-                self._store.append(
+                    self._context.on_message(f"{run.cell.title} {lane.method}: {result.error}")
+                self._context.store.append(
                     finished_row(run, data, self._sets[run.key], lane.training, result, group.name)
                 )
         group.finish()
@@ -161,7 +162,7 @@ class BatchWork:
             raise error
         _free_frames(error)
         if len(group.keys) == 1:
-            runs = self._missing([run for _, run in self._runs(group)])
+            runs = self._context.missing([run for _, run in self._runs(group)])
             self._fail(runs, "train", error, self._data[group.keys[0][0]])
             group.remove()
             return
@@ -181,9 +182,9 @@ class BatchWork:
             raise error
         text = f"{stage}: {type(error).__name__}: {error}"[:_LONGEST_ERROR]
         for run in runs[:1]:
-            self._on_message(f"{run.cell.title} {run.method.label}: failed: {text}")
+            self._context.on_message(f"{run.cell.title} {run.method.label}: failed: {text}")
         for run in runs:
-            self._store.append(failed_row(run, data, text))
+            self._context.store.append(failed_row(run, data, text))
 
 
 def _free_frames(error: BaseException | None) -> None:

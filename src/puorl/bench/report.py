@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from puorl import methods
+from puorl.bench import stats
+from puorl.bench import tables as formats
 from puorl.bench.results import (
     FOCUS,
     CellResult,
@@ -22,23 +24,9 @@ from puorl.bench.results import (
     display,
 )
 from puorl.bench.settings import Setting
-from puorl.bench.stats import (
-    Aggregate,
-    SampleSummary,
-    difference,
-    improvement_interval,
-    iqm_interval,
-)
+from puorl.bench.stats import Aggregate, SampleSummary
 from puorl.bench.store import Row, Store
-from puorl.bench.tables import (
-    HOLE,
-    Entry,
-    Footnotes,
-    Table,
-    as_markdown,
-    latex_document,
-    markdown_text,
-)
+from puorl.bench.tables import HOLE, Entry, Footnotes, Table
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
 from puorl.html.page import shorten
@@ -169,12 +157,7 @@ def make_report(
 def report_rows(
     rows: Iterable[Row], notes: Iterable[str] = (), *, reference: Reference | None = None
 ) -> Report:
-    """Compute all tables from valid rows (`Store.latest`).
-
-    Args:
-        rows: One row a run.
-        notes: Notes of the store.
-        reference: Numbers to show beside.
+    """Compute all tables from valid rows (`Store.latest`) and the notes of a store.
 
     Raises:
         DataError: There is no row of the benchmark.
@@ -190,15 +173,10 @@ def report_rows(
 
 
 def make_overviews(results: Results, rng: np.random.Generator) -> tuple[Overview, ...]:
-    """Aggregate every shift of sections that differ in the shift alone, and all their shifts.
-
-    Args:
-        results: All cells. Sections in returns are left out: they have no common scale.
-        rng: Source of the bootstrap.
-    """
+    """Aggregate every shift of sections that differ in the shift alone, and all their shifts."""
     families: dict[Section, dict[str, tuple[Task, ...]]] = {}
     for section in results.sections:
-        if section not in results.in_returns:
+        if section not in results.in_returns:  # returns have no common scale
             scopes = families.setdefault(section._replace(shift=""), {})
             scopes[display(section.shift)] = results.tasks_of(section)
     found = []
@@ -222,14 +200,14 @@ def _overview(
     common = tuple(task for task in seen if all(task in ran[m] for m in chosen))
     iqms, chances = {}, {}
     for method in chosen if common else ():
-        iqms[method] = iqm_interval([results.cells[t, method].scores for t in common], rng)
+        iqms[method] = stats.iqm_interval([results.cells[t, method].scores for t in common], rng)
     for method in chosen if FOCUS in ran else ():
         both = [task for task in ran[FOCUS] if task in ran[method]]
         if method != FOCUS and both:
             one, other = (
                 [results.cells[task, each].scores for task in both] for each in (FOCUS, method)
             )
-            chances[method] = improvement_interval(one, other, rng)
+            chances[method] = stats.improvement_interval(one, other, rng)
     return Overview(section, scope, len(seen), common, iqms, chances)
 
 
@@ -349,7 +327,7 @@ def _reference_table(results: Results, reference: Reference) -> Table:
     for learner in learners:
         for method in results.methods:
             seen = [
-                difference(ours, theirs)
+                stats.difference(ours, theirs)
                 for task in results.tasks
                 if task.section.learner == learner and task.section.is_full_size
                 if (ours := results.summary(task, method))
@@ -454,16 +432,16 @@ def _spread_entry(cell: CellResult | None) -> Entry:
 def to_markdown(report: Report) -> str:
     """Format the whole report as Markdown."""
     parts = [f"# {TITLE}", report.lead]
-    parts += [as_markdown(table).rstrip() for table in report.tables]
+    parts += [formats.as_markdown(table).rstrip() for table in report.tables]
     if report.results.notes:
-        notes = (markdown_text(" ".join(note.split())) for note in report.results.notes)
+        notes = (formats.markdown_text(" ".join(note.split())) for note in report.results.notes)
         parts += ["### Notes", "\n".join(f"- {note}" for note in notes)]
     return "\n\n".join(parts) + "\n"
 
 
 def to_latex(report: Report) -> str:
     """Format all tables as a LaTeX document."""
-    return latex_document(report.tables)
+    return formats.latex_document(report.tables)
 
 
 def to_json(report: Report) -> str:
@@ -483,17 +461,8 @@ def to_json(report: Report) -> str:
                 "scope": each.scope,
                 "num_settings": each.num_settings,
                 "num_common": len(each.common),
-                **{
-                    kind.name: {
-                        m.title: {
-                            **found.estimate.to_dict(),
-                            "num_settings": found.num_settings,
-                            "num_runs": found.num_runs,
-                        }
-                        for m, found in getattr(each, kind.name).items()
-                    }
-                    for kind in (IQM, IMPROVEMENT)
-                },
+                "iqm": _aggregates_json(each.iqm),
+                "improvement": _aggregates_json(each.improvement),
             }
             for each in report.overviews
         ],
@@ -518,6 +487,13 @@ def _cell_json(report: Report, task: Task, method: Named) -> dict[str, Any]:
         "filter": cell.filter,
         "spread": asdict(cell.spread),
         "holes": {reason: list(seeds) for reason, seeds in cell.holes.items()},
+    }
+
+
+def _aggregates_json(found: Mapping[Named, Aggregate]) -> dict[str, Any]:
+    return {
+        method.title: estimate.to_dict() | {"num_settings": num_settings, "num_runs": num_runs}
+        for method, (estimate, num_settings, num_runs) in found.items()
     }
 
 

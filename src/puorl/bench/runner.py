@@ -8,7 +8,7 @@ its last checkpoint by the next process.
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,13 @@ from typing import Any
 import jax
 
 from puorl.bench import plan as plans
-from puorl.bench.batch import BatchWork, device, now
-from puorl.bench.group import unfinished_groups
+from puorl.bench.batch import BatchWork, RunContext, device, now
 from puorl.bench.plan import MOST_LANES, Cell, CellBatch, Plan, PlanStatus, Run
 from puorl.bench.prepare import collect_all
 from puorl.bench.store import Store
 from puorl.core.errors import ConfigError
 from puorl.core.files import lock
-from puorl.core.progress import Advance, progress_bar, quiet
+from puorl.core.progress import progress_bar
 
 _POLL_SECONDS = 1.0
 """Between two attempts, while other processes hold the locks of all that is left."""
@@ -85,16 +84,18 @@ def run(
         raise ConfigError(f"lanes: expected 1 or more, got {lanes}")
     start = time.perf_counter()
     status = survey(plan, out, retry=retry)
-    session = _Session(plan, out, lanes, now() if retry else "", on_message)
+    store = _CountingStore(out)
+    context = RunContext(out, store, lanes or MOST_LANES, now() if retry else "", on_message)
+    session = _Session(plan, _batches(plan, lanes), context)
     session.collect(workers, show)
     total = max(1, status.lane_steps)
     with progress_bar("training", total=total, unit="lane-steps", show=show) as advance:
-        session.advance = advance
+        context.advance = advance
         while pending := session.pending_batches():
             # A list, so that every batch is tried.
             if not any([session.work_on(batch) for batch in pending]):
                 time.sleep(_POLL_SECONDS)
-    counts = [session.store.counts[kind] for kind in ("trained", "copied", "failed")]
+    counts = [store.counts[kind] for kind in ("trained", "copied", "failed")]
     return RunOutcome(*counts, seconds=time.perf_counter() - start)
 
 
@@ -119,59 +120,35 @@ class _CountingStore(Store):
 class _Session:
     """One process at work on a store."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        out: Path,
-        lanes: int | None,
-        retry_before: str,
-        on_message: Callable[[str], None],
-    ) -> None:
-        self._plan, self._batches = plan, _batches(plan, lanes)
-        self._most_lanes = lanes or MOST_LANES
-        self._out = out
-        self.store = _CountingStore(out)
-        self._retry_before, self._on_message = retry_before, on_message
-        self.advance: Advance = quiet
+    def __init__(self, plan: Plan, batches: tuple[CellBatch, ...], context: RunContext) -> None:
+        self._plan, self._batches, self._context = plan, batches, context
 
-    def lock(self, name: str, *, wait: bool = False) -> contextlib.AbstractContextManager[bool]:
-        return lock(self._out / "locks" / f"{name}.lock", wait=wait)
-
-    def missing(self, runs: Sequence[Run]) -> list[Run]:
-        return plans.missing(runs, self.store.latest(), retry_before=self._retry_before)
+    def _lock(self, name: str, *, wait: bool = False) -> contextlib.AbstractContextManager[bool]:
+        return lock(self._context.out / "locks" / f"{name}.lock", wait=wait)
 
     def pending_batches(self) -> list[CellBatch]:
         cells = self._pending_cells()
         return [batch for batch in self._batches if any(cell in cells for cell in batch.cells)]
 
     def _pending_cells(self) -> list[Cell]:
-        return list(dict.fromkeys(run.cell for run in self.missing(self._plan.runs)))
+        return list(dict.fromkeys(run.cell for run in self._context.missing(self._plan.runs)))
 
     def collect(self, workers: int, show: bool) -> None:
         if pending := self._pending_cells():
             # One process collects and the others wait: they would make the same rows.
-            with self.lock("collect", wait=True):
+            with self._lock("collect", wait=True):
                 collect_all(plans.needed_sources(pending), workers=workers, show=show)
 
     def work_on(self, batch: CellBatch) -> bool:
         """Do what can be done of a batch now; return whether that was anything."""
         with contextlib.ExitStack() as held:
             for cell in batch.cells:
-                if not held.enter_context(self.lock(f"cell-{cell.id}")):
+                if not held.enter_context(self._lock(f"cell-{cell.id}")):
                     return False
-            todo = self.missing(self._plan.runs_of(*batch.cells))
+            todo = self._context.missing(self._plan.runs_of(*batch.cells))
             todo = self._without_begun(todo, batch, held) if todo else []
             if todo:
-                work = BatchWork(
-                    batch,
-                    self.store,
-                    self._out,
-                    most_lanes=self._most_lanes,
-                    retry_before=self._retry_before,
-                    advance=self.advance,
-                    on_message=self._on_message,
-                )
-                work.do(todo)
+                BatchWork(batch, self._context).do(todo)
         return bool(todo)
 
     def _without_begun(
@@ -179,7 +156,7 @@ class _Session:
     ) -> list[Run]:
         """Leave out runs whose training was begun in another batch: they will be copied."""
         is_free = {
-            key: held.enter_context(self.lock(f"shared-{key}"))
+            key: held.enter_context(self._lock(f"shared-{key}"))
             for key in dict.fromkeys(run.shared_key for run in todo)
             if key is not None
         }
@@ -189,18 +166,18 @@ class _Session:
             for run in todo
             if (key := run.shared_key) is None or (is_free[key] and (key, run.seed) not in begun)
         ]
-        return self.missing(chosen)  # another process may have finished them just now
+        return self._context.missing(chosen)  # another process may have finished them just now
 
     def _begun_elsewhere(self, batch: CellBatch) -> set[tuple[str | None, int]]:
         """List shared trainings in killed groups of other batches and not of this one.
 
         Only those that the plan will resume: waiting for others would never end.
         """
-        wanted = {run.id for run in self.missing(self._plan.runs)}
+        wanted = {run.id for run in self._context.missing(self._plan.runs)}
         begun = {
             each.id: {
                 (lane.shared, lane.seed)
-                for group in unfinished_groups(self._out / "groups", each)
+                for group in self._context.unfinished_groups(each)
                 for lane in group.lanes
                 if lane.run in wanted
             }

@@ -150,11 +150,6 @@ def iqm_interval(
 ) -> Aggregate:
     """Interquartile mean over all runs of all settings; each run has the same weight.
 
-    Args:
-        settings: One entry a setting, each with one run or more.
-        rng: Source of the resampling.
-        repetitions: Number of bootstrap samples.
-
     Raises:
         DataError: No setting, or one without runs.
     """
@@ -181,13 +176,7 @@ def improvement_interval(
     *,
     repetitions: int = REPETITIONS,
 ) -> Aggregate:
-    """Probability that ``one`` beats ``other``, averaged over settings.
-
-    Args:
-        one: A method's runs, one entry a setting.
-        other: The other method's, in the same settings.
-        rng: Source of the resampling.
-        repetitions: Number of bootstrap samples.
+    """Probability that method ``one`` beats ``other``, averaged over the same settings of both.
 
     Raises:
         DataError: No setting, or one without runs.
