@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from puorl.cli.bench_report import BenchReport
 
 from puorl.bench.report import (
     IMPROVEMENT,
@@ -28,6 +27,7 @@ from puorl.bench.report_page import (
 )
 from puorl.bench.results import Named
 from puorl.bench.store import Store
+from puorl.cli.bench import BenchReport
 from puorl.core.errors import ConfigError, DataError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -183,7 +183,7 @@ def test_command_says_what_is_wrong(tmp_path):
 
 
 def test_report_needs_no_jax():
-    code = "import sys, puorl.cli.bench_report; assert 'jax' not in sys.modules"
+    code = "import sys, puorl.cli.bench; assert 'jax' not in sys.modules"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (run.returncode, run.stderr) == (0, b"")
 

@@ -10,7 +10,6 @@ import pytest
 import tyro
 from filter_runs import LENGTH, NUM_CHECKED, NUM_OTHER, NUM_TARGET, hashes, words
 from messages import message
-from puorl.data.keep_list import read_keep_list
 
 import puorl
 from puorl.cli.filter import Filter
@@ -19,6 +18,7 @@ from puorl.cli.options import DataOptions
 from puorl.cli.train_inputs import read_training_set
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
+from puorl.data.labels import read_keep_list
 from puorl.pu.config import PRESETS
 from puorl.pu.cross_fit import Mode
 from puorl.pu.features import Inputs

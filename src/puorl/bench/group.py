@@ -14,11 +14,13 @@ import numpy as np
 from puorl.bench.plan import CellBatch, Run
 from puorl.bench.prepare import PreparedSet, join_pools
 from puorl.bench.settings import settings_id
+from puorl.bench.suites import Budget
 from puorl.core.errors import DataError
 from puorl.core.files import read_json, write_json
 from puorl.core.progress import Advance
 from puorl.envs.evaluate import Evaluator
 from puorl.rl import run as rl_run
+from puorl.rl.learner import Learner
 from puorl.rl.run import RunSpec, checkpoint_interval
 from puorl.rl.trainer import Progress
 
@@ -40,6 +42,15 @@ def training_id(run: Run, prepared: PreparedSet) -> str:
             "seed": run.seed,
             **run.cell.training,
         }
+    )
+
+
+def checkpoint_every(learner: Learner, budget: Budget) -> int:
+    """Return the number of updates between two checkpoints, in whole cycles of the learner."""
+    # On a GPU the next point of the curve is minutes away, and a checkpoint takes seconds.
+    per_eval = budget.checkpoints_per_eval if jax.default_backend() == "cpu" else 1
+    return checkpoint_interval(
+        learner, budget.steps, eval_interval=budget.steps // budget.points, per_eval=per_eval
     )
 
 
@@ -202,20 +213,13 @@ def _run_spec(
     # The whole id in names of files: settings that differ in their seeds have one name.
     titles = {cell.id: f"{cell.setting.name.replace('/', '-')}-{cell.id}" for cell in batch.cells}
     called = {key: key[1] if is_alone else f"{titles[key[0]]}-{key[1]}" for key in keys}
-    cell, budget = batch.cells[0], batch.cells[0].budget
-    # On a GPU the next point of the curve is minutes away, and a checkpoint takes seconds.
-    per_eval = budget.checkpoints_per_eval if jax.default_backend() == "cpu" else 1
+    cell = batch.cells[0]
     spec = RunSpec(
         cell.built_learner,
         join_pools({called[key]: sets[key].set for key in keys}),
         {called[key]: [lane.seed for lane in group.lanes if lane.key == key] for key in keys},
-        budget.steps,
-        checkpoint_interval(
-            cell.built_learner,
-            budget.steps,
-            eval_interval=budget.steps // budget.points,
-            per_eval=per_eval,
-        ),
+        cell.budget.steps,
+        checkpoint_every(cell.built_learner, cell.budget),
         most_lanes=len(group.lanes),
     )
     lines = list(spec.sets)
