@@ -19,9 +19,8 @@ from puorl.cli.train_inputs import read_training_set
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
 from puorl.data.labels import read_keep_list
-from puorl.pu.config import PRESETS
+from puorl.pu.config import PRESETS, Inputs
 from puorl.pu.cross_fit import Mode
-from puorl.pu.features import Inputs
 
 pytestmark = pytest.mark.usefixtures("small")
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
