@@ -51,6 +51,7 @@ def collect(
     *,
     policy: Any = None,
     policy_domain: str | None = None,
+    policy_version: int | None = None,
     horizon: int | None = None,
     threads: int | None = None,
     cache: bool | str | os.PathLike[str] | None = None,
@@ -75,6 +76,8 @@ def collect(
             with ``act(obs) -> action``.
         policy_domain: Use the policies that learnt in this domain; by default those of ``domain``
             itself. With ``nominal``, the same controller acts in both domains.
+        policy_version: Use this version of the policies that ``quality`` names, for data as it was
+            made before there were newer ones; the newest if None.
         horizon: Steps after which a run is cut and marked as a timeout; None for the task's own
             1,000. Many short runs hold more first steps than a few long ones.
         threads: Cores to use; all if None.
@@ -90,7 +93,7 @@ def collect(
     spec = domain if isinstance(domain, DomainSpec) else domain_spec(env, domain)
     if spec.body != parse_domain(env).body:
         raise ConfigError(f"domain: expected one of {env}, got one of {spec.body}")
-    players = _players(spec, quality, policy, policy_domain)
+    players = _players(spec, quality, policy, policy_domain, policy_version)
     num_rows = _checked_rows(rows, len(players))
     # Twice: as they were played, and put in order.
     repair = "take fewer rows="
@@ -123,10 +126,16 @@ def row_bytes(spec: DomainSpec) -> int:
 
 
 def _players(
-    spec: DomainSpec, quality: str, policy: Any, policy_domain: str | None
+    spec: DomainSpec,
+    quality: str,
+    policy: Any,
+    policy_domain: str | None,
+    version: int | None,
 ) -> list[_Player]:
     """Who acts, in order; all get the same number of rows."""
     if policy is not None:
+        if version is not None:
+            raise ConfigError("policy_version: expected none beside policy=, which says who acts")
         if policy_domain is not None:
             raise ConfigError("policy_domain: expected none beside policy=, which says who acts")
         return [_given(spec, policy)]
@@ -140,22 +149,23 @@ def _players(
                 f"policy_domain: expected nominal for medium-replay, got {policy_domain!r}; "
                 "snapshots are kept of nominal policies only"
             )
-        return [_shipped(spec, "nominal", level) for level in behaviour.ladder(spec.body)]
+        return [_shipped(spec, "nominal", level, version) for level in behaviour.ladder(spec.body)]
     levels = ("medium", "expert") if quality == "medium-expert" else (quality,)
-    return [_shipped(spec, home, level) for level in levels]
+    return [_shipped(spec, home, level, version) for level in levels]
 
 
-def _shipped(spec: DomainSpec, home: str, level: str) -> _Player:
+def _shipped(spec: DomainSpec, home: str, level: str, version: int | None) -> _Player:
+    if level == "random":
+        policy = behaviour.behaviour(spec.body, level=level)
+        return _Player(level, policy, policy.fingerprint)
     try:
-        policy = behaviour.behaviour(spec.body, home, level)
+        found = behaviour.find(spec.body, home, level, version=version)
     except ConfigError as error:
         raise ConfigError(
             f"{error}: name the domain whose policies shall act, such as policy_domain='nominal' "
             "(--policy-domain nominal)"
         ) from error
-    if level == "random":
-        return _Player(level, policy, policy.fingerprint)
-    return _Player(f"{spec.body}/{home}/{level}", policy, policy.fingerprint, home)
+    return _Player(found.name, behaviour.from_file(found.path), found.fingerprint, home)
 
 
 def _given(spec: DomainSpec, policy: Any) -> _Player:
