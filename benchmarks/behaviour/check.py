@@ -16,6 +16,7 @@ is picked, the last policies count. ``--show`` prints the table.
 
 import argparse
 import dataclasses
+import inspect
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -111,7 +112,7 @@ def train(given: argparse.Namespace) -> None:
     """All seeds of the arms side by side."""
     if given.units == "float32":
         # The same program, traced outside of the context that makes a GPU's units bfloat16.
-        program.run_chunk = program.run_chunk.__wrapped__
+        program.run_chunk = inspect.unwrap(program.run_chunk)
     sources = {arm: rows_of(arm, given) for arm in given.arms}
     distinct: dict[str, Dataset] = {data.fingerprint: data for data, _ in sources.values()}
     pool = Dataset.concatenate(list(distinct.values()))

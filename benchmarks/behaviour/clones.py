@@ -97,11 +97,9 @@ def _train(experts: Sequence[Expert], size: Size, cache: Path) -> list[np.ndarra
     result: list[np.ndarray | None] = [None] * len(experts)
     for place in dict.fromkeys((expert.body, expert.domain) for expert in experts):
         own = [i for i, expert in enumerate(experts) if (expert.body, expert.domain) == place]
-        lost = [i for i in own if made[i] is None]
-        assert not lost, f"clones {lost} were given up"
-        returns = evaluate(
-            [made[i] for i in own], "/".join(place), episodes=size.episodes, seed=3
-        ).returns
+        alive = [clone for i in own if (clone := made[i]) is not None]
+        assert len(alive) == len(own), f"{place}: a clone was given up"
+        returns = evaluate(alive, "/".join(place), episodes=size.episodes, seed=3).returns
         for i, row in zip(own, returns, strict=True):
             result[i] = row
     return [row for row in result if row is not None]

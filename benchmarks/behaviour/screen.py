@@ -45,7 +45,7 @@ def screen(snapshot: Snapshot, lanes: list[dict], out: Path) -> None:
         for name in ("returns", "length", "starts")
     }
     with atomic_path(out, force=True) as part, open(part, "wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _lower_priority() -> None:

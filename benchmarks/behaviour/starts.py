@@ -1,14 +1,43 @@
-"""How much two policies disagree at the start of an episode; README.md has the definition."""
+"""How much two policies disagree at the start of an episode; README.md has the definition.
 
+    python benchmarks/behaviour/starts.py --out benchmarks/results/behaviour-starts.json
+
+measures every pair of shipped policies, in the domain they learnt in.
+"""
+
+import argparse
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from puorl.core.actor import SquashedGaussianActor
+from puorl.core.files import write_json
+from puorl.core.prng import generator
+from puorl.envs import behaviour
+from puorl.envs.domains import domain
+from puorl.envs.simulator import Simulator
 
 NUM_STEPS = 20
+EPISODES = 100
+
+
+def start_states(
+    body: str, name: str, actor: SquashedGaussianActor, *, seed: int = 0, threads: int = 1
+) -> np.ndarray:
+    """States (episodes, steps, d) of the first steps, played with noise; NaN behind a fall."""
+    rng = generator(seed, "starts", body, name)
+    states = np.full((EPISODES, NUM_STEPS, actor.obs_dim), np.nan, np.float32)
+    running = np.ones(EPISODES, bool)
+    with Simulator([domain(body, name)] * EPISODES, seed=seed, threads=threads) as simulator:
+        for t in range(NUM_STEPS):
+            states[running, t] = simulator.obs[running]
+            step = simulator.step(actor.act(simulator.obs, rng=rng))
+            running &= ~(step.terminal | step.timeout)
+    return states
 
 
 def disagreement_by_step(
@@ -47,8 +76,10 @@ def all_pairs(
 
     ``medium_states`` is (mediums, episodes, steps, d), likewise ``expert_states``.
     """
-    on_experts = _one_way(mediums, experts, expert_states)
-    on_mediums = _one_way(experts, mediums, medium_states)
+    # On a GPU, trying out kernels for these shapes takes far longer than the products themselves.
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        on_experts = _one_way(mediums, experts, expert_states)
+        on_mediums = _one_way(experts, mediums, medium_states)
     return np.maximum(on_experts, on_mediums.T)
 
 
@@ -64,6 +95,43 @@ def _one_way(
     keep = jnp.asarray(~lost, jnp.float32)
     found = [_distance(_one(visitor), rows, own, keep) for visitor in visitors]
     return np.stack([np.asarray(each) for each in found])
+
+
+def measure_pair(
+    body: str, name: str, medium: SquashedGaussianActor, expert: SquashedGaussianActor
+) -> dict[str, float]:
+    """The numbers of one pair in one domain."""
+    states = start_states(body, name, medium), start_states(body, name, expert)
+    on_medium, on_expert = disagreement(medium, expert, *states)
+    return {
+        "on_medium_states": on_medium,
+        "on_expert_states": on_expert,
+        "larger": max(on_medium, on_expert),
+        "first_step": float(disagreement_by_step(medium, expert, states[1])[0]),
+    }
+
+
+def main() -> None:
+    """Measure all shipped pairs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    table: dict[str, Any] = {}
+    for expert in behaviour.shipped():
+        if expert.level != "expert":
+            continue
+        place = expert.body, expert.domain
+        medium = behaviour.find(*place, "medium", version=expert.version)
+        actors = behaviour.from_file(medium.path), behaviour.from_file(expert.path)
+        key = f"{'/'.join(place)}/v{expert.version}"
+        table[key] = measure_pair(*place, *actors) | {
+            "medium": medium.mean,
+            "expert": expert.mean,
+            "episodes": EPISODES,
+            "fingerprints": [medium.fingerprint, expert.fingerprint],
+        }
+        print(key, {name: round(v, 3) for name, v in list(table[key].items())[:6]}, flush=True)
+    write_json(given.out, table, force=True)
 
 
 @jax.jit
@@ -96,3 +164,7 @@ def _stacked(actors: Sequence[SquashedGaussianActor]) -> tuple:
         (jnp.stack([a[i][0] for a in each]), jnp.stack([a[i][1] for a in each]))
         for i in range(len(each[0]))
     )
+
+
+if __name__ == "__main__":
+    main()

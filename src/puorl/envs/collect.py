@@ -86,8 +86,8 @@ def collect(
         progress: Show a progress bar where there is a terminal.
 
     Raises:
-        ConfigError: An unknown body, domain, quality or policy, an impossible number, or more rows
-            than fit into memory.
+        ConfigError: An unknown body, domain, quality, policy or version, an impossible number, or
+            more rows than fit into memory.
         DataError: The policy file is none, or the policy's actions do not fit.
     """
     spec = domain if isinstance(domain, DomainSpec) else domain_spec(env, domain)
@@ -159,12 +159,13 @@ def _shipped(spec: DomainSpec, home: str, level: str, version: int | None) -> _P
         policy = behaviour.behaviour(spec.body, level=level)
         return _Player(level, policy, policy.fingerprint)
     try:
-        found = behaviour.find(spec.body, home, level, version=version)
+        behaviour.find(spec.body, home, level)
     except ConfigError as error:
         raise ConfigError(
             f"{error}: name the domain whose policies shall act, such as policy_domain='nominal' "
             "(--policy-domain nominal)"
         ) from error
+    found = behaviour.find(spec.body, home, level, version=version)
     return _Player(found.name, behaviour.from_file(found.path), found.fingerprint, home)
 
 
