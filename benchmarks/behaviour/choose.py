@@ -71,7 +71,7 @@ class Measured(NamedTuple):
 
     returns: np.ndarray
     length: np.ndarray
-    starts: np.ndarray
+    starts: np.ndarray = np.zeros((0, 0, 0), np.float32)
     """(episodes, steps, d) float32. States of the first steps; NaN behind an episode's end."""
 
 
