@@ -1,5 +1,6 @@
 """Measure snapshots and choose the ones to ship: by return, in their own domain, after rounding."""
 
+import functools
 import multiprocessing
 import tarfile
 import time
@@ -66,10 +67,12 @@ class Agent(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Returns and lengths of a policy's episodes, (episodes,)."""
+    """Returns and lengths of a policy's episodes, (episodes,), and the states they began with."""
 
     returns: np.ndarray
     length: np.ndarray
+    starts: np.ndarray = np.zeros((0, 0, 0), np.float32)
+    """(episodes, steps, d) float32. States of the first steps; NaN behind an episode's end."""
 
 
 def select(choice: Choice) -> None:
@@ -179,12 +182,18 @@ def _candidates(
 
 def load_actor(body: str, agent: Agent) -> SquashedGaussianActor:
     """The actor of a snapshot, without padding; its weights are rounded as they will be shipped."""
-    arrays = load_file(agent.path)
+    arrays = _read(agent.path)
     layers = [
         (arrays[f"w{i}"][agent.lane], arrays[f"b{i}"][agent.lane]) for i in range(len(arrays) // 2)
     ]
     robot = bodies.body(body)
     return SquashedGaussianActor(tuple(layers)).cut(robot.obs_dim, robot.act_dim)
+
+
+# A snapshot holds the actors of all lanes, so it is asked for many times.
+@functools.lru_cache(maxsize=300)
+def _read(path: Path) -> dict[str, np.ndarray]:
+    return load_file(path)
 
 
 def measure(
@@ -194,8 +203,12 @@ def measure(
     episodes: int,
     seed: int,
     threads: int,
+    start_steps: int = 0,
 ) -> list[Measured]:
-    """First ``episodes`` episodes of each (domain, stochastic policy), all in one batch."""
+    """First ``episodes`` episodes of each (domain, stochastic policy), all in one batch.
+
+    The states of the first ``start_steps`` steps are kept.
+    """
     owner = np.repeat(np.arange(len(policies)), episodes)
     specs = [domain(body, name) for name, _ in policies]
     # Every policy meets the same start states.
@@ -207,8 +220,13 @@ def measure(
     returns, length = np.zeros(len(owner)), np.zeros(len(owner), np.int64)
     place = np.arange(len(owner))
     running = np.ones(len(owner), bool)
+    starts = np.full((len(owner), start_steps, simulator.obs_dim), np.nan, np.float32)
+    time_step = 0
     with simulator:
         while running.any():
+            if time_step < start_steps:
+                starts[place[running], time_step] = simulator.obs[running]
+            time_step += 1
             if running.mean() < 0.8:
                 simulator.keep(running)
                 place, running = place[running], np.ones(int(running.sum()), bool)
@@ -223,9 +241,8 @@ def measure(
             length[place[running]] += 1
             running &= ~(step.terminal | step.timeout)
     shape = (len(policies), episodes)
-    return [
-        Measured(*pair) for pair in zip(returns.reshape(shape), length.reshape(shape), strict=True)
-    ]
+    columns = [array.reshape(*shape, *array.shape[1:]) for array in (returns, length, starts)]
+    return [Measured(*row) for row in zip(*columns, strict=True)]
 
 
 def _measure_all(

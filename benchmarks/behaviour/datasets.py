@@ -15,7 +15,7 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from puorl.core.formatting import parse_count
+from puorl.envs import behaviour
 from puorl.envs.collect import QUALITIES, collect, return_statistics
 
 # The slowest to simulate first, so that no long one is left for the end.
@@ -99,17 +100,27 @@ def read_rows(path: Path) -> list[dict]:
     return rows
 
 
-def cells(rows: int, seed: int, done: list[dict]) -> Iterator[Cell]:
-    """What is still to be made."""
+def cells(rows: int, seed: int, done: list[dict], wanted: Sequence[str]) -> Iterator[Cell]:
+    """What is still to be made; a line of older versions of the policies does not count."""
     made = {
-        tuple(row[field.name] for field in dataclasses.fields(Cell))
+        (*(row[field.name] for field in dataclasses.fields(Cell)), *row["policies"])
         for row in done
         if row["error"] is None
     }
     for body, domain, quality in itertools.product(BODIES, DOMAINS, QUALITIES):
         cell = Cell(body, domain, quality, rows, seed)
-        if dataclasses.astuple(cell) not in made:
+        if body in wanted and (*dataclasses.astuple(cell), *players(cell)) not in made:
             yield cell
+
+
+def players(cell: Cell) -> list[str]:
+    """Names of the policies that act in a dataset."""
+    if cell.quality == "random":
+        return ["random"]
+    if cell.quality == "medium-replay":
+        return [behaviour.find(cell.body, level=rung).name for rung in behaviour.ladder(cell.body)]
+    levels = ("medium", "expert") if cell.quality == "medium-expert" else (cell.quality,)
+    return [behaviour.find(cell.body, cell.domain, level).name for level in levels]
 
 
 def run(todo: list[Cell], out: Path, *, workers: int, deadline: float) -> None:
@@ -152,12 +163,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", default="1M", help="rows of each dataset")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bodies", nargs="+", default=BODIES, choices=BODIES)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/datasets.jsonl"))
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="datasets at a time")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no dataset after this")
     chosen = parser.parse_args()
     done = read_rows(chosen.out)
-    todo = list(cells(parse_count(chosen.rows, name="rows"), chosen.seed, done))
+    todo = list(cells(parse_count(chosen.rows, name="rows"), chosen.seed, done, chosen.bodies))
     print(f"{len(todo)} datasets to make, {len(done)} lines in {chosen.out}")
     deadline = time.monotonic() + 60 * chosen.minutes
     run(todo, chosen.out, workers=chosen.workers, deadline=deadline)

@@ -41,9 +41,13 @@ D4RL = {
 
 def read(path: Path) -> dict[tuple[str, str, str], dict]:
     """The latest good line of each dataset."""
+    return {(row["body"], row["domain"], row["quality"]): row for row in good_rows(path)}
+
+
+def good_rows(path: Path) -> list[dict]:
+    """All lines but those of failures."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    good = [row for row in map(json.loads, lines) if row["error"] is None]
-    return {(row["body"], row["domain"], row["quality"]): row for row in good}
+    return [row for row in map(json.loads, lines) if row["error"] is None]
 
 
 def section(body: str, rows: dict[tuple[str, str, str], dict]) -> str:
@@ -131,7 +135,8 @@ def main() -> None:
     insert(chosen.page, "\n\n".join(section(body, rows) for body in BODIES))
     for body in BODIES:
         draw(body, rows, chosen.page.parent / "images" / f"returns-{body}.png")
-    contents = {row["recipe"]: row["content"] for row in rows.values()}
+    # Of all versions of the policies: data made before stays known.
+    contents = {row["recipe"]: row["content"] for row in good_rows(chosen.rows)}
     write_json(ROOT / "src/puorl/envs/contents.json", contents, force=True)
     print(f"{len(rows)} datasets drawn into {chosen.page}")
 

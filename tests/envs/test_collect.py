@@ -389,7 +389,7 @@ def shipped_pairs():
 def test_shipped_policies_make_data(body, name):
     made = collect(body, name, "medium-expert", rows=400, cache=False)
     policies = [each["name"] for each in made.provenance.recipe["policies"]]
-    assert policies == [f"{body}/{name}/medium", f"{body}/{name}/expert"]
+    assert policies == [behaviour.find(body, name, level).name for level in ("medium", "expert")]
     # Trained policies use what they learnt: the body moves forward or stays up, as random does not.
     random = collect(body, name, "random", rows=400, cache=False)
     assert made.reward.mean() > random.reward.mean() + 0.5

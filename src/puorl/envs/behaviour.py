@@ -1,6 +1,10 @@
 """The policies that data is made with, by name; trained once and shipped with the package.
 
 ``benchmarks/behaviour`` holds the training. None is trained here.
+
+Where policies of a name were trained again, all versions are kept. `STANDARD_VERSION` acts unless
+another version is named: version 2 has no nominal Walker2d policies yet, and domains whose
+policies come from different trainings would differ in more than their dynamics.
 """
 
 import functools
@@ -18,6 +22,7 @@ from puorl.core.files import read_json
 from puorl.envs import bodies
 from puorl.nn.numpy_mlp import SquashedGaussianActor
 
+STANDARD_VERSION = 1
 _TABLE = "returns.json"
 _RUNG = "ladder-"
 
@@ -72,19 +77,65 @@ class Shipped:
     """Environment steps of training."""
     seed: int
     fingerprint: str
+    version: int = 1
+    """Number of the training; see the top of this file."""
+
+    @property
+    def name(self) -> str:
+        """Body, domain and level, and the version from 2 on: older names stay as they were."""
+        return "/".join((self.body, self.domain, self.level, *self._suffix))
 
     @property
     def path(self) -> Path:
         """The policy's file."""
-        return _folder() / f"{self.body}-{self.domain}-{self.level}.safetensors"
+        return _folder() / f"{self.name.replace('/', '-')}.safetensors"
+
+    @property
+    def _suffix(self) -> tuple[str, ...]:
+        return (f"v{self.version}",) if self.version > 1 else ()
 
 
 def shipped() -> tuple[Shipped, ...]:
-    """Every trained policy in the package."""
+    """Every trained policy in the package, of all versions."""
     return _shipped(_folder())
 
 
-def behaviour(body: str, domain: str = "nominal", level: str = "medium") -> Policy:
+def find(
+    body: str, domain: str = "nominal", level: str = "medium", *, version: int | None = None
+) -> Shipped:
+    """The trained policy of that name.
+
+    Args:
+        body: ``hopper``, ``halfcheetah`` or ``walker2d``.
+        domain: The domain it was trained in.
+        level: As for `behaviour`, but ``random``.
+        version: `STANDARD_VERSION` if None.
+
+    Raises:
+        ConfigError: There is none; the message lists those there are.
+    """
+    found = {
+        (each.domain, each.level, each.version): each for each in shipped() if each.body == body
+    }
+    versions = [v for d, name, v in found if (d, name) == (domain, level)]
+    if not versions:
+        known = sorted({"random", *(f"{d}/{name}" for d, name, _ in found)})
+        raise ConfigError(
+            f"behaviour: expected a policy of {body} among {', '.join(known)}, "
+            f"got {domain}/{level}; any of them can act in any domain"
+        )
+    wanted = STANDARD_VERSION if version is None else version
+    if wanted not in versions:
+        numbers = ", ".join(map(str, sorted(versions)))
+        raise ConfigError(
+            f"version: expected one of {numbers} for {body}/{domain}/{level}, got {version!r}"
+        )
+    return found[domain, level, wanted]
+
+
+def behaviour(
+    body: str, domain: str = "nominal", level: str = "medium", *, version: int | None = None
+) -> Policy:
     """The behaviour policy of that name.
 
     Args:
@@ -92,6 +143,7 @@ def behaviour(body: str, domain: str = "nominal", level: str = "medium") -> Poli
         domain: The domain it was trained in; it can act in any.
         level: ``random`` (uniform actions), ``medium``, ``expert``, or a rung ``ladder-0`` ... of
             the way from random to medium.
+        version: `STANDARD_VERSION` if None.
 
     >>> behaviour("hopper", level="random").act_dim
     3
@@ -102,14 +154,7 @@ def behaviour(body: str, domain: str = "nominal", level: str = "medium") -> Poli
     robot = bodies.body(body)
     if level == "random":
         return UniformPolicy(robot.obs_dim, robot.act_dim)
-    found = {(each.domain, each.level): each for each in shipped() if each.body == body}
-    if (domain, level) not in found:
-        known = sorted({"random", *(f"{d}/{name}" for d, name in found)})
-        raise ConfigError(
-            f"behaviour: expected a policy of {body} among {', '.join(known)}, "
-            f"got {domain}/{level}; any of them can act in any domain"
-        )
-    return SquashedGaussianActor.load(found[domain, level].path)
+    return SquashedGaussianActor.load(find(body, domain, level, version=version).path)
 
 
 def ladder(body: str) -> tuple[str, ...]:
@@ -119,7 +164,7 @@ def ladder(body: str) -> tuple[str, ...]:
         ConfigError: The body is unknown, or has no snapshots.
     """
     bodies.body(body)
-    rungs = [each.level for each in shipped() if each.body == body and _is_rung(each)]
+    rungs = {each.level for each in shipped() if each.body == body and _is_rung(each)}
     if not rungs:
         raise ConfigError(f"ladder: expected snapshots of {body} in the package, got none")
     return tuple(sorted(rungs, key=lambda level: int(level.removeprefix(_RUNG))))
@@ -147,8 +192,11 @@ def _shipped(folder: Path) -> tuple[Shipped, ...]:
     if not (folder / _TABLE).exists():
         return ()
     table: dict[str, dict[str, Any]] = read_json(folder / _TABLE)["policies"]
-    fields = Shipped.__dataclass_fields__
+    fields = [name for name in Shipped.__dataclass_fields__ if name != "version"]
     try:
-        return tuple(Shipped(**{name: row[name] for name in fields}) for row in table.values())
+        return tuple(
+            Shipped(**{name: row[name] for name in fields}, version=row.get("version", 1))
+            for row in table.values()
+        )
     except KeyError as error:
         raise DataError(f"{folder / _TABLE}: expected {error} of every policy") from error

@@ -130,6 +130,7 @@ def collect(
     *,
     policy: Any = None,
     policy_domain: str | None = None,
+    policy_version: int | None = None,
     horizon: int | None = None,
     threads: int | None = None,
     cache: bool | str | os.PathLike[str] | None = None,
@@ -154,6 +155,7 @@ def collect(
             ``act(obs) -> action``.
         policy_domain: Domain in which the policies were trained; ``domain`` itself by default.
             With ``nominal``, the same controller acts in both domains.
+        policy_version: Version of the policies of ``quality``; the standard one if None.
         horizon: Steps after which an episode is cut and marked as a timeout; the task's own 1,000
             if None.
         threads: Cores to use; all if None.
@@ -162,14 +164,14 @@ def collect(
         progress: Show a progress bar if there is a terminal.
 
     Raises:
-        ConfigError: An unknown body, domain, quality or policy, an impossible number, or more rows
-            than fit into memory.
+        ConfigError: An unknown body, domain, quality, policy or version, an impossible number, or
+            more rows than fit into memory.
         DataError: The file holds no policy, or the policy's actions do not fit.
     """
     spec = domain if isinstance(domain, DomainSpec) else domain_spec(env, domain)
     if spec.body != parse_domain(env).body:
         raise ConfigError(f"domain: expected one of {env}, got one of {spec.body}")
-    players = _players(spec, quality, policy, policy_domain)
+    players = _players(spec, quality, policy, policy_domain, policy_version)
     num_rows = _checked_rows(rows, len(players))
     # Twice: as they were played, and put in order.
     need = 2 * row_bytes(spec) * num_rows
@@ -202,10 +204,16 @@ def row_bytes(spec: DomainSpec) -> int:
 
 
 def _players(
-    spec: DomainSpec, quality: str, policy: Any, policy_domain: str | None
+    spec: DomainSpec,
+    quality: str,
+    policy: Any,
+    policy_domain: str | None,
+    version: int | None,
 ) -> list[_Player]:
     """Return the policies that act, in order; all get the same number of rows."""
     if policy is not None:
+        if version is not None:
+            raise ConfigError("policy_version: expected none together with policy=, got both")
         if policy_domain is not None:
             raise ConfigError("policy_domain: expected none together with policy=, got both")
         return [_given(spec, policy)]
@@ -219,22 +227,24 @@ def _players(
                 f"policy_domain: expected nominal for medium-replay, got {policy_domain!r}; "
                 "snapshots are kept of nominal policies only"
             )
-        return [_shipped(spec, "nominal", level) for level in behaviour.ladder(spec.body)]
+        return [_shipped(spec, "nominal", level, version) for level in behaviour.ladder(spec.body)]
     levels = ("medium", "expert") if quality == "medium-expert" else (quality,)
-    return [_shipped(spec, home, level) for level in levels]
+    return [_shipped(spec, home, level, version) for level in levels]
 
 
-def _shipped(spec: DomainSpec, home: str, level: str) -> _Player:
+def _shipped(spec: DomainSpec, home: str, level: str, version: int | None) -> _Player:
+    if level == "random":
+        policy = behaviour.behaviour(spec.body, level=level)
+        return _Player(level, policy, policy.fingerprint)
     try:
-        policy = behaviour.behaviour(spec.body, home, level)
+        behaviour.find(spec.body, home, level)
     except ConfigError as error:
         raise ConfigError(
             f"{error}: name the domain whose policies shall act, such as policy_domain='nominal' "
             "(--policy-domain nominal)"
         ) from error
-    if level == "random":
-        return _Player(level, policy, policy.fingerprint)
-    return _Player(f"{spec.body}/{home}/{level}", policy, policy.fingerprint, home)
+    found = behaviour.find(spec.body, home, level, version=version)
+    return _Player(found.name, behaviour.from_file(found.path), found.fingerprint, home)
 
 
 def _given(spec: DomainSpec, policy: Any) -> _Player:
