@@ -206,8 +206,8 @@ def show(recorded: Recorded) -> None:
         made = SampleSummary.of(known)
         way = np.array([[s for _, s in row["measured"]["curve"]] for row in rows], float)
         print(
-            f"| {arm} | {units} | {steps:,} | {len(rows)} | {made.mean:.1f} ± {made.half_width:.1f} "
-            f"| {min(known):.1f}, {max(known):.1f} | {rows[0]['measured']['behaviour_score']:.1f} "
+            f"| {arm} | {units} | {steps:,} | {len(rows)} "
+            f"| {made.mean:.1f} ± {made.half_width:.1f} | {min(known):.1f}, {max(known):.1f} | {rows[0]['measured']['behaviour_score']:.1f} "
             f"| {', '.join(f'{s:.1f}' for s in way.mean(axis=0))} |"
         )
 
