@@ -207,7 +207,8 @@ def show(recorded: Recorded) -> None:
         way = np.array([[s for _, s in row["measured"]["curve"]] for row in rows], float)
         print(
             f"| {arm} | {units} | {steps:,} | {len(rows)} "
-            f"| {made.mean:.1f} ± {made.half_width:.1f} | {min(known):.1f}, {max(known):.1f} | {rows[0]['measured']['behaviour_score']:.1f} "
+            f"| {made.mean:.1f} ± {made.half_width:.1f} | {min(known):.1f}, {max(known):.1f} "
+            f"| {rows[0]['measured']['behaviour_score']:.1f} "
             f"| {', '.join(f'{s:.1f}' for s in way.mean(axis=0))} |"
         )
 
