@@ -202,7 +202,7 @@ def write(fleet: Fleet, folder: Path) -> None:
     table = simulate(fleet)
     values = (*fleet.sensors, *fleet.commands)
     with open(folder / "log.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["timestamp", "unit_id", "run_id", *values])
         for k in range(len(table["time"])):
             moment = datetime.datetime.fromtimestamp(float(table["time"][k]), datetime.UTC)
@@ -212,7 +212,7 @@ def write(fleet: Fleet, folder: Path) -> None:
     ours = fleet.kinds[0].name
     first = np.unique(table["run"], return_index=True)[1]
     with open(folder / "truth.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["unit_id", "run_id", "operator", "type", "ours"])
         for k in first:
             names = [table[name][k] for name in ("unit", "run", "operator", "type")]
