@@ -1,6 +1,5 @@
 import sys
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-for folder in ("behaviour", "paper"):
-    sys.path.insert(0, str(BENCHMARKS / folder))
+for name in ("behaviour", "fleets", "paper"):
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / name))
