@@ -19,6 +19,7 @@ from puorl.cli.train_inputs import read_training_set
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
 from puorl.data.labels import read_keep_list
+from puorl.pu.alpha import ESTIMATORS
 from puorl.pu.config import PRESETS, Inputs
 from puorl.pu.cross_fit import Mode
 
@@ -245,6 +246,7 @@ def test_nothing_is_overwritten_or_even_read_without_force(here, file, whole, ca
         (["--unit", "column:robbot"], "no such column; did you mean column:robot?"),
         (["--format", "xml"], "invalid choice 'xml'"),
         (["--preset", "best"], "'default', 'thorough', 'paper'"),
+        (["--alpha-estimator", "best"], "'bbe', 'en', 'scott', 'dedpul'"),
         (["--seed", "-1"], "seed: expected a whole number, 0 or above"),
         (["--out-format", "csv"], "parquet"),
         (["--obs", "nothing"], "nothing"),
@@ -342,6 +344,7 @@ def test_choices_are_those_of_the_parts_behind():
     hints = get_type_hints(Filter)
     assert set(get_args(hints["mode"])) == set(get_args(Mode))
     assert set(get_args(hints["preset"])) == set(PRESETS)
+    assert get_args(hints["alpha_estimator"]) == tuple(ESTIMATORS)
     assert set(get_args(hints["inputs"])) == set(get_args(Inputs)) - {"sa"}  # a check, no filter
     [spec] = get_type_hints(Filter, include_extras=True)["out_format"].__metadata__
     assert spec.choices == ("auto", *writable())

@@ -93,6 +93,8 @@ class Filter:
     """Keep likely target rows; the estimated fraction of them; or all, with a column 'weight'."""
     inputs: Literal["sas", "sar", "sars"] = "sas"
     """What to judge by: (s, a, s') for other dynamics, (s, a, r) for another reward, or both."""
+    alpha_estimator: Literal["bbe", "en", "scott", "dedpul"] = "bbe"
+    """How to estimate alpha, the target's fraction of the unlabelled rows, from held-out scores."""
     seed: Int = 0
     """Seed of folds, initial weights and batches."""
     out_format: Annotated[str, choice("auto", *writable())] = "auto"
@@ -183,8 +185,8 @@ class Filter:
         from puorl.pu.filter import DomainFilter
 
         preset = PRESETS[self.preset]
-        features = dataclasses.replace(preset.features, inputs=self.inputs)
-        config = dataclasses.replace(preset, features=features)
+        changes = {"features": {"inputs": self.inputs}, "alpha_estimator": self.alpha_estimator}
+        config = preset.changed(changes)
         own = None if config == preset else config
         return DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=own), config
 
@@ -279,7 +281,7 @@ class Filter:
 def _basis(settings: dict[str, Any]) -> dict[str, str | int]:
     """Select everything that decides what is learnt."""
     named = {
-        "arguments": ("unit", "preset", "mode", "inputs", "seed"),
+        "arguments": ("unit", "preset", "mode", "inputs", "alpha_estimator", "seed"),
         "versions": ("puorl", "numpy", "jax", "device"),
         "fingerprints": ("data", "labels", "config"),
     }
