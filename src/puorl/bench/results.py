@@ -20,16 +20,12 @@ from puorl.bench.stats import SampleSummary, SettingScores, Spread, spread
 from puorl.bench.store import Row
 from puorl.bench.suites import BODIES, Budget
 from puorl.core.errors import DataError
+from puorl.rl.learner import LEARNERS
 
 _LEARNERS = ("td3_bc", "iql")
 _NAMES = {
     **{name: entry.title for name, entry in methods.METHODS.items() if entry.title},
-    "td3_bc": "TD3+BC",
-    "iql": "IQL",
-    "cql": "CQL",
-    "bc": "BC",
-    "rebrac": "ReBRAC",
-    "td7": "TD7",
+    **LEARNERS,
     "hopper": "Hopper",
     "halfcheetah": "HalfCheetah",
     "walker2d": "Walker2d",

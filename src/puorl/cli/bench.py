@@ -12,11 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.bench.report import Report, make_report, to_json, to_latex, to_markdown
-from puorl.bench.report_page import as_page
 from puorl.bench.store import Store
 from puorl.bench.suites import Part, find_suite, suite_names
-from puorl.bench.tables import as_rich
 from puorl.cli import help_text
 from puorl.cli.options import (
     Flag,
@@ -36,12 +33,10 @@ from puorl.core.run_folder import announce_resume
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.bench.plan import Plan, PlanStatus
+    from puorl.bench.report import Report
 
-_WRITERS = {
-    "markdown": (to_markdown, "report.md"),
-    "latex": (to_latex, "report.tex"),
-    "html": (as_page, "report.html"),
-}
+_FILES = {"markdown": "report.md", "latex": "report.tex", "html": "report.html"}
+"""Format of a report to its usual file."""
 _PIPE_WIDTH = 180
 """Columns where neither COLUMNS nor a terminal sets the width."""
 
@@ -225,16 +220,18 @@ class BenchReport:
         places = self._places()
         for path in places.values():
             check_free(path, force=self.force)  # before the work
-        report = self._report()
+        from puorl.bench.report import make_report, to_json
+
+        report = make_report(self.results, reference=self.reference)
         if self.json:
             sys.stdout.write(to_json(report))
         elif self.format == "text":
             self._show(report, places.get("text"))
         elif not places:
-            sys.stdout.write(_WRITERS[self.format][0](report))
-        for name in places.keys() & _WRITERS.keys():
+            sys.stdout.write(_written(report, self.format))
+        for name in places.keys() & _FILES.keys():
             with atomic_path(places[name], force=self.force) as part:
-                part.write_text(_WRITERS[name][0](report), encoding="utf-8")
+                part.write_text(_written(report, name), encoding="utf-8")
         for path in places.values():
             make_console().print(f"wrote {path}")
 
@@ -247,15 +244,12 @@ class BenchReport:
         beside = Store(self.results).path.parent
         if self.format == "all":
             folder = self.out or beside
-            return {name: folder / file for name, (_, file) in _WRITERS.items()}
+            return {name: folder / file for name, file in _FILES.items()}
         if self.out is not None:
             return {self.format: self.out}
         return {"html": beside / "report.html"} if self.format == "html" else {}
 
-    def _report(self) -> Report:
-        return make_report(self.results, reference=self.reference)
-
-    def _show(self, report: Report, path: Path | None) -> None:
+    def _show(self, report: "Report", path: Path | None) -> None:
         if path is None:
             width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
             _print(report, Console(highlight=False, width=width))
@@ -304,7 +298,17 @@ def _describe(plan: "Plan", ahead: "PlanStatus") -> str:
     )
 
 
-def _print(report: Report, console: Console) -> None:
+def _written(report: "Report", name: str) -> str:
+    """Return the report in one of the formats of files."""
+    from puorl.bench.report import to_latex, to_markdown
+    from puorl.bench.report_page import as_page
+
+    return {"markdown": to_markdown, "latex": to_latex, "html": as_page}[name](report)
+
+
+def _print(report: "Report", console: Console) -> None:
+    from puorl.bench.tables import as_rich
+
     console.print(Text(report.lead))
     console.print()
     for table in report.tables:
