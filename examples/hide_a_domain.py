@@ -17,8 +17,8 @@ def main(rows: int) -> None:
     split = puorl.make_split(target, heavy, rows=rows, seed=0)
     print(split)
     truth = split.reveal("benchmark")  # only because we made the data ourselves
-    share = np.mean(truth[split.unlabelled] == 0)
-    print(f"{share:.4f} of the unlabelled rows are the target's; nobody downstream is told which")
+    fraction = np.mean(truth[split.unlabelled] == 0)
+    print(f"{fraction:.4f} of the unlabelled rows are the target's; later stages do not see which")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A new method is one new file: a frozen dataclass with a name and `prepare`. This is one.
+"""A new method: a subclass of `Method`, a frozen dataclass with a name and `prepare`.
 
 python examples/your_own_method.py [ROWS]
 
 To ship it with the package, move the class to src/puorl/methods/linear.py and add a line to
-`METHODS` in base.py: "linear": "puorl.methods.linear.Linear".
+`METHODS` in base.py: "linear": MethodEntry("puorl.methods.linear.Linear", "Linear").
 """
 
 import sys
@@ -13,34 +13,30 @@ from typing import ClassVar
 import numpy as np
 
 import puorl
-from puorl.methods.base import Method, make
+from puorl.methods import Method, make
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Method):
     """Keep unlabelled rows that a linear model of the labelled rows' dynamics explains."""
 
     name: ClassVar[str] = "linear"
-    needs_truth: ClassVar[bool] = False
 
     recall: float = 0.95
-    """Share of the labelled rows that the rule itself would keep."""
+    """Fraction of the labelled rows that the rule itself would keep."""
 
     def prepare(self, split: puorl.PUSplit, *, seed: int) -> puorl.TrainingSet:
-        """What a learner is to train on; nothing is drawn, so the seed plays no part."""
+        """Make the training set; nothing is random, so the seed is ignored."""
         del seed
-        rows = split.pool.rows
-        x = np.concatenate([rows.obs, rows.action, np.ones((len(rows), 1))], axis=1)
-        known, *_ = np.linalg.lstsq(x[split.labelled], rows.next_obs[split.labelled])
-        error = np.linalg.norm(rows.next_obs - x @ known, axis=1)
+        pool = split.pool.rows
+        x = np.concatenate([pool.obs, pool.action, np.ones((len(pool), 1))], axis=1)
+        model, *_ = np.linalg.lstsq(x[split.labelled], pool.next_obs[split.labelled])
+        error = np.linalg.norm(pool.next_obs - x @ model, axis=1)
         limit = np.quantile(error[split.labelled], self.recall)
         kept = split.unlabelled[error[split.unlabelled] <= limit]
-        return puorl.TrainingSet(
-            split.pool,
-            np.concatenate([split.labelled, kept]),
-            returns=split.returns,
-            about={"method": self.name, "seed": None, "num_kept": len(kept), "limit": float(limit)},
-        )
+        rows = np.concatenate([split.labelled, kept])
+        about = {"method": self.name, "seed": None, "num_rows": len(rows), "limit": float(limit)}
+        return puorl.TrainingSet(split.pool, rows, returns=split.returns, about=about)
 
 
 def machine(rows: int, strength: float, seed: int) -> puorl.Dataset:
@@ -55,16 +51,16 @@ def machine(rows: int, strength: float, seed: int) -> puorl.Dataset:
 
 
 def main(rows: int) -> None:
-    """Hide one machine in another, and compare what three methods would train on."""
+    """Hide one machine in another, and compare the training sets of three methods."""
     split = puorl.make_split(machine(rows, 1.0, 1), machine(rows, 0.4, 2), rows=rows, seed=0)
     truth = split.reveal("benchmark")  # only because we made the data ourselves
     methods: list[Method] = [make("olp"), make("sharing_all"), Linear()]
     for method in methods:
         chosen = method.prepare(split, seed=0)
-        share = np.mean(truth[chosen.rows] == 0)
+        fraction = np.mean(truth[chosen.rows] == 0)
         policy = puorl.train("bc", chosen, steps=500, hidden=(32,), batch_size=64)
         push = policy.act(np.array([1.0, 0.0]))[0]  # our controller would push by -0.30
-        print(f"{method.name:12} {len(chosen):6} rows, {share:.2f} ours; pushes by {push:.2f}")
+        print(f"{method.name:12} {len(chosen):6} rows, {fraction:.2f} ours; pushes by {push:.2f}")
 
 
 if __name__ == "__main__":

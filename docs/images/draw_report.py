@@ -1,22 +1,22 @@
-"""Make the two pictures of the report that README.md shows, from a real run of the filter.
+"""Make the two pictures of the report that docs/filter.md shows, from a real run of the filter.
 
     python docs/images/draw_report.py
 
 One Hopper among others with half the foot's mass, all driven by one medium policy: the first line
-of "Where only the dynamics differ" in docs/filter.md, 1M rows, 1 % labelled, preset `default`, seed
-0. The pictures are the report's own; here they only get colours, as they leave its page.
-`report-hopper.json` is the report, with the truth that it did not see.
+of "Where only the dynamics differ" in docs/filter-results.md, 1M rows, 1 % labelled, preset
+`default`, seed 0. The pictures are the report's own; here they only get colours, as they leave its
+page. `report-hopper.json` is the report, with the truth that it did not see.
 """
 
 from pathlib import Path
 
-from puorl.core.page import as_percent, as_percent_range
-from puorl.pu.report_pictures import alpha_picture, score_picture
 from sheet import write
 
 import puorl
 from puorl.core.files import write_json
+from puorl.html.page import as_percent, as_percent_range
 from puorl.pu.report import FilterReport
+from puorl.pu.report_page import alpha_picture, score_picture
 
 HERE = Path(__file__).parent
 
@@ -46,24 +46,19 @@ def main() -> None:
 
 
 def draw(report: FilterReport, truth: dict[str, float]) -> None:
-    """The scores, and the estimates with the truth below, as two files."""
-    write("report-scores.svg", "Scores of known and unknown rows", score_picture(report.histogram))
+    """Draw the scores, and the estimates with the truth below, into two files."""
+    write("report-scores.svg", "Scores of rows", score_picture(report.histogram))
     table = _table(report, truth)
     write("report-alpha.svg", "How many rows are yours?", alpha_picture(report), table)
 
 
 def _table(report: FilterReport, truth: dict[str, float]) -> str:
-    """What the report says of share, recall and precision, and what is true."""
+    """Tabulate alpha, recall and precision of the report beside the truth."""
     own, quality = report.alphas[0], report.quality
-    assert own.interval is not None
-    said = {
-        "alpha": (own.value, *own.interval),
-        "recall": (quality.recall.value, quality.recall.low, quality.recall.high),
-        "precision": (quality.precision.value, quality.precision.low, quality.precision.high),
-    }
+    estimates = {"alpha": own, "recall": quality.recall, "precision": quality.precision}
     lines = [("", "report (95 % interval)", "truth")]
-    for name, (value, low, high) in said.items():
-        words = f"{as_percent(value)} ({as_percent_range(low, high)})"
+    for name, found in estimates.items():
+        words = f"{as_percent(found.value)} ({as_percent_range(found.low, found.high)})"
         lines.append((name, words, as_percent(truth[name])))
     return "\n".join(
         f'<text x="34" y="{y}">{name}</text><text x="292" y="{y}" text-anchor="end">{words}</text>'

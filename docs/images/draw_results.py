@@ -1,4 +1,4 @@
-"""Make the two pictures of the benchmark that README.md shows, from the rows in benchmarks/results.
+"""Make two pictures of the benchmark, one for README.md, from the rows in benchmarks/results.
 
     python docs/images/draw_results.py
 

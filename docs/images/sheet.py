@@ -3,7 +3,7 @@
 from pathlib import Path
 from string import Template
 
-from puorl.core.page_style import DARK, LIGHT
+from puorl.html.page import DARK, LIGHT
 
 HERE = Path(__file__).parent
 RULES = Template("""
@@ -31,7 +31,7 @@ def write(
     Args:
         name: Of the file.
         heading: Above the picture.
-        picture: An SVG element as `puorl.core.drawing` makes it.
+        picture: An SVG element as `puorl.html.charts` makes it.
         below: More SVG, placed by itself.
         height: Of the sheet.
     """
