@@ -122,6 +122,15 @@ def _search(
             )
 
 
+def require_distinct(header: Sequence[str], source: str) -> None:
+    """Refuse a table with two columns of one name."""
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise DataError(
+            f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
+        )
+
+
 def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
     """Return a sort key that puts ``obs_10`` after ``obs_9``.
 

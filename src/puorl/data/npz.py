@@ -8,7 +8,6 @@ import math
 import warnings
 import zipfile
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -25,10 +24,8 @@ _ARRAY = ".npy"
 _PLAIN_KINDS = "biufSU"
 _MOST_INFLATION = 100  # recorded numbers do not compress a hundredfold
 _SUSPICIOUS_BYTES = 2**30
-_END_MARK, _END_COUNT = (
-    b"PK\5\6",
-    10,
-)  # last record of a zip file; place of its member count
+_END_MARK = b"PK\5\6"  # last record of a zip file
+_END_COUNT = 10  # place of its member count
 _LONGEST_END = 22 + 2**16
 _COUNT_ELSEWHERE = 2**16 - 1  # more members than two bytes can count
 _READ_HEADER = {
@@ -91,7 +88,11 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
     members = archive.namelist()
     keys = [name.removesuffix(_ARRAY) for name in members if name.endswith(_ARRAY)]
     skipped = [name for name in members if not name.endswith(_ARRAY)]
-    provenance = _stored_provenance(archive, keys, source)
+    provenance = None
+    if _PROVENANCE in keys:
+        text = _array(archive, _PROVENANCE, source)
+        text = text.item() if text.size == 1 else text
+        provenance = Provenance.from_json(text, source=source)
     if provenance is None:
         found = resolve(keys, names, source)
     else:
@@ -117,13 +118,6 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
     return rows
 
 
-def _stored_provenance(archive: zipfile.ZipFile, keys: list[str], source: str) -> Provenance | None:
-    if _PROVENANCE not in keys:
-        return None
-    text = _array(archive, _PROVENANCE, source)
-    return Provenance.from_json(text.item() if text.size == 1 else text, source=source)
-
-
 def _array(archive: zipfile.ZipFile, key: str, source: str) -> np.ndarray:
     shape, dtype = _declared(archive, key, source)
     if dtype.hasobject:
@@ -147,21 +141,18 @@ def _declared(archive: zipfile.ZipFile, key: str, source: str) -> tuple[tuple[in
             f"{info.file_size:,}; the file is damaged or not recorded data"
         )
     with archive.open(info) as file:
-        shape, dtype = _header(file, f"{source}: {key}")
+        version = np.lib.format.read_magic(file)
+        if version not in _READ_HEADER:
+            raise DataError(
+                f"{source}: {key}: expected array format 1, 2 or 3, got {version}; save it again"
+            )
+        shape, _, dtype = _READ_HEADER[version](file)
         size = file.tell() + math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and size != info.file_size:
         raise DataError(
             f"{source}: {key}: declares shape {shape} of {dtype}, {size:,} bytes, where "
             f"{info.file_size:,} are stored; the file is damaged"
         )
-    return shape, dtype
-
-
-def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(file)
-    if version not in _READ_HEADER:
-        raise DataError(f"{where}: expected array format 1, 2 or 3, got {version}; save it again")
-    shape, _, dtype = _READ_HEADER[version](file)
     return shape, dtype
 
 
