@@ -152,8 +152,17 @@ def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.
     if n == 0:
         raise DataError(f"{source}: expected at least one row, found none")
     for name, twin in (("next_obs", "obs"), ("next_action", "action")):
-        if name in fields:
-            _match_twin(fields, name, twin, source)
+        if name not in fields:
+            continue
+        if fields[name].shape != fields[twin].shape:
+            raise DataError(
+                f"{source}: {name} has shape {fields[name].shape} where {twin} has "
+                f"{fields[twin].shape}; they must match"
+            )
+        if not sums_to_finite(fields[name]):
+            _check_unknown(fields, name, source)
+        wide = np.result_type(fields[name], fields[twin])
+        fields |= {k: fields[k].astype(wide, copy=False) for k in (name, twin)}
     return fields
 
 
@@ -187,13 +196,12 @@ def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
     if sums_to_finite(array):
         return
     bad = ~np.isfinite(array)
-    if not bad.any():
-        return
     rows = np.flatnonzero(bad.any(axis=1) if bad.ndim == 2 else bad)
-    raise DataError(
-        f"{source}: {name}: {len(rows)} of {len(array)} rows are NaN or infinite "
-        f"(first: row {rows[0]}); remove or repair those rows before loading"
-    )
+    if len(rows):
+        raise DataError(
+            f"{source}: {name}: {len(rows)} of {len(array)} rows are NaN or infinite "
+            f"(first: row {rows[0]}); remove or repair those rows before loading"
+        )
 
 
 def sums_to_finite(array: np.ndarray) -> bool:
@@ -203,34 +211,25 @@ def sums_to_finite(array: np.ndarray) -> bool:
 
 
 def _field(name: str, array: np.ndarray, source: str) -> np.ndarray:
+    where = f"{source}: {name}"
     if name in MATRICES:
-        return _matrix(name, array, source)
-    if array.ndim == 2 and array.shape[1] == 1:  # DARA files hold (n, 1)
+        array = array[:, None] if array.ndim == 1 else array
+        if array.ndim != 2:
+            raise DataError(
+                f"{where}: expected (rows, values), got shape {array.shape}; flatten images or "
+                "nested values before loading"
+            )
+        if array.shape[1] == 0:
+            raise DataError(f"{where}: expected at least one value a row, got shape {array.shape}")
+    elif array.ndim == 2 and array.shape[1] == 1:  # DARA files hold (n, 1)
         array = array[:, 0]
-    if array.ndim != 1:
-        raise DataError(f"{source}: {name}: expected one value a row, got shape {array.shape}")
+    if name not in MATRICES and array.ndim != 1:
+        raise DataError(f"{where}: expected one value a row, got shape {array.shape}")
     if name in _FLAGS:
         return _flag(name, array, source)
     if name == "episode":
         return _episode(array, source)
     array = _time(array, source) if name == "time" else _float(name, array, source)
-    require_finite(name, array, source=source)
-    return array
-
-
-def _matrix(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2:
-        raise DataError(
-            f"{source}: {name}: expected (rows, values), got shape {array.shape}; "
-            "flatten images or nested values before loading"
-        )
-    if array.shape[1] == 0:
-        raise DataError(
-            f"{source}: {name}: expected at least one value a row, got shape {array.shape}"
-        )
-    array = _float(name, array, source)
     if name not in _MAY_BE_UNKNOWN:
         require_finite(name, array, source=source)
     return array
@@ -268,15 +267,13 @@ def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:
     if array.dtype.kind == "b":
         _require_true_or_false(name, array, source)
         return array
-    if array.dtype.kind in "iuf":
-        bad = np.flatnonzero(~((array == 0) | (array == 1)))
-        if len(bad) == 0:
-            return array == 1
-        raise DataError(
-            f"{source}: {name}: expected 0/1 or true/false in every row, "
-            f"got {array[bad[0]]!r} in row {bad[0]}"
-        )
-    raise DataError(f"{source}: {name}: expected 0/1 or true/false, got dtype {array.dtype}")
+    expected = f"{source}: {name}: expected 0/1 or true/false"
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{expected}, got dtype {array.dtype}")
+    bad = np.flatnonzero(~((array == 0) | (array == 1)))
+    if len(bad):
+        raise DataError(f"{expected} in every row, got {array[bad[0]]!r} in row {bad[0]}")
+    return array == 1
 
 
 def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
@@ -289,11 +286,6 @@ def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
         )
 
 
-def _exceeds(array: np.ndarray, limit: int) -> bool:
-    # A Python float: float16 cannot be compared with a number that it cannot hold.
-    return array.size > 0 and float(np.abs(array).max()) > limit
-
-
 def _episode(array: np.ndarray, source: str) -> np.ndarray:
     kind = array.dtype.kind
     if kind in "iub":
@@ -302,7 +294,11 @@ def _episode(array: np.ndarray, source: str) -> np.ndarray:
         return array.astype(np.int64, copy=False)
     if kind == "f":
         require_finite("episode", array, source=source)
-        if np.array_equal(np.trunc(array), array) and not _exceeds(array, _MOST_EXACT):
+        # As float64: float16 cannot be compared with a number that it cannot hold.
+        if (
+            np.array_equal(np.trunc(array), array)
+            and (np.abs(array, dtype=float) <= _MOST_EXACT).all()
+        ):
             return array.astype(np.int64)
         raise DataError(f"{source}: episode: expected whole numbers up to 2^53 or text, got others")
     if kind == "S":
@@ -321,19 +317,6 @@ def _decoded(array: np.ndarray, name: str, source: str) -> np.ndarray:
         raise DataError(
             f"{source}: {name}: expected UTF-8 text, got {error.object[:20]!r}"
         ) from error
-
-
-def _match_twin(fields: dict[str, np.ndarray], name: str, twin: str, source: str) -> None:
-    if fields[name].shape != fields[twin].shape:
-        raise DataError(
-            f"{source}: {name} has shape {fields[name].shape} where {twin} has "
-            f"{fields[twin].shape}; they must match"
-        )
-    if not sums_to_finite(fields[name]):
-        _check_unknown(fields, name, source)
-    wide = np.result_type(fields[name], fields[twin])
-    fields[name] = fields[name].astype(wide, copy=False)
-    fields[twin] = fields[twin].astype(wide, copy=False)
 
 
 def _check_unknown(fields: dict[str, np.ndarray], name: str, source: str) -> None:
