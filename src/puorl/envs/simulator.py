@@ -65,8 +65,14 @@ class Simulator:
         self.seed = seed
         self.auto_reset = auto_reset
         self.max_steps = self.body.max_steps if max_steps is None else max_steps
-        self.streams = _checked_streams(streams, len(domains))
-        compiled = {spec: _compile(spec) for spec in dict.fromkeys(domains)}
+        self.streams = tuple(map(int, range(len(domains)) if streams is None else streams))
+        if len(self.streams) != len(domains):
+            raise ConfigError(
+                f"streams: expected one for each of {len(domains)} domains, got {len(self.streams)}"
+            )
+        compiled = {spec: bodies.load_model(self.body, spec.masses) for spec in set(domains)}
+        for spec, shifted in compiled.items():
+            apply_physics(shifted, self.body, spec.shifts)
         self.models: list[Any] = [compiled[spec] for spec in domains]
         model = self.models[0]
         count = min(num_threads(threads), len(domains))
@@ -184,8 +190,7 @@ class Simulator:
                 (MuJoCo's ``qacc_warmstart``); it starts cold if None.
         """
         self._state[:, 0] = _CLOCK_START
-        self._state[:, 1 : 1 + self._nq] = qpos
-        self._state[:, 1 + self._nq :] = qvel
+        self._state[:, 1:] = np.concatenate([qpos, qvel], axis=1)
         self._elapsed[:] = 0
         self._warmstart = None if warmstart is None else np.array(warmstart, np.float64)
         self.obs = self._observe()
@@ -197,12 +202,18 @@ class Simulator:
         self.domains = tuple(self.domains[row] for row in rows)
         self.streams = tuple(self.streams[row] for row in rows)
         self._rngs = [self._rngs[row] for row in rows]
-        for name in ("_noise_width", "_factors", "_state", "_elapsed"):
-            setattr(self, name, getattr(self, name)[rows])
+        for name in (
+            "_noise_width",
+            "_factors",
+            "_state",
+            "_elapsed",
+            "_noise",
+            "_warmstart",
+            "obs",
+        ):
+            held = getattr(self, name)
+            setattr(self, name, None if held is None else held[rows])
         self._allocate()
-        self._noise = None if self._noise is None else self._noise[rows]
-        self._warmstart = None if self._warmstart is None else self._warmstart[rows]
-        self.obs = self.obs[rows]
 
     def close(self) -> None:
         """End the threads; the simulator cannot be stepped any more."""
@@ -277,13 +288,6 @@ class Simulator:
         return action
 
 
-def _compile(spec: DomainSpec) -> Any:
-    robot = bodies.body(spec.body)
-    model = bodies.load_model(robot, spec.masses)
-    apply_physics(model, robot, spec.shifts)
-    return model
-
-
 def _common_body(domains: Sequence[DomainSpec]) -> bodies.Body:
     found = list(dict.fromkeys(spec.body for spec in domains))
     if len(found) != 1:
@@ -292,11 +296,3 @@ def _common_body(domains: Sequence[DomainSpec]) -> bodies.Body:
             f"{', '.join(found) or 'none'}; use one simulator per body"
         )
     return bodies.body(found[0])
-
-
-def _checked_streams(streams: Sequence[int] | None, num: int) -> tuple[int, ...]:
-    if streams is None:
-        return tuple(range(num))
-    if len(streams) != num:
-        raise ConfigError(f"streams: expected one for each of {num} domains, got {len(streams)}")
-    return tuple(int(stream) for stream in streams)
