@@ -119,7 +119,8 @@ def ladder(body: str) -> tuple[str, ...]:
         ConfigError: The body is unknown, or has no snapshots.
     """
     bodies.body(body)
-    rungs = [each.level for each in shipped() if each.body == body and _is_rung(each)]
+    nominal = [each.level for each in shipped() if (each.body, each.domain) == (body, "nominal")]
+    rungs = [level for level in nominal if level.startswith(_RUNG)]
     if not rungs:
         raise ConfigError(f"ladder: expected snapshots of {body} in the package, got none")
     return tuple(sorted(rungs, key=lambda level: int(level.removeprefix(_RUNG))))
@@ -132,10 +133,6 @@ def from_file(path: str | os.PathLike[str]) -> SquashedGaussianActor:
         DataError: The file holds none.
     """
     return SquashedGaussianActor.load(path)
-
-
-def _is_rung(each: Shipped) -> bool:
-    return each.domain == "nominal" and each.level.startswith(_RUNG)
 
 
 def _folder() -> Path:
