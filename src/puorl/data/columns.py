@@ -4,19 +4,18 @@ Names that the user gives have priority; the other fields are searched among the
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, listed
+from puorl.data.transitions import MATRICES
+from puorl.data.validate import FIELDS, FieldNames, RawRows, listed
 
 _NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
 """Names in tables of robot learning that array files do not use."""
-_AMBIGUOUS_END = "next.done"
 _BEFORE = {"next_obs": "obs", "next_action": "action"}
 _MOST_NAMED = 3
 
@@ -58,13 +57,7 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
             many = f"{found[0]} … {found[-1]} ({len(found)})"
             guessed.append(f"{field} = {few if len(found) <= _MOST_NAMED else many}")
     notes = [f"fields found by their usual names: {', '.join(guessed)}"] if guessed else []
-    found_names = [name for columns in claimed.values() for name in columns]
-    notes += notes_on_ends(header, found_names)
-    if _AMBIGUOUS_END in header and _AMBIGUOUS_END not in found_names:
-        notes.append(
-            f"{_AMBIGUOUS_END}: not used, it may mean the task's end or a cut record; "
-            f"name it with terminal={_AMBIGUOUS_END!r} or timeout={_AMBIGUOUS_END!r}"
-        )
+    notes += notes_on_ends(header, [name for columns in claimed.values() for name in columns])
     return Claims({field: claimed[field] for field in FIELDS if field in claimed}, tuple(notes))
 
 
@@ -224,7 +217,7 @@ _USUAL = {
 USUAL = {field: tuple(names.split()) for field, names in _USUAL.items()}
 """Field to its usual names, the most specific first; case does not matter."""
 
-AMBIGUOUS_END = ("done", "dones")
+AMBIGUOUS_END = ("done", "dones", "next.done")
 """Names that may mean the end of the task or of the record: used only if the user names them."""
 
 
@@ -253,29 +246,48 @@ def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> di
     return {field: keys[0] for field, keys in named(available, names, source, "key").items()}
 
 
-def raw_rows(
-    format: str,
-    arrays: dict[str, np.ndarray],
-    found: Mapping[str, str],
+def read_arrays(
+    rows: RawRows,
     keys: Sequence[str],
-    provenance: Provenance | None,
-) -> RawRows:
-    """Build the rows of an array file, without extra columns.
+    names: FieldNames,
+    source: str,
+    *,
+    own: Mapping[str, str],
+    read: Callable[[str, str], np.ndarray],
+    describe: Callable[[str], tuple[tuple[int, ...], str]],
+) -> list[str]:
+    """Add the fields and extra columns of an array file to its rows.
 
     Args:
-        format: Name of the format.
-        arrays: Field to array.
-        found: Field to its key.
-        keys: All keys of the file.
-        provenance: As stored in a file that puorl wrote.
+        rows: Without arrays yet; with the provenance of a file that puorl wrote.
+        keys: Keys of the file.
+        names: Names that the user gave.
+        source: The file; messages start with it.
+        own: Field to key in a file that puorl wrote.
+        read: Function from a key and its field ("" for an extra column) to the array.
+        describe: Function from a key to the array's shape and kind of dtype.
+
+    Returns:
+        Keys that do not hold one plain value a row.
     """
-    rows = RawRows(format=format, arrays=arrays, provenance=provenance)
+    if rows.provenance is None:
+        found = resolve(keys, names, source)
+    else:
+        found = named_arrays(keys, names, source)
+        found |= {f: k for f, k in own.items() if f not in found and k not in found.values()}
+    rows.arrays = {field: read(found[field], field) for field in FIELDS if field in found}
     rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
     rows.notes += notes_on_ends(keys, found.values())
-    episode = arrays.get("episode")
-    if episode is not None and episode.dtype.kind in "SU":
-        rows.columns[found["episode"]] = episode
-    return rows
+    if "episode" in found and rows.arrays["episode"].dtype.kind in "SU":
+        rows.columns[found["episode"]] = rows.arrays["episode"]
+    obs, skipped = rows.arrays["obs"], []
+    for key in (key for key in keys if key not in found.values()):
+        shape, kind = describe(key)
+        if obs.shape and shape in ((len(obs),), (len(obs), 1)) and kind in "biufSU":
+            rows.columns[key] = read(key, "")
+        else:
+            skipped.append(key)
+    return skipped
 
 
 def find(field: str, free: Sequence[str]) -> str | None:

@@ -18,7 +18,8 @@ from puorl.core.files import lines_of
 from puorl.core.resources import require_readable
 from puorl.data import columns as cells
 from puorl.data.columns import Claims, has_decimal_comma, is_number, require_distinct
-from puorl.data.validate import MATRICES, FieldNames, RawRows
+from puorl.data.transitions import MATRICES
+from puorl.data.validate import FieldNames, RawRows
 
 _DELIMITERS = (",", ";", "\t")
 _BLOCK_LINES = 20_000

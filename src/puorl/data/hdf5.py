@@ -22,9 +22,9 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
 from puorl.data import episodes
-from puorl.data.columns import named_arrays, raw_rows, resolve
+from puorl.data.columns import read_arrays
 from puorl.data.dataset import Dataset
-from puorl.data.transitions import Provenance
+from puorl.data.transitions import FLAGS, Provenance
 from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 _OWN = "puorl"
@@ -47,7 +47,6 @@ _WIDTH = "characters"
 _EMPTY_NAME = "%"  # HDF5 has no empty names, and no quoted name is like this
 _SIMULATOR_GROUPS = ("infos/", "metadata/")  # internal data of D4RL, read only if named
 _PLAIN_KINDS = "biufSU"
-_FLAGS = ("terminal", "timeout")
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
@@ -87,31 +86,22 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
     keys = list(_array_keys(file))
     given = {f: k.lstrip("/") for f in FIELDS if isinstance(k := getattr(names, f), str)}
     names = dataclasses.replace(names, **given)
-    provenance = _stored_provenance(file, source)
-    if provenance is None:
-        found = resolve(keys, names, source)
-    else:
-        found = named_arrays(keys, names, source)
-        own = {field: key for field, key in _LAYOUT.items() if key in keys}
-        if _OWN_TIMEOUT in keys and "timeout" not in found:
-            keys.remove(own["timeout"])
-            own["timeout"] = _OWN_TIMEOUT
-        found |= {f: k for f, k in own.items() if f not in found and k not in found.values()}
-    arrays = {
-        field: _array(file, found[field], source, whole=field not in _FLAGS)
-        for field in FIELDS
-        if field in found
-    }
-    rows = raw_rows("hdf5", arrays, found, keys, provenance)
-    skipped = []
-    for key in keys:
-        if key in found.values() or key.startswith(_SIMULATOR_GROUPS):
-            continue
-        if _is_column(file[key], arrays):
-            rows.columns[_column_name(key)] = _array(file, key, source)
-        else:
-            skipped.append(key)
-    rows.note_skipped(skipped)
+    rows = RawRows(format="hdf5", arrays={}, provenance=_stored_provenance(file, source))
+    own = {field: key for field, key in _LAYOUT.items() if key in keys}
+    if rows.provenance is not None and _OWN_TIMEOUT in keys and names.timeout is None:
+        keys.remove(own["timeout"])
+        own["timeout"] = _OWN_TIMEOUT
+    skipped = read_arrays(
+        rows,
+        keys,
+        names,
+        source,
+        own=own,
+        read=lambda key, field: _array(file, key, source, whole=field not in ("", *FLAGS)),
+        describe=lambda key: _described(key, file[key]),
+    )
+    rows.columns = {_column_name(key): array for key, array in rows.columns.items()}
+    rows.note_skipped([key for key in skipped if not key.startswith(_SIMULATOR_GROUPS)])
     return rows
 
 
@@ -177,13 +167,11 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
     return array.view(array.dtype.str) if array.dtype.metadata else array
 
 
-def _is_column(item: Any, arrays: dict[str, np.ndarray]) -> bool:
-    assert isinstance(item, h5py.Dataset)
-    if item.shape is None or not np.shape(arrays["obs"]):
-        return False
+def _described(key: str, item: Any) -> tuple[tuple[int, ...], str]:
+    if key.startswith(_SIMULATOR_GROUPS):
+        return (), ""
     is_text = h5py.check_string_dtype(item.dtype) is not None
-    n = len(arrays["obs"])
-    return item.shape in ((n,), (n, 1)) and (is_text or item.dtype.kind in _PLAIN_KINDS)
+    return item.shape or (), "S" if is_text else item.dtype.kind
 
 
 def _column_name(key: str) -> str:

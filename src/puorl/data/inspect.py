@@ -305,22 +305,16 @@ def _num_duplicated(rows: Transitions) -> int:
 
     The chance that any two different rows of a million share a hash is about 3 in 10^8.
     """
-    parts = [rows.obs, rows.action, rows.next_obs]
-    parts += [a[:, None] for a in (rows.reward, rows.terminal) if a is not None]
-    hashes = np.empty(len(rows), np.uint64)
+    parts = [rows.obs, rows.action, rows.next_obs, rows.terminal[:, None]]
+    parts += [] if rows.reward is None else [rows.reward[:, None]]
+    hashes: set[int] = set()
     for start in range(0, len(rows), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        mixed = np.full(len(hashes[chunk]), 0x9E3779B97F4A7C15, np.uint64)
-        for part in parts:
-            # Adding zero makes -0.0 and 0.0 the same value, as they are.
-            bits = (np.ascontiguousarray(part[chunk].T, dtype=np.float64) + 0.0).view(np.uint64)
-            for column in bits:
-                mixed ^= column
-                mixed *= np.uint64(0xBF58476D1CE4E5B9)
-                mixed ^= mixed >> np.uint64(31)
-        hashes[chunk] = mixed
-    hashes.sort()
-    return int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+        chunk = [part[start : start + _CHUNK].astype(np.float64) for part in parts]
+        # Adding zero makes -0.0 and 0.0 the same value, as they are.
+        values = np.concatenate(chunk, axis=1) + 0.0
+        content, width = values.tobytes(), values.shape[1] * values.itemsize
+        hashes.update(hash(content[i : i + width]) for i in range(0, len(content), width))
+    return len(rows) - len(hashes)
 
 
 def _labels(dataset: Dataset) -> Labels | None:

@@ -7,7 +7,6 @@ episode. A column ``score`` may follow.
 """
 
 import csv
-import dataclasses
 import os
 import re
 from collections.abc import Sequence
@@ -87,7 +86,7 @@ def read_labels(
         mask = np.isin(np.arange(len(data)), found.row)
         if require_both:
             _require_both(data, mask, f"{labelled}: the list holds")
-        return LabelledRows(data, _with_labels(data, mask, *found.notes), "one")
+        return LabelledRows(data, data.with_labels(mask, notes=found.notes), "one")
     given = {path.resolve() for path in expand(paths, ids=format == "minari")}
     if given & {path.resolve() for path in expand(labelled)}:
         raise DataError(
@@ -95,7 +94,7 @@ def read_labels(
             "would count twice; name it once"
         )
     pool = Dataset.concatenate([data, load(labelled, **names)])
-    return LabelledRows(data, _with_labels(pool, np.arange(len(pool)) >= len(data)), "two")
+    return LabelledRows(data, pool.with_labels(np.arange(len(pool)) >= len(data)), "two")
 
 
 def _is_path(labelled: str) -> bool:
@@ -141,14 +140,6 @@ def _require_both(data: Dataset, mask: np.ndarray, subject: str, condition: str 
         f"labelled: {subject} for none of {len(mask):,} rows; need at least a few rows known "
         f"to be of the target domain{values}"
     )
-
-
-def _with_labels(dataset: Dataset, mask: np.ndarray, *notes: str) -> Dataset:
-    if LABELLED in dataset.columns:
-        notes = (*notes, f"{LABELLED}: the file's own column of this name gave way to the labels")
-    provenance = dataset.provenance
-    provenance = dataclasses.replace(provenance, notes=(*provenance.notes, *notes))
-    return Dataset(dataset.rows, {**dataset.columns, LABELLED: mask}, provenance)
 
 
 @dataclass(frozen=True, eq=False)

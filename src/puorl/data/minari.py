@@ -243,8 +243,15 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
         rows.arrays[name] = _side_by_side([steps[key] for key in chosen])
         if name == "obs":
             rows.arrays["next_obs"] = _side_by_side([steps[f"next_{key}"] for key in chosen])
-        setattr(rows, f"{name}_names", _labels(chosen, prefix, steps))
-        if chosen == [_ACTIONS]:
+        if chosen != [prefix]:  # a plain vector has no names
+            widths = {key.removeprefix(f"{prefix}."): steps[key].shape[1:] for key in chosen}
+            labels = [
+                part if width in ((), (1,)) else f"{part}_{i}"
+                for part, width in widths.items()
+                for i in range(*width or (1,))
+            ]
+            setattr(rows, f"{name}_names", tuple(labels))
+        elif name == "action":
             rows.action_range = _bounds(metadata, rows.arrays["action"].shape[1])
     rows.arrays["episode"] = np.repeat(np.arange(len(table.lengths)), table.lengths)
     taken = _single_fields(rows, steps, names, keys, table.source)
@@ -334,24 +341,9 @@ def _is_numbers(key: str, values: np.ndarray, rows: RawRows, source: str) -> boo
     return True
 
 
-def _labels(chosen: Sequence[str], prefix: str, steps: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Name the numbers of a dictionary's parts; a plain vector has no names."""
-    if list(chosen) == [prefix]:
-        return ()
-    labels = []
-    for key in chosen:
-        short, width = key.removeprefix(f"{prefix}."), _column_block(steps[key]).shape[1]
-        labels += [short] if width == 1 else [f"{short}_{i}" for i in range(width)]
-    return tuple(labels)
-
-
 def _side_by_side(parts: Sequence[np.ndarray]) -> np.ndarray:
-    blocks = [_column_block(part) for part in parts]
+    blocks = [part[:, None] if part.ndim == 1 else part for part in parts]
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
-
-
-def _column_block(values: np.ndarray) -> np.ndarray:
-    return values[:, None] if values.ndim == 1 else values
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:

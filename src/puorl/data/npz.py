@@ -13,7 +13,7 @@ import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
-from puorl.data.columns import named_arrays, raw_rows, resolve
+from puorl.data.columns import read_arrays
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
 from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
@@ -21,7 +21,6 @@ from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 _COLUMN = "column/"
 _PROVENANCE = "puorl"
 _ARRAY = ".npy"
-_PLAIN_KINDS = "biufSU"
 _MOST_INFLATION = 100  # recorded numbers do not compress a hundredfold
 _SUSPICIOUS_BYTES = 2**30
 _END_MARK = b"PK\5\6"  # last record of a zip file
@@ -88,32 +87,32 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
     members = archive.namelist()
     keys = [name.removesuffix(_ARRAY) for name in members if name.endswith(_ARRAY)]
     skipped = [name for name in members if not name.endswith(_ARRAY)]
-    provenance = None
+    rows = RawRows(format="npz", arrays={})
     if _PROVENANCE in keys:
         text = _array(archive, _PROVENANCE, source)
         text = text.item() if text.size == 1 else text
-        provenance = Provenance.from_json(text, source=source)
-    if provenance is None:
-        found = resolve(keys, names, source)
-    else:
-        found = named_arrays(keys, names, source)
+        rows.provenance = Provenance.from_json(text, source=source)
+        keys.remove(_PROVENANCE)
         if skipped:
             raise DataError(
                 f"{source}: {skipped[0]} is not of puorl; the file is damaged or was changed"
             )
-        own = [f for f in FIELDS if f in keys and f not in found and f not in found.values()]
-        found |= {field: field for field in own}
-        keys.remove(_PROVENANCE)
-    arrays = {field: _array(archive, found[field], source) for field in FIELDS if field in found}
-    rows = raw_rows("npz", arrays, found, keys, provenance)
-    for key in keys:
-        if key in found.values():
-            continue
-        if _is_column(archive, key, arrays, source):
-            name = key if provenance is None else key.removeprefix(_COLUMN)
-            rows.columns[name] = _array(archive, key, source)
-        else:
-            skipped.append(key)
+
+    def describe(key: str) -> tuple[tuple[int, ...], str]:
+        shape, dtype = _declared(archive, key, source)
+        return shape, dtype.kind
+
+    skipped += read_arrays(
+        rows,
+        keys,
+        names,
+        source,
+        own={field: field for field in FIELDS if field in keys},
+        read=lambda key, _: _array(archive, key, source),
+        describe=describe,
+    )
+    if rows.provenance is not None:
+        rows.columns = {k.removeprefix(_COLUMN): array for k, array in rows.columns.items()}
     rows.note_skipped(skipped)
     return rows
 
@@ -154,13 +153,3 @@ def _declared(archive: zipfile.ZipFile, key: str, source: str) -> tuple[tuple[in
             f"{info.file_size:,} are stored; the file is damaged"
         )
     return shape, dtype
-
-
-def _is_column(
-    archive: zipfile.ZipFile, key: str, arrays: dict[str, np.ndarray], source: str
-) -> bool:
-    if not arrays["obs"].shape:
-        return False
-    shape, dtype = _declared(archive, key, source)
-    n = len(arrays["obs"])
-    return shape in ((n,), (n, 1)) and dtype.kind in _PLAIN_KINDS

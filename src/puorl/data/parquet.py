@@ -18,8 +18,8 @@ from puorl.core.errors import DataError, require
 from puorl.core.resources import require_readable
 from puorl.data.columns import Claims, claim, named, require_distinct, seconds
 from puorl.data.dataset import Dataset
-from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, reading
+from puorl.data.transitions import MATRICES, Provenance
+from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile

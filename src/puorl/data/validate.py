@@ -10,22 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.transitions import Provenance
+from puorl.data.transitions import FLAGS, MATRICES, Provenance
 
-FIELDS = (
-    "obs",
-    "action",
-    "reward",
-    "next_obs",
-    "terminal",
-    "timeout",
-    "episode",
-    "time",
-    "next_action",
-)
-"""Fields of a row, in the order in which they are listed."""
-MATRICES = ("obs", "action", "next_obs", "next_action")
-"""Fields with several values a row; the others have one."""
 SOURCE_ROW = "source_row"
 """Column with each row's number in its file, where loading dropped rows of the file."""
 LABELLED = "labelled"
@@ -61,6 +47,10 @@ class FieldNames:
     """Expression that holds for labelled rows, such as ``"checked == 1"``."""
 
 
+FIELDS = tuple(name for name in FieldNames.__dataclass_fields__ if name != "label")
+"""Fields of a row, in the order in which they are listed."""
+
+
 @dataclass(kw_only=True)
 class RawRows:
     """Content of one file: arrays under the names of our fields, not checked yet."""
@@ -90,7 +80,6 @@ class RawRows:
             self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
 
 
-_FLAGS = ("terminal", "timeout")
 _MOST_LISTED = 20
 _MOST_EXACT = 2**53
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
@@ -225,7 +214,7 @@ def _field(name: str, array: np.ndarray, source: str) -> np.ndarray:
         array = array[:, 0]
     if name not in MATRICES and array.ndim != 1:
         raise DataError(f"{where}: expected one value a row, got shape {array.shape}")
-    if name in _FLAGS:
+    if name in FLAGS:
         return _flag(name, array, source)
     if name == "episode":
         return _episode(array, source)
