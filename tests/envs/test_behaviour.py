@@ -51,7 +51,7 @@ def test_policies_are_found_by_name(packaged):
     assert [each.level for each in found] == ["ladder-10", "ladder-2", "medium"]
     medium = behaviour.behaviour("hopper", "nominal", "medium")
     assert medium.fingerprint == found[2].fingerprint
-    assert behaviour.from_file(found[2].path).fingerprint == found[2].fingerprint
+    assert SquashedGaussianActor.load(found[2].path).fingerprint == found[2].fingerprint
 
 
 def test_ladder_is_in_order_of_its_numbers(packaged):

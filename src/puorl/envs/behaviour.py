@@ -4,7 +4,6 @@
 """
 
 import functools
-import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -124,15 +123,6 @@ def ladder(body: str) -> tuple[str, ...]:
     if not rungs:
         raise ConfigError(f"ladder: expected snapshots of {body} in the package, got none")
     return tuple(sorted(rungs, key=lambda level: int(level.removeprefix(_RUNG))))
-
-
-def from_file(path: str | os.PathLike[str]) -> SquashedGaussianActor:
-    """A policy from a file that ``SquashedGaussianActor.save`` wrote.
-
-    Raises:
-        DataError: The file holds none.
-    """
-    return SquashedGaussianActor.load(path)
 
 
 def _folder() -> Path:

@@ -28,6 +28,7 @@ from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.domains import domain as domain_spec
 from puorl.envs.evaluate import normalised_score
 from puorl.envs.record import Recorded, record
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 _log = logging.getLogger(__name__)
 
@@ -238,7 +239,7 @@ def _shipped(spec: DomainSpec, home: str, level: str) -> _Player:
 
 def _given(spec: DomainSpec, policy: Any) -> _Player:
     if isinstance(policy, str | os.PathLike):
-        policy = behaviour.from_file(policy)
+        policy = SquashedGaussianActor.load(policy)
     if not callable(getattr(policy, "act", None)):
         raise ConfigError(
             f"policy: expected a policy file or an object with act(obs), got {policy!r}"
@@ -329,15 +330,12 @@ def _play(
         action_range=((-1.0,) * act_dim, (1.0,) * act_dim),
         notes=tuple(notes),
     )
-    return Dataset(_joined(parts), {}, provenance)
-
-
-def _joined(parts: Sequence[Recorded]) -> Transitions:
-    firsts = np.cumsum([0, *(int(part.episode[-1]) + 1 for part in parts[:-1])])
-    names = [name for name in Recorded._fields if name not in ("episode", "cut")]
-    fields = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    episode = [part.episode + first for part, first in zip(parts, firsts, strict=True)]
-    return Transitions(**fields, episode=np.concatenate(episode))
+    *fields, episodes, _ = zip(*parts, strict=True)
+    firsts = np.cumsum([0, *(int(episode[-1]) + 1 for episode in episodes)])
+    fields.append([episode + first for episode, first in zip(episodes, firsts, strict=False)])
+    joined = (np.concatenate(arrays) for arrays in fields)
+    rows = Transitions(**dict(zip(Recorded._fields, joined, strict=False)))
+    return Dataset(rows, {}, provenance)
 
 
 def _checked_horizon(spec: DomainSpec, horizon: Any) -> int | None:

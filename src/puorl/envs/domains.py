@@ -219,11 +219,23 @@ def parse_shift(text: str, body: Body) -> Shift:
         raise ConfigError(f"shift {text!r}: expected a finite number after '=', got {number!r}")
     if (kind, target) == ("reward", "backward") and value is None:
         target, value = "forward", -1.0
-    targets = _targets(kind, body, text)
-    if not target and kind == "joint_noise":
-        target = "last"
-    elif not target and _ALL in targets:
-        target = _ALL
+    known = {
+        "mass": (_ALL, *body.links),
+        "gravity": (_ALL,),
+        "friction": (_ALL,),
+        "strength": (_ALL, *body.joints),
+        "broken": body.joints,
+        "joint_noise": ("last", _ALL, *body.joints),
+        "reward": REWARD_TERMS,
+    }
+    if kind not in known:
+        raise ConfigError(
+            f"shift {text!r}: expected one of {', '.join(SHIFT_KINDS)} (such as gravity=0.5, "
+            f"mass:{body.foot}=2, broken:{body.joints[-1]}), got {kind!r}"
+        )
+    targets = known[kind]
+    if not target and _ALL in targets:
+        target = "last" if kind == "joint_noise" else _ALL
     if target not in targets and f"{target}_joint" in targets:
         target = f"{target}_joint"
     if target not in targets:
@@ -275,24 +287,6 @@ def reward_factors(shifts: Sequence[Shift]) -> tuple[float, ...]:
         if shift.kind == "reward":
             factors[shift.target] *= shift.value
     return tuple(factors.values())
-
-
-def _targets(kind: str, body: Body, text: str) -> tuple[str, ...]:
-    known = {
-        "mass": (_ALL, *body.links),
-        "gravity": (_ALL,),
-        "friction": (_ALL,),
-        "strength": (_ALL, *body.joints),
-        "broken": body.joints,
-        "joint_noise": ("last", _ALL, *body.joints),
-        "reward": REWARD_TERMS,
-    }
-    if kind not in known:
-        raise ConfigError(
-            f"shift {text!r}: expected one of {', '.join(SHIFT_KINDS)} (such as gravity=0.5, "
-            f"mass:{body.foot}=2, broken:{body.joints[-1]}), got {kind!r}"
-        )
-    return known[kind]
 
 
 def _checked_value(kind: str, value: float | None, text: str) -> float:
