@@ -82,11 +82,11 @@ def read_labels(
     if not os.path.exists(labelled):
         raise DataError(f"{labelled}: no such file; labelled= takes a condition or a file")
     if _is_list(labelled):
-        found = match_keep_list(labelled, data)
-        mask = np.isin(np.arange(len(data)), found.row)
+        listed, notes = match_keep_list(labelled, data)
+        mask = np.isin(np.arange(len(data)), listed)
         if require_both:
             _require_both(data, mask, f"{labelled}: the list holds")
-        return LabelledRows(data, data.with_labels(mask, notes=found.notes), "one")
+        return LabelledRows(data, data.with_labels(mask, notes=notes), "one")
     given = {path.resolve() for path in expand(paths, ids=format == "minari")}
     if given & {path.resolve() for path in expand(labelled)}:
         raise DataError(
@@ -140,16 +140,6 @@ def _require_both(data: Dataset, mask: np.ndarray, subject: str, condition: str 
         f"labelled: {subject} for none of {len(mask):,} rows; need at least a few rows known "
         f"to be of the target domain{values}"
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Listed:
-    """Rows that a keep-list names."""
-
-    row: np.ndarray
-    """(k,) int64. Row numbers in the dataset, ascending, each once."""
-    notes: tuple[str, ...] = ()
-    """What the user should know about the list, one sentence each."""
 
 
 def write_keep_list(
@@ -213,14 +203,14 @@ def read_keep_list(path: PathLike, dataset: Dataset) -> np.ndarray:
     Raises:
         DataError: Not a keep-list, or it names rows or episodes that are not in the dataset.
     """
-    return match_keep_list(path, dataset).row
+    return match_keep_list(path, dataset)[0]
 
 
-def match_keep_list(path: PathLike, dataset: Dataset) -> Listed:
-    """Read a keep-list as `read_keep_list` does, with notes on rows that were left out."""
+def match_keep_list(path: PathLike, dataset: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read a keep-list as `read_keep_list` does; return also notes on rows that were left out."""
     header, listed = _read_first_column(path)
     if header not in (SOURCE_ROW, "row"):
-        return Listed(_match_episodes(path, header, listed, dataset))
+        return _match_episodes(path, header, listed, dataset), ()
     wanted, n = np.unique(_whole_numbers(listed, path)), len(dataset)
     # Joined files have no row numbers of their own: their list counts over all the data.
     dropped = dataset.provenance.count("dropped_rows")
@@ -246,7 +236,7 @@ def match_keep_list(path: PathLike, dataset: Dataset) -> Listed:
         )
     if in_file is None:
         note = f"{path}: rows are counted without those that loading dropped"
-        return Listed(wanted, (note,) if dropped else ())
+        return wanted, (note,) if dropped else ()
     row = np.flatnonzero(np.isin(in_file, wanted))
     num_gone = int((~np.isin(wanted, in_file)).sum())
     if num_gone and not len(row):
@@ -256,7 +246,7 @@ def match_keep_list(path: PathLike, dataset: Dataset) -> Listed:
         )
     verb = "was" if num_gone == 1 else "were"
     note = f"{path}: {num_gone:,} of {len(wanted):,} listed rows {verb} dropped in loading"
-    return Listed(row, (note,) if num_gone else ())
+    return row, (note,) if num_gone else ()
 
 
 def _match_episodes(
@@ -284,8 +274,7 @@ def _match_episodes(
 
 
 def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
-    n = len(dataset)
-    array = np.asarray(keep)
+    n, array = len(dataset), np.asarray(keep)
     if array.dtype == bool and array.shape == (n,):
         return array
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
@@ -297,9 +286,7 @@ def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
         raise DataError(
             f"keep: expected row numbers from 0 to {n - 1}, got {array.min()} to {array.max()}"
         )
-    mask = np.zeros(n, bool)
-    mask[array.astype(np.int64)] = True
-    return mask
+    return np.isin(np.arange(n), array)
 
 
 def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:

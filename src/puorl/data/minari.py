@@ -121,8 +121,7 @@ def _plain_episodes(path: Path, num_episodes: int) -> Iterator[dict[str, Any]]:
         return {k: content(v) for k, v in item.items()} if hasattr(item, "items") else item[()]
 
     with h5py.File(path, "r") as file:
-        for i in range(num_episodes):
-            yield content(file[f"episode_{i}"])
+        yield from (content(file[f"episode_{i}"]) for i in range(num_episodes))
 
 
 def _check_files(folder: Path, data_format: str, num_episodes: int, source: str) -> None:

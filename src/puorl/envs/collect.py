@@ -332,7 +332,7 @@ def _play(
     )
     *fields, episodes, _ = zip(*parts, strict=True)
     firsts = np.cumsum([0, *(int(episode[-1]) + 1 for episode in episodes)])
-    fields.append([episode + first for episode, first in zip(episodes, firsts, strict=False)])
+    fields.append(tuple(map(np.add, episodes, firsts)))
     joined = (np.concatenate(arrays) for arrays in fields)
     rows = Transitions(**dict(zip(Recorded._fields, joined, strict=False)))
     return Dataset(rows, {}, provenance)

@@ -282,7 +282,7 @@ def noise_width(body: Body, shifts: Sequence[Shift]) -> np.ndarray:
 
 def reward_factors(shifts: Sequence[Shift]) -> tuple[float, ...]:
     """Return the factor of each term of the reward, in the order of ``REWARD_TERMS``."""
-    factors = dict.fromkeys(REWARD_TERMS, 1.0)
+    factors: dict[str, float] = dict.fromkeys(REWARD_TERMS, 1.0)
     for shift in shifts:
         if shift.kind == "reward":
             factors[shift.target] *= shift.value

@@ -286,20 +286,19 @@ def _foreign(
     shape = len(policies), episodes
     returns, lengths = np.zeros(shape), np.zeros(shape, np.int64)
     seeds = generator(seed, "evaluate").integers(2**31, size=episodes)
-    for number, one in enumerate(policies):
-        for episode in range(episodes):
-            obs, _ = env.reset(seed=int(seeds[episode]))
-            ended = False
-            while not ended:
-                action = _call(one, np.asarray(obs, np.float32)[None])[0]
-                action = np.asarray(action, env.action_space.dtype)
-                low = getattr(env.action_space, "low", None)
-                if low is not None:
-                    action = np.clip(action, low, env.action_space.high)
-                obs, reward, terminated, truncated, _ = env.step(action)
-                returns[number, episode] += float(reward)
-                lengths[number, episode] += 1
-                ended = terminated or truncated
+    space = env.action_space
+    for number, episode in np.ndindex(shape):
+        obs, _ = env.reset(seed=int(seeds[episode]))
+        ended = False
+        while not ended:
+            action = _call(policies[number], np.asarray(obs, np.float32)[None])[0]
+            action = np.asarray(action, space.dtype)
+            if getattr(space, "low", None) is not None:
+                action = np.clip(action, space.low, space.high)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            returns[number, episode] += float(reward)
+            lengths[number, episode] += 1
+            ended = terminated or truncated
     return returns, lengths
 
 

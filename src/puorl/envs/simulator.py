@@ -60,7 +60,13 @@ class Simulator:
     ) -> None:
         mujoco = require("mujoco", extra="sim", purpose="simulating")
         rollout = require("mujoco.rollout", extra="sim", purpose="simulating")
-        self.body = _common_body(domains)
+        found = list(dict.fromkeys(spec.body for spec in domains))
+        if len(found) != 1:
+            raise ConfigError(
+                "simulator: expected one or more domains of a single body, got "
+                f"{', '.join(found) or 'none'}; use one simulator per body"
+            )
+        self.body = bodies.body(found[0])
         self.domains = tuple(domains)
         self.seed = seed
         self.auto_reset = auto_reset
@@ -257,13 +263,3 @@ class Simulator:
 
     def _coordinates(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return state[:, 1 : 1 + self._nq], state[:, 1 + self._nq :]
-
-
-def _common_body(domains: Sequence[DomainSpec]) -> bodies.Body:
-    found = list(dict.fromkeys(spec.body for spec in domains))
-    if len(found) != 1:
-        raise ConfigError(
-            "simulator: expected one or more domains of a single body, got "
-            f"{', '.join(found) or 'none'}; use one simulator per body"
-        )
-    return bodies.body(found[0])
