@@ -38,6 +38,7 @@ from puorl.data.training_set import TrainingSet
 from puorl.envs import behaviour
 from puorl.envs.collect import collect
 from puorl.envs.evaluate import evaluate, normalised_score
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.trainer import policies
@@ -77,7 +78,7 @@ def main() -> None:
 def rows_of(arm: str, given: argparse.Namespace) -> tuple[Dataset, list[str]]:
     """The rows an arm is made from, and the fingerprints of medium and expert."""
     if arm == "new_pair":
-        actors = [behaviour.from_file(path) for path in given.pair]
+        actors = [SquashedGaussianActor.load(path) for path in given.pair]
         parts = [
             collect(
                 BODY, rows=given.rows // 2, policy=actor, threads=given.threads, cache=given.cache

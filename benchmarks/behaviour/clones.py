@@ -128,7 +128,7 @@ def main() -> None:
         for body in given.bodies
         for domain in DOMAINS
     ]
-    experts = [Expert(e.body, e.domain, behaviour.from_file(e.path)) for e in shipped]
+    experts = [Expert(e.body, e.domain, SquashedGaussianActor.load(e.path)) for e in shipped]
     size = Size(given.rows, given.updates, given.episodes)
     if given.collect:
         make_rows(experts, size.rows, given.cache, given.workers)

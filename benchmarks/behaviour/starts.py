@@ -122,7 +122,7 @@ def main() -> None:
             continue
         place = expert.body, expert.domain
         medium = behaviour.find(*place, "medium", version=expert.version)
-        actors = behaviour.from_file(medium.path), behaviour.from_file(expert.path)
+        actors = SquashedGaussianActor.load(medium.path), SquashedGaussianActor.load(expert.path)
         key = f"{'/'.join(place)}/v{expert.version}"
         table[key] = measure_pair(*place, *actors) | {
             "medium": medium.mean,

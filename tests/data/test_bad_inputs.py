@@ -312,8 +312,7 @@ def test_inspect_ends_in_one_line_or_a_table(templates, tmp_path, name, damage):
         assert "fingerprint" in out.getvalue()
     else:
         assert (code, out.getvalue()) == (2, "")
-        told = " ".join(refused.split())
-        assert err.getvalue() == f"puorl: error: {told}\n"
+        assert err.getvalue() == f"puorl: error: {' '.join(refused.split())}\n"
 
 
 @pytest.fixture(scope="module")

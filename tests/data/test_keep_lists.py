@@ -160,9 +160,9 @@ def test_rows_are_those_of_the_file_when_loading_dropped_some(tmp_path):
 )
 def test_listed_rows_that_loading_dropped_are_left_out(tmp_path, content, row, note):
     (tmp_path / "list.csv").write_text(content)
-    listed = match_keep_list(tmp_path / "list.csv", _with_dropped_rows())
-    assert listed.row.tolist() == row
-    assert [text.partition(": ")[2] for text in listed.notes] == ([note] if note else [])
+    listed, notes = match_keep_list(tmp_path / "list.csv", _with_dropped_rows())
+    assert listed.tolist() == row
+    assert [text.partition(": ")[2] for text in notes] == ([note] if note else [])
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_lists_that_do_not_fit_a_file_of_which_rows_were_dropped(tmp_path, conte
 def test_rows_of_joined_files_are_counted_as_they_were_loaded(tmp_path):
     joined = Dataset.concatenate([_with_dropped_rows(), _with_dropped_rows()])
     (tmp_path / "list.csv").write_text("row\n5\n4\n")
-    listed = match_keep_list(tmp_path / "list.csv", joined)
-    assert listed.row.tolist() == [4, 5]
-    assert "counted without those that loading dropped" in listed.notes[0]
+    listed, notes = match_keep_list(tmp_path / "list.csv", joined)
+    assert listed.tolist() == [4, 5]
+    assert "counted without those that loading dropped" in notes[0]
     (tmp_path / "list.csv").write_text("source_row\n5\n")
     with pytest.raises(DataError, match="come from several files: head the list with row"):
         match_keep_list(tmp_path / "list.csv", joined)

@@ -55,7 +55,7 @@ def test_policies_are_found_by_name(packaged):
     assert [each.level for each in found] == ["ladder-10", "ladder-2", "medium"]
     medium = behaviour.behaviour("hopper", "nominal", "medium")
     assert medium.fingerprint == found[2].fingerprint
-    assert behaviour.from_file(found[2].path).fingerprint == found[2].fingerprint
+    assert SquashedGaussianActor.load(found[2].path).fingerprint == found[2].fingerprint
 
 
 @pytest.fixture
@@ -272,7 +272,9 @@ NUM_EPISODES = 4
 def measured(body, domain):
     """Returns (episodes,) of each policy that was trained in a domain."""
     own = [each for each in SHIPPED if (each.body, each.domain) == (body, domain)]
-    policies = [Sampling(behaviour.from_file(each.path), seed) for seed, each in enumerate(own)]
+    policies = [
+        Sampling(SquashedGaussianActor.load(each.path), seed) for seed, each in enumerate(own)
+    ]
     found = evaluate(policies, f"{body}/{domain}", episodes=NUM_EPISODES, seed=1)
     return dict(zip(own, found.returns, strict=True))
 

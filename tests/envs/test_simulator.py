@@ -46,12 +46,13 @@ def test_each_step_equals_gymnasium_v4(body, warm):
     simulator = Simulator([domain(body, masses="current")], seed=0, threads=1)
     num_ends = 0
     for _ in range(1000):
-        state = env.data.qpos[None], env.data.qvel[None]
-        simulator.set_state(*state, env.data.qacc_warmstart[None] if warm else None)
+        simulator.set_state(env.data.qpos[None].copy(), env.data.qvel[None].copy())
+        if not warm:
+            env.data.qacc_warmstart[:] = 0  # gymnasium's solver starts cold as well
         action = rng.uniform(-1, 1, simulator.act_dim)
         obs, reward, terminated, _, _ = env.step(action)
         step = simulator.step(action[None])
-        tolerance = 0 if warm else 1e-12
+        tolerance = 1e-12 if warm else 0
         np.testing.assert_allclose(step.next_obs[0], obs, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(step.reward[0], reward, rtol=tolerance, atol=tolerance)
         assert step.terminal[0] == terminated

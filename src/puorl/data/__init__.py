@@ -11,22 +11,15 @@ if TYPE_CHECKING:
     from puorl.data.training_set import TrainingSet
     from puorl.data.transitions import Provenance, Transitions
 
-_HOME = {
-    "FORMATS": "formats",
-    "Dataset": "dataset",
-    "Format": "formats",
-    "LabelledRows": "labels",
-    "PUSplit": "split",
-    "Provenance": "transitions",
-    "TrainingSet": "training_set",
-    "Transitions": "transitions",
-    "load": "formats",
-    "make_split": "split",
-    "read_keep_list": "labels",
-    "read_labels": "labels",
-    "save": "formats",
-    "write_keep_list": "labels",
+_NAMES = {
+    "dataset": ("Dataset",),
+    "formats": ("FORMATS", "Format", "load", "save"),
+    "labels": ("LabelledRows", "read_keep_list", "read_labels", "write_keep_list"),
+    "split": ("PUSplit", "make_split"),
+    "training_set": ("TrainingSet",),
+    "transitions": ("Provenance", "Transitions"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "FORMATS",
     "Dataset",

@@ -59,7 +59,10 @@ def profile_column(name: str, values: np.ndarray, follows: np.ndarray | None) ->
             the order has no meaning.
     """
     if values.dtype.kind == "U":
-        return _profile_text(name, values)
+        counts = Counter(values.tolist())
+        common = tuple(str(text) for text, _ in counts.most_common(_COMMON_TEXTS))
+        num = len(counts)
+        return ColumnProfile(name, "text", constant=num == 1, num_distinct=num, common=common)
     if values.dtype.kind == "b":
         fraction = float(values.mean())
         return ColumnProfile(
@@ -74,32 +77,22 @@ def profile_column(name: str, values: np.ndarray, follows: np.ndarray | None) ->
     return _profile_numbers(name, values, follows)
 
 
-def _profile_text(name: str, values: np.ndarray) -> ColumnProfile:
-    counts = Counter(values.tolist())
-    common = tuple(str(text) for text, _ in counts.most_common(_COMMON_TEXTS))
-    constant = len(counts) == 1
-    return ColumnProfile(name, "text", constant=constant, num_distinct=len(counts), common=common)
-
-
 def _profile_numbers(name: str, values: np.ndarray, follows: np.ndarray | None) -> ColumnProfile:
     eps = float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0
     x = np.ascontiguousarray(values, dtype=np.float64)
-    finite = x
-    num_unknown = num_infinite = 0
-    if not np.isfinite(x.sum()):
-        known = np.isfinite(x)
-        num_unknown = int(np.isnan(x).sum())
-        num_infinite = int(len(x) - known.sum() - num_unknown)
-        finite = x[known]
+    finite = x if np.isfinite(x.sum()) else x[np.isfinite(x)]
+    num_unknown = int(np.isnan(x).sum()) if finite is not x else 0
+    num_infinite = len(x) - len(finite) - num_unknown
     if len(finite) == 0:
         return ColumnProfile(name, "number", num_unknown=num_unknown, num_infinite=num_infinite)
     low, high = float(finite.min()), float(finite.max())
     constant = low == high and len(finite) == len(x)
-    longest = stuck_fraction = None
+    longest = stuck_fraction = decimals = step = None
     stuck = False
     if follows is not None and not constant:
         longest, stuck_fraction, stuck = _runs(x, follows, low, high)
-    rounded = None if low == high else _rounding(finite, eps, max(abs(low), abs(high)))
+    if low != high:
+        decimals, step = _rounding(finite, eps, max(abs(low), abs(high)))
     at_bound = np.count_nonzero(finite == low) + np.count_nonzero(finite == high)
     return ColumnProfile(
         name,
@@ -115,49 +108,42 @@ def _profile_numbers(name: str, values: np.ndarray, follows: np.ndarray | None) 
         stuck=stuck,
         stuck_fraction=stuck_fraction,
         bound_fraction=None if low == high else at_bound / len(x),
-        decimals=None if rounded is None else rounded[0],
-        step=None if rounded is None else rounded[1],
+        decimals=decimals,
+        step=step,
     )
 
 
 def _runs(x: np.ndarray, follows: np.ndarray, low: float, high: float) -> tuple[int, float, bool]:
     """Return the longest run, the fraction of rows in long runs, and if these look stuck."""
     # Runs at the column's bounds are saturation (a clipped action), not a dead sensor.
-    changes = ~((x[1:] == x[:-1]) & follows)
-    ends = np.flatnonzero(changes)
-    starts = np.concatenate([[0], ends + 1])
-    lengths = np.diff(np.concatenate([starts, [len(x)]]))
+    starts = np.append(0, np.flatnonzero(~((x[1:] == x[:-1]) & follows)) + 1)
+    lengths = np.diff(starts, append=len(x))
     inner = (x[starts] != low) & (x[starts] != high)
     if not inner.any():
         return 1, 0.0, False
     longest = int(lengths[inner].max())
     long_rows = int(lengths[inner & (lengths >= STUCK_RUN)].sum())
     usually_changes = np.count_nonzero(lengths == 1) >= 0.5 * len(lengths)
-    stuck = bool(longest >= STUCK_RUN and usually_changes and _is_measured(x))
+    is_measured = len(np.unique(_sample(x))) > _MANY_VALUES
+    stuck = bool(longest >= STUCK_RUN and usually_changes and is_measured)
     return longest, long_rows / len(x), stuck
-
-
-def _is_measured(x: np.ndarray) -> bool:
-    return len(np.unique(_sample(x))) > _MANY_VALUES
 
 
 def _sample(x: np.ndarray) -> np.ndarray:
     return x[:: max(1, len(x) // _SAMPLE)]
 
 
-def _rounding(x: np.ndarray, eps: float, largest: float) -> tuple[int, float] | None:
+def _rounding(x: np.ndarray, eps: float, largest: float) -> tuple[int | None, float | None]:
     """Return the fewest decimals that hold every value and their step; None if not rounded."""
-    if len(x) < _ENOUGH_TO_JUDGE:
-        return None
-    for decimals in range(MAX_DECIMALS + 1):
+    for decimals in range(MAX_DECIMALS + 1 if len(x) >= _ENOUGH_TO_JUDGE else 0):
         scale = 10.0**decimals
         # Beyond this the spacing of floats would count as rounding.
         if max(eps, np.finfo(np.float64).eps) * largest * scale > 0.01:
-            return None
+            break
         if _are_multiples(_sample(x), scale, eps) and _are_multiples(x, scale, eps):
             whole = np.rint(x * scale).astype(np.int64)
             return decimals, float(np.gcd.reduce(whole - whole[0]) / scale)
-    return None
+    return None, None
 
 
 def _are_multiples(x: np.ndarray, scale: float, eps: float) -> bool:

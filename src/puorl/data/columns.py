@@ -4,19 +4,18 @@ Names that the user gives have priority; the other fields are searched among the
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, listed
+from puorl.data.transitions import MATRICES
+from puorl.data.validate import FIELDS, FieldNames, RawRows, listed
 
 _NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
 """Names in tables of robot learning that array files do not use."""
-_AMBIGUOUS_END = "next.done"
 _BEFORE = {"next_obs": "obs", "next_action": "action"}
 _MOST_NAMED = 3
 
@@ -49,26 +48,16 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
             found.
     """
     claimed = named(header, names, source)
+    given = set(claimed)
+    _search(claimed, header, source, "column")
     guessed = []
-    for field in FIELDS:
-        if field in claimed:
-            continue
-        taken = {name for columns in claimed.values() for name in columns}
-        free = [name for name in header if name not in taken]
-        found = _usual(field, free, claimed)
-        if found:
-            claimed[field] = found
-            guessed.append(f"{field} = {_shortened(found)}")
-        elif field in ("obs", "action"):
-            raise absent(field, header, source)
+    for field, found in claimed.items():
+        if field not in given:
+            few = ", ".join(found)
+            many = f"{found[0]} … {found[-1]} ({len(found)})"
+            guessed.append(f"{field} = {few if len(found) <= _MOST_NAMED else many}")
     notes = [f"fields found by their usual names: {', '.join(guessed)}"] if guessed else []
-    found_names = [name for columns in claimed.values() for name in columns]
-    notes += notes_on_ends(header, found_names)
-    if _AMBIGUOUS_END in header and _AMBIGUOUS_END not in found_names:
-        notes.append(
-            f"{_AMBIGUOUS_END}: not used, it may mean the task's end or a cut record; "
-            f"name it with terminal={_AMBIGUOUS_END!r} or timeout={_AMBIGUOUS_END!r}"
-        )
+    notes += notes_on_ends(header, [name for columns in claimed.values() for name in columns])
     return Claims({field: claimed[field] for field in FIELDS if field in claimed}, tuple(notes))
 
 
@@ -78,7 +67,7 @@ def named(
     """Return the columns of a table, or the keys of an array file, that the user named.
 
     Raises:
-        DataError: A column is missing, or is named twice.
+        DataError: A column is missing, or is named twice; or several keys are named for a field.
     """
     claimed: dict[str, tuple[str, ...]] = {}
     owner: dict[str, str] = {}
@@ -89,8 +78,13 @@ def named(
         if field in MATRICES and kind == "column":
             claimed[field] = _matched(header, given, field, source)
         else:
-            one = given if isinstance(given, str) else given[0]
-            claimed[field] = (_present(header, one, field, source, kind),)
+            keys = [given] if isinstance(given, str) else given
+            if len(keys) != 1:
+                raise DataError(
+                    f"{source}: expected one key for {field} in an array file, got {len(keys)} "
+                    f"({', '.join(keys)}); lists of columns are for tables"
+                )
+            claimed[field] = (_present(header, keys[0], field, source, kind),)
         for name in claimed[field]:
             if name in owner:
                 raise DataError(
@@ -99,6 +93,35 @@ def named(
                 )
             owner[name] = field
     return claimed
+
+
+def _search(
+    claimed: dict[str, tuple[str, ...]], available: Sequence[str], source: str, kind: str
+) -> None:
+    """Add the fields that were not named and have a usual name."""
+    for field in FIELDS:
+        if field in claimed:
+            continue
+        free = Claims(claimed).rest(available)
+        if kind == "column" and (found := _usual(field, free, claimed)):
+            claimed[field] = found
+        elif kind == "key" and (key := find(field, free)) is not None:
+            claimed[field] = (key,)
+        elif field in ("obs", "action"):
+            raise DataError(
+                f"{source}: expected {field} under one of its usual names "
+                f"({', '.join(USUAL[field])}), found: {listed(available, near=field)}; name it "
+                f"with {field}="
+            )
+
+
+def require_distinct(header: Sequence[str], source: str) -> None:
+    """Refuse a table with two columns of one name."""
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise DataError(
+            f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
+        )
 
 
 def natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
@@ -179,46 +202,22 @@ def _with_suffix(field: str, free: Sequence[str], suffix: str) -> tuple[str, ...
     return None
 
 
-def _shortened(names: tuple[str, ...]) -> str:
-    if len(names) <= _MOST_NAMED:
-        return ", ".join(names)
-    return f"{names[0]} … {names[-1]} ({len(names)})"
-
-
-USUAL = {
-    "obs": ("obs", "observations", "observation", "state", "states"),
-    "action": ("action", "actions", "act", "acts"),
-    "reward": ("reward", "rewards", "rew"),
-    "next_obs": (
-        "next_obs",
-        "next_observations",
-        "next_observation",
-        "next_state",
-        "next_states",
-    ),
-    "terminal": ("terminal", "terminals", "terminated", "termination", "terminations"),
-    "timeout": ("timeout", "timeouts", "truncated", "truncation", "truncations"),
-    "episode": (
-        "episode",
-        "episodes",
-        "episode_id",
-        "episode_index",
-        "ep",
-        "traj",
-        "trajectory",
-        "traj_id",
-        "trajectory_id",
-        "run",
-        "run_id",
-        "rollout",
-        "rollout_id",
-    ),
-    "time": ("time", "timestamp", "timestamps", "t", "step", "timestep", "time_step"),
-    "next_action": ("next_action", "next_actions", "next_act"),
+_USUAL = {
+    "obs": "obs observations observation state states",
+    "action": "action actions act acts",
+    "reward": "reward rewards rew",
+    "next_obs": "next_obs next_observations next_observation next_state next_states",
+    "terminal": "terminal terminals terminated termination terminations",
+    "timeout": "timeout timeouts truncated truncation truncations",
+    "episode": "episode episodes episode_id episode_index ep traj trajectory traj_id trajectory_id "
+    "run run_id rollout rollout_id",
+    "time": "time timestamp timestamps t step timestep time_step",
+    "next_action": "next_action next_actions next_act",
 }
+USUAL = {field: tuple(names.split()) for field, names in _USUAL.items()}
 """Field to its usual names, the most specific first; case does not matter."""
 
-AMBIGUOUS_END = ("done", "dones")
+AMBIGUOUS_END = ("done", "dones", "next.done")
 """Names that may mean the end of the task or of the record: used only if the user names them."""
 
 
@@ -233,16 +232,9 @@ def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[st
     Raises:
         DataError: A named key is missing, is named for two fields, or obs or action is not found.
     """
-    found = named_arrays(available, names, source)
-    for field in FIELDS:
-        if field not in found:
-            key = find(field, available, taken=found.values())
-            if key is not None:
-                found[field] = key
-    for field in ("obs", "action"):
-        if field not in found:
-            raise absent(field, available, source)
-    return found
+    found = named(available, names, source, "key")
+    _search(found, available, source, "key")
+    return {field: keys[0] for field, keys in found.items()}
 
 
 def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
@@ -251,44 +243,55 @@ def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> di
     Raises:
         DataError: A key is missing, or is named for two fields.
     """
-    for field in MATRICES:
-        given = getattr(names, field)
-        if given is not None and not isinstance(given, str) and len(given) != 1:
-            raise DataError(
-                f"{source}: expected one key for {field} in an array file, got {len(given)} "
-                f"({', '.join(given)}); lists of columns are for tables"
-            )
     return {field: keys[0] for field, keys in named(available, names, source, "key").items()}
 
 
-def raw_rows(
-    format: str,
-    arrays: dict[str, np.ndarray],
-    found: Mapping[str, str],
+def read_arrays(
+    rows: RawRows,
     keys: Sequence[str],
-    provenance: Provenance | None,
-) -> RawRows:
-    """Build the rows of an array file, without extra columns.
+    names: FieldNames,
+    source: str,
+    *,
+    own: Mapping[str, str],
+    read: Callable[[str, str], np.ndarray],
+    describe: Callable[[str], tuple[tuple[int, ...], str]],
+) -> list[str]:
+    """Add the fields and extra columns of an array file to its rows.
 
     Args:
-        format: Name of the format.
-        arrays: Field to array.
-        found: Field to its key.
-        keys: All keys of the file.
-        provenance: As stored in a file that puorl wrote.
+        rows: Without arrays yet; with the provenance of a file that puorl wrote.
+        keys: Keys of the file.
+        names: Names that the user gave.
+        source: The file; messages start with it.
+        own: Field to key in a file that puorl wrote.
+        read: Function from a key and its field ("" for an extra column) to the array.
+        describe: Function from a key to the array's shape and kind of dtype.
+
+    Returns:
+        Keys that do not hold one plain value a row.
     """
-    rows = RawRows(format=format, arrays=arrays, provenance=provenance)
+    if rows.provenance is None:
+        found = resolve(keys, names, source)
+    else:
+        found = named_arrays(keys, names, source)
+        found |= {f: k for f, k in own.items() if f not in found and k not in found.values()}
+    rows.arrays = {field: read(found[field], field) for field in FIELDS if field in found}
     rows.keys = {field: key for field, key in found.items() if field not in MATRICES}
     rows.notes += notes_on_ends(keys, found.values())
-    episode = arrays.get("episode")
-    if episode is not None and episode.dtype.kind in "SU":
-        rows.columns[found["episode"]] = episode
-    return rows
+    if "episode" in found and rows.arrays["episode"].dtype.kind in "SU":
+        rows.columns[found["episode"]] = rows.arrays["episode"]
+    obs, skipped = rows.arrays["obs"], []
+    for key in (key for key in keys if key not in found.values()):
+        shape, kind = describe(key)
+        if obs.shape and shape in ((len(obs),), (len(obs), 1)) and kind in "biufSU":
+            rows.columns[key] = read(key, "")
+        else:
+            skipped.append(key)
+    return skipped
 
 
-def find(field: str, available: Sequence[str], *, taken: Collection[str] = ()) -> str | None:
-    """Return the key of a field by its usual names, or None; keys in ``taken`` are left out."""
-    free = [key for key in available if key not in taken]
+def find(field: str, free: Sequence[str]) -> str | None:
+    """Return the key of a field by its usual names, or None."""
     folded = {key.lower(): key for key in reversed(free)}  # the first of equal spellings wins
     for name in USUAL[field]:
         if name in free:
@@ -311,14 +314,6 @@ def notes_on_ends(available: Sequence[str], found: Collection[str]) -> list[str]
         for key in available
         if key.lower() in AMBIGUOUS_END and key not in found
     ]
-
-
-def absent(field: str, available: Sequence[str], source: str) -> DataError:
-    """Return the error for a required field without any of its usual names."""
-    return DataError(
-        f"{source}: expected {field} under one of its usual names ({', '.join(USUAL[field])}), "
-        f"found: {listed(available, near=field)}; name it with {field}="
-    )
 
 
 _WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
@@ -347,11 +342,10 @@ def typed(cells: Sequence[str]) -> np.ndarray:
     stripped = map(str.strip, cells)
     if kind == "flag":
         return np.fromiter((_FLAGS[cell.lower()] for cell in stripped), bool, len(cells))
-    if kind == "flag or empty":
-        stripped = (str(float(_FLAGS[cell.lower()])) if cell else "" for cell in stripped)
     if kind == "whole":
         return np.fromiter(map(int, stripped), np.int64, len(cells))
-    return np.fromiter((float(cell or "nan") for cell in stripped), np.float64, len(cells))
+    values = (float(_FLAGS.get(cell.lower(), cell or "nan")) for cell in stripped)
+    return np.fromiter(values, np.float64, len(cells))
 
 
 def numbers(cells: Sequence[str]) -> np.ndarray:
@@ -405,7 +399,7 @@ def _kind(values: Collection[str]) -> str:
     empty = "" in values
     filled = [value for value in values if value]
     if filled and all(value.lower() in _FLAGS for value in filled):
-        return "flag or empty" if empty else "flag"
+        return "number" if empty else "flag"
     if not all(_NUMBER.fullmatch(value) for value in filled):
         return "text"
     if not filled or not all(_WHOLE.fullmatch(value) for value in filled):

@@ -16,16 +16,10 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.files import lines_of
 from puorl.core.resources import require_readable
-from puorl.data.columns import (
-    Claims,
-    claim,
-    has_decimal_comma,
-    is_number,
-    numbers,
-    seconds,
-    typed,
-)
-from puorl.data.validate import MATRICES, FieldNames, RawRows
+from puorl.data import columns as cells
+from puorl.data.columns import Claims, has_decimal_comma, is_number, require_distinct
+from puorl.data.transitions import MATRICES
+from puorl.data.validate import FieldNames, RawRows
 
 _DELIMITERS = (",", ";", "\t")
 _BLOCK_LINES = 20_000
@@ -87,7 +81,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
 def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRows:
     lines = lines_of(file, source)
     delimiter, header, num_lines = _header(lines, source)
-    table = _Table(source, delimiter, header, claim(header, names, source))
+    table = _Table(source, delimiter, header, cells.claim(header, names, source))
     for block in _blocks(lines, num_lines + 1, table):
         _add(block, table)
         if block.first_row == 0:
@@ -110,7 +104,7 @@ def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRo
         if name in fields:
             _add_single(name, fields[name][0], table, rows)
     for name in table.claims.rest(header):
-        rows.columns[name] = typed(_cells(table, name))
+        rows.columns[name] = cells.typed(_cells(table, name))
     return rows
 
 
@@ -138,11 +132,6 @@ def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
         raise DataError(
             f"{source}: expected a first line with column names, got an empty one; add a header"
         )
-    _check_header(header, source)
-    return delimiter, header, reader.line_num
-
-
-def _check_header(header: Sequence[str], source: str) -> None:
     if any(_NUL in name for name in header):
         raise DataError(f"{source}: expected text, got a NUL byte in the header")
     if "" in header:
@@ -155,11 +144,8 @@ def _check_header(header: Sequence[str], source: str) -> None:
             f"{source}: expected column names in the first line, got only numbers "
             f"({', '.join(header[:3])}, ...); add a header"
         )
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise DataError(
-            f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
-        )
+    require_distinct(header, source)
+    return delimiter, header, reader.line_num
 
 
 def _blocks(source: Iterator[str], line: int, table: _Table) -> Iterator[_Block]:
@@ -230,11 +216,11 @@ def _add(block: _Block, table: _Table) -> None:
         for j, column in enumerate(columns):
             values = record[str(table.header.index(column))]
             try:
-                matrix[:, j] = values if column in strict else numbers(values.tolist())
+                matrix[:, j] = values if column in strict else cells.numbers(values.tolist())
             except ValueError:
                 _explain(block, table, strict, optional, "")
         table.numbers.setdefault(name, []).append(matrix)
-    numeric = {c for names in table.numeric.values() for c in names}
+    numeric = [c for names in table.numeric.values() for c in names]
     for i, name in enumerate(table.header):
         if name not in numeric:
             table.texts.setdefault(name, []).append(_NUL.join(record[str(i)].tolist()))
@@ -259,8 +245,17 @@ def _explain(
     try:
         for line in reader:
             if line:
-                where = f"row {row} (line {block.first_line + reader.line_num - 1})"
-                _check_line(line, where, table, strict, optional)
+                line_number = block.first_line + reader.line_num - 1
+                where = f"{table.source}: row {row} (line {line_number})"
+                if len(line) != len(table.header):
+                    raise DataError(
+                        f"{where}: expected {len(table.header)} cells as in the header, found "
+                        f"{len(line)}; cells that hold {table.delimiter!r} or a line break stand "
+                        "in quotes"
+                    )
+                for name, cell in zip(table.header, line, strict=True):
+                    if name in strict or (name in optional and cell.strip()):
+                        _check_number(name, cell, where, table)
                 row += 1
     except csv.Error as error:
         reason = str(error)
@@ -269,24 +264,11 @@ def _explain(
     )
 
 
-def _check_line(
-    line: Sequence[str], where: str, table: _Table, strict: Sequence[str], optional: Sequence[str]
-) -> None:
-    if len(line) != len(table.header):
-        raise DataError(
-            f"{table.source}: {where}: expected {len(table.header)} cells as in the header, found "
-            f"{len(line)}; cells that hold {table.delimiter!r} or a line break stand in quotes"
-        )
-    for name, cell in zip(table.header, line, strict=True):
-        if name in strict or (name in optional and cell.strip()):
-            _check_number(name, cell, where, table)
-
-
 def _check_number(name: str, cell: str, where: str, table: _Table) -> None:
     if is_number(cell):
         return
     owner = next(f for f, names in table.claims.fields.items() if name in names)
-    expected = f"{table.source}: {where}, column {name} ({owner}): expected a number"
+    expected = f"{where}, column {name} ({owner}): expected a number"
     if not cell.strip():
         raise DataError(f"{expected}, got an empty cell; fill it or remove the row before loading")
     if has_decimal_comma(cell):
@@ -306,12 +288,12 @@ def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
     empty = next((i for i, cell in enumerate(found) if not cell.strip()), None)
     if empty is not None:
         raise DataError(f"{where}: row {empty} is empty; fill it or remove the row before loading")
-    array = typed(found)
+    array = cells.typed(found)
     if name == "episode":
         if array.dtype.kind == "U":
             rows.columns[column] = array
     elif array.dtype.kind == "U" and name == "time":
-        array = seconds(found, where)
+        array = cells.seconds(found, where)
     elif array.dtype.kind == "U":
         row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in ("0", "1"))
         raise DataError(f"{where}: expected only 0/1 or only true/false, got {cell!r} in row {row}")

@@ -14,7 +14,7 @@ from puorl.core.errors import DataError
 from puorl.data.episodes import complete, next_actions
 from puorl.data.expression import evaluate
 from puorl.data.transitions import Provenance, Transitions, join_notes
-from puorl.data.validate import SOURCE_ROW, RawRows, canonical, column
+from puorl.data.validate import LABELLED, SOURCE_ROW, RawRows, canonical, column
 
 T = TypeVar("T")
 
@@ -99,12 +99,9 @@ class Dataset:
         made = cls.from_raw(raw, source="arrays")
         if provenance is None:
             return made
-        merged = dataclasses.replace(
-            provenance,
-            missing=made.provenance.missing,
-            notes=provenance.notes + made.provenance.notes,
-        )
-        return dataclasses.replace(made, provenance=merged)
+        missing, notes = made.provenance.missing, provenance.notes + made.provenance.notes
+        provenance = dataclasses.replace(provenance, missing=missing, notes=notes)
+        return dataclasses.replace(made, provenance=provenance)
 
     @classmethod
     def from_raw(cls, raw: RawRows, *, source: str) -> "Dataset":
@@ -145,9 +142,7 @@ class Dataset:
         """
         if not parts:
             raise DataError("expected at least one dataset to join, got none")
-        if len(parts) == 1:
-            return parts[0]
-        return _joined(parts)
+        return parts[0] if len(parts) == 1 else _joined(parts)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -169,17 +164,24 @@ class Dataset:
         """
         names = {k: v for k, v in self.rows.arrays().items() if v.ndim == 1}
         names |= {key: names[k] for k, key in (keys or {}).items() if k in names}
-        for labels, matrix in (
-            (self.provenance.obs_names, self.obs),
-            (self.provenance.action_names, self.action),
-        ):
-            names |= {label: matrix[:, i] for i, label in enumerate(labels)}
+        names |= dict(zip(self.provenance.obs_names, self.obs.T, strict=False))
+        names |= dict(zip(self.provenance.action_names, self.action.T, strict=False))
         return evaluate(condition, names | dict(self.columns))
 
     def with_next_action(self) -> "Dataset":
         """Return the same rows with next actions; call it before rows are drawn."""
         rows = dataclasses.replace(self.rows, next_action=next_actions(self.rows))
         return dataclasses.replace(self, rows=rows)
+
+    def with_labels(
+        self, mask: np.ndarray, cause: str = "the labels", notes: Sequence[str] = ()
+    ) -> "Dataset":
+        """Return the same rows with the column of labels, and notes on them."""
+        notes = [*self.provenance.notes, *notes]
+        if LABELLED in self.columns:
+            notes.append(f"{LABELLED}: the file's own column of this name gave way to {cause}")
+        provenance = dataclasses.replace(self.provenance, notes=tuple(notes))
+        return Dataset(self.rows, {**self.columns, LABELLED: mask}, provenance)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -280,8 +282,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
     common = [k for k in held[0] if all(k in h for h in held)]
     # Row numbers of several files would look like those of one file.
     offered = {k for p in parts for k in p.columns} - {SOURCE_ROW}
-    labels = [k for k in parts[0].columns if _can_join([p.columns.get(k) for p in parts])]
-    labels = [k for k in labels if k in offered]
+    labels = [k for k in parts[0].columns if k in offered and _can_join(k, parts)]
     lost = sorted({k for h in held for k in h} - set(common)) + sorted(offered - set(labels))
     fields = {k: np.concatenate([h[k] for h in held]) for k in common}
     if "episode" in common:
@@ -307,10 +308,10 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
     return Dataset(Transitions(**fields), columns, provenance)
 
 
-def _can_join(columns: Sequence[np.ndarray | None]) -> bool:
-    """Return whether all parts have the column and all or none as text."""
-    kinds = {None if array is None else array.dtype.kind == "U" for array in columns}
-    return len(kinds) == 1 and None not in kinds
+def _can_join(name: str, parts: Sequence[Dataset]) -> bool:
+    """Return whether all parts have the column, and all or none as text."""
+    kinds = [p.columns[name].dtype.kind == "U" for p in parts if name in p.columns]
+    return len(kinds) == len(parts) and len(set(kinds)) == 1
 
 
 def _distinct_episodes(parts: Sequence[np.ndarray]) -> np.ndarray:

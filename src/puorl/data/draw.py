@@ -73,17 +73,23 @@ def draw_rows(
         seed: Seed of all streams.
     """
     _check_sizes(target, others, counts)
-    picks = generator(seed, "split", "target").permutation(len(target))[: counts[0]]
-    groups = [(0, picks[:num_labelled]), (0, picks[num_labelled:])]
-    for k, other in enumerate(others):
-        stream = generator(seed, "split", "other", k)
-        groups.append((k + 1, stream.permutation(len(other))[: counts[k + 1]]))
+    picks = [
+        _stream(k, seed).permutation(len(dataset))[: counts[k]]
+        for k, dataset in enumerate([target, *others])
+    ]
+    groups = [(0, picks[0][:num_labelled]), (0, picks[0][num_labelled:])]
+    groups += [*enumerate(picks)][1:]
     source = np.concatenate([np.full(len(rows), k, np.int32) for k, rows in groups])
     row = np.concatenate([rows for _, rows in groups]).astype(np.int64, copy=False)
     part = np.concatenate([hold_out(len(rows)) for _, rows in groups])
     shuffled = num_labelled + generator(seed, "split", "order").permutation(len(row) - num_labelled)
     order = np.concatenate([np.arange(num_labelled), shuffled])
     return Draw(source[order], row[order], part[order], num_labelled)
+
+
+def _stream(k: int, seed: int) -> np.random.Generator:
+    """Return the random stream of the target (0) or of the k-th other domain."""
+    return generator(seed, "split", "other", k - 1) if k else generator(seed, "split", "target")
 
 
 def hold_out(n: int) -> np.ndarray:
@@ -113,10 +119,10 @@ def draw_episodes(
         seed: Seed of all streams.
     """
     _check_sizes(target, others, counts)
-    chosen = [_pick_episodes(target, counts[0], generator(seed, "split", "target"), "target")]
-    for k, other in enumerate(others):
-        stream = generator(seed, "split", "other", k)
-        chosen.append(_pick_episodes(other, counts[k + 1], stream, f"other {k + 1}"))
+    chosen = [
+        _pick_episodes(dataset, counts[k], _stream(k, seed), f"other {k}" if k else "target")
+        for k, dataset in enumerate([target, *others])
+    ]
     # Counted in the target alone: the length of other episodes must not change the labels.
     num_labelled = max(MIN_LABELLED_EPISODES, round(labelled_fraction * len(chosen[0])))
     if num_labelled >= len(chosen[0]):
@@ -192,9 +198,16 @@ def gather(sources: Sequence[Dataset], origin: Draw, unit: str) -> Dataset:
         for h, place in zip(held, places, strict=True):
             fields[name][place] = h[name][origin.row[place]]
     if "episode" in common:
-        fields["episode"] = _renumbered(fields["episode"], origin.source)
+        # Numbers in order of appearance would reveal domains: the labelled rows come first.
+        _, codes = np.unique(fields["episode"], return_inverse=True)
+        pairs = codes * (int(origin.source.max()) + 1) + origin.source
+        ids, codes = np.unique(pairs, return_inverse=True)
+        stream = generator(0, "split", "episode ids")
+        fields["episode"] = stream.permutation(len(ids))[codes]
     if {"episode", "time"} <= set(common):
-        fields["time"] = _since_start(fields["time"], fields["episode"])
+        # A date would reveal when, and so on which machine, an episode was recorded.
+        _, first, codes = np.unique(fields["episode"], return_index=True, return_inverse=True)
+        fields["time"] = fields["time"] - fields["time"][first][codes]
     notes = [note for s in sources for note in s.provenance.notes]
     if len({s.obs.dtype for s in sources}) > 1:
         notes.append(f"{fields['obs'].dtype} as the narrowest domain: precision would tell them")
@@ -207,19 +220,6 @@ def gather(sources: Sequence[Dataset], origin: Draw, unit: str) -> Dataset:
         notes=join_notes(notes),
     )
     return Dataset(Transitions(**fields), {}, provenance)
-
-
-def _renumbered(episode: np.ndarray, source: np.ndarray) -> np.ndarray:
-    # Numbers in order of appearance would reveal domains: the labelled rows come first.
-    _, codes = np.unique(episode, return_inverse=True)
-    ids, codes = np.unique(codes * (int(source.max()) + 1) + source, return_inverse=True)
-    return generator(0, "split", "episode ids").permutation(len(ids))[codes]
-
-
-def _since_start(time: np.ndarray, episode: np.ndarray) -> np.ndarray:
-    # A date would reveal when, and so on which machine, an episode was recorded.
-    _, first, codes = np.unique(episode, return_index=True, return_inverse=True)
-    return time - time[first][codes]
 
 
 def _pick_episodes(
@@ -236,12 +236,8 @@ def _pick_episodes(
 
 def _check_sizes(target: Dataset, others: Sequence[Dataset], counts: Sequence[int]) -> None:
     shape = (target.obs.shape[1], target.action.shape[1])
-    for name, dataset, need in zip(
-        ["target", *(f"other {k + 1}" for k in range(len(others)))],
-        [target, *others],
-        counts,
-        strict=True,
-    ):
+    for k, (dataset, need) in enumerate(zip([target, *others], counts, strict=True)):
+        name = f"other {k}" if k else "target"
         if (dataset.obs.shape[1], dataset.action.shape[1]) != shape:
             raise DataError(
                 f"{name}: expected states and actions of size {shape} as in the target, got "

@@ -5,7 +5,7 @@ clock jumped between them. No transition is built across such a break: a row wit
 next state is dropped, unless it is terminal and needs none. A note counts the dropped rows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,16 +66,12 @@ def complete(
         "repeated_times": step.num_repeats,
     }
     notes: list[str] = [Note(kind, count) for kind, count in counts.items() if count]
+    if "episode" not in fields and number_episodes:
+        _number_episodes(fields, step.follows, missing, notes)
     kept = None
-    if "next_obs" in fields:
-        if "episode" not in fields and number_episodes:
-            _number_stored(fields, step, missing, notes)
-    else:
-        if "episode" not in fields and number_episodes:
-            _number_by_breaks(fields, step, missing, notes)
+    if "next_obs" not in fields:
         kept = _build_next_obs(fields, step, notes, source)
-    rows = Transitions(**fields)
-    return Completed(rows, kept, tuple(notes), missing)
+    return Completed(Transitions(**fields), kept, tuple(notes), missing)
 
 
 def succession(fields: dict[str, np.ndarray]) -> Succession:
@@ -106,10 +102,9 @@ def next_actions(rows: Transitions) -> np.ndarray:
     """(n, m) float. Return the action of the next step, NaN where there is none."""
     if len(rows) == 0:
         return rows.action.copy()
-    fields = rows.arrays()
-    step = succession(fields)
-    order = np.arange(len(rows)) if step.order is None else step.order
-    now, then = order[:-1][step.follows], order[1:][step.follows]
+    after = _following(succession(rows.arrays()), len(rows))
+    now = np.flatnonzero(after >= 0)
+    then = after[now]
     same = (rows.next_obs[now] == rows.obs[then]).all(axis=1)
     result = np.full_like(rows.action, np.nan)
     result[now[same]] = rows.action[then[same]]
@@ -126,38 +121,26 @@ def _in_order(array: np.ndarray, order: np.ndarray | None) -> np.ndarray:
     return array if order is None else array[order]
 
 
-def _number_stored(
-    fields: dict[str, np.ndarray], step: Succession, missing: tuple[str, ...], notes: list[str]
+def _number_episodes(
+    fields: dict[str, np.ndarray], follows: np.ndarray, missing: Collection[str], notes: list[str]
 ) -> None:
-    """Number the episodes of rows that have next states."""
-    follows = step.follows
-    if "timeout" in missing:
+    """Number the episodes of rows in recording order from 0, if the rows follow one another."""
+    if "next_obs" not in fields:
+        if {"terminal", "timeout"} <= set(missing) and "time" not in fields:
+            notes.append(Note("no_breaks"))
+        elif "timeout" in missing:
+            notes.append(Note("no_timeouts"))
+    elif "timeout" not in missing:
+        notes.append("episode: numbered by terminal and timeout flags")
+    else:
         # Without timeout flags only the states show where a record was cut.
         follows = follows & (fields["next_obs"][:-1] == fields["obs"][1:]).all(axis=1)
         if len(follows) and follows.mean() < 0.5:
             notes.append("episode: rows do not follow one another; episodes are unknown")
             return
         notes.append("episode: numbered where next_obs is not the following row's obs")
-    else:
-        notes.append("episode: numbered by terminal and timeout flags")
-    fields["episode"] = _numbered(follows)
-
-
-def _number_by_breaks(
-    fields: dict[str, np.ndarray], step: Succession, missing: tuple[str, ...], notes: list[str]
-) -> None:
-    """Number the episodes of rows in recording order without an episode key."""
-    if {"terminal", "timeout"} <= set(missing) and "time" not in fields:
-        notes.append(Note("no_breaks"))
-    elif "timeout" in missing:
-        notes.append(Note("no_timeouts"))
-    fields["episode"] = _numbered(step.follows)
-
-
-def _numbered(follows: np.ndarray) -> np.ndarray:
-    """(n,) int64. Number the runs of rows without a break, from 0."""
     ends = np.append(np.flatnonzero(~follows) + 1, len(follows) + 1)
-    return np.repeat(np.arange(len(ends), dtype=np.int64), np.diff(ends, prepend=0))
+    fields["episode"] = np.repeat(np.arange(len(ends), dtype=np.int64), np.diff(ends, prepend=0))
 
 
 def _build_next_obs(
@@ -173,8 +156,7 @@ def _build_next_obs(
             f"{source}: no row has a next state: next_obs is absent and no two rows follow each "
             "other; check the episode and time keys"
         )
-    unknown = int((~has_next & fields["terminal"]).sum())
-    if unknown:
+    if unknown := int((~has_next & fields["terminal"]).sum()):
         notes.append(Note("unknown_next_obs", unknown))
     kept = np.flatnonzero(keep)
     next_obs = fields["obs"][after[kept]]
@@ -191,11 +173,8 @@ def _build_next_obs(
 def _following(step: Succession, n: int) -> np.ndarray:
     """(n,) int64. Return the row that follows each row, -1 where there is none."""
     after = np.full(n, -1)
-    if step.order is None:
-        now = np.flatnonzero(step.follows)
-        after[now] = now + 1
-    else:
-        after[step.order[:-1][step.follows]] = step.order[1:][step.follows]
+    order = np.arange(n) if step.order is None else step.order
+    after[order[:-1][step.follows]] = order[1:][step.follows]
     return after
 
 

@@ -14,9 +14,8 @@ A column alone means that its flag is set. Every comparison with NaN is false, `
 import difflib
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -26,10 +25,8 @@ Literal = bool | int | float | str
 
 _MAX_DEPTH = 50
 """Largest nesting of parentheses and ``not``, far below Python's own limit."""
-
 _MOST_SHOWN = 200
 """Characters of a condition that a message shows."""
-
 _OPERATORS: dict[str, Callable[..., np.ndarray]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -48,6 +45,7 @@ _TOKEN = re.compile(
     | (?P<operator>==|!=|<=|>=|<|>)
     | (?P<mark>[()\[\],])
     | (?P<end>\Z)
+    | (?P<odd>.)
     )""",
     re.VERBOSE,
 )
@@ -63,10 +61,9 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
-    """number, column, text, operator, mark, end, or a keyword itself."""
+    """number, column, text, operator, end, or a keyword or mark itself."""
     text: str
     position: int
 
@@ -94,35 +91,6 @@ def evaluate(condition: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
     return _Parser(condition, columns).parse()()
 
 
-def _fail(condition: str, position: int, problem: str) -> NoReturn:
-    shown = condition if len(condition) <= _MOST_SHOWN else condition[:_MOST_SHOWN] + " ..."
-    raise ConfigError(f"condition {shown!r}: at character {position + 1}: {problem}")
-
-
-def _tokens(condition: str) -> list[_Token]:
-    tokens: list[_Token] = []
-    position = 0
-    while not tokens or tokens[-1].kind != "end":
-        match = _TOKEN.match(condition, position)
-        if match is None:
-            start = position + len(condition[position:]) - len(condition[position:].lstrip())
-            found = condition[start]
-            hint = _HINTS.get(found, "put odd names in `backticks` and text in quotes")
-            problem = f"expected a column, a value or an operator, got {found!r}; {hint}"
-            _fail(condition, start, problem)
-        kind = match.lastgroup
-        assert kind is not None
-        text, start = match[kind], match.start(kind)
-        if kind == "word":
-            lower = text.lower()
-            kind, text = (lower, text) if lower in _KEYWORDS else ("column", text)
-        elif kind in ("column", "text"):
-            text = text[1:-1].replace(text[0] * 2, text[0])
-        tokens.append(_Token(kind, text, start))
-        position = match.end()
-    return tokens
-
-
 class _Parser:
     """Recursive descent over the tokens, one method for each rule of the grammar.
 
@@ -132,14 +100,26 @@ class _Parser:
     def __init__(self, condition: str, columns: Mapping[str, np.ndarray]) -> None:
         self._condition = condition
         self._columns = columns
-        self._tokens = _tokens(condition)
+        self._tokens = [self._token(match) for match in _TOKEN.finditer(condition)]
         self._at = 0
         self._depth = 0
 
+    def _token(self, match: re.Match[str]) -> _Token:
+        kind = match.lastgroup or ""
+        text, position = match[kind], match.start(kind)
+        if kind == "odd":
+            hint = _HINTS.get(text, "put odd names in `backticks` and text in quotes")
+            problem = f"expected a column, a value or an operator, got {text!r}; {hint}"
+            self._fail(position, problem)
+        if kind == "word":
+            kind = text.lower() if text.lower() in _KEYWORDS else "column"
+        elif kind in ("column", "text"):
+            text = text[1:-1].replace(text[0] * 2, text[0])
+        return _Token(text if kind == "mark" else kind, text, position)
+
     def parse(self) -> _Node:
         node = self._any()
-        if self._peek().kind != "end":
-            self._expected("and, or, or the end")
+        self._take("end", expected="and, or, or the end")
         return node
 
     def _any(self) -> _Node:
@@ -155,91 +135,70 @@ class _Parser:
     def _one(self) -> _Node:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            problem = f"nested deeper than {_MAX_DEPTH}; simplify it"
-            _fail(self._condition, self._peek().position, problem)
+            self._fail(self._next.position, f"nested deeper than {_MAX_DEPTH}; simplify it")
         if self._take("not"):
             inner = self._one()
             node: _Node = lambda: ~inner()  # noqa: E731
         elif self._take("("):
             node = self._any()
-            if not self._take(")"):
-                self._expected("')'")
+            self._take(")", expected="')'")
         else:
             node = self._comparison()
         self._depth -= 1
         return node
 
     def _comparison(self) -> _Node:
-        column = self._peek()
-        if column.kind in ("number", "text", "true", "false"):
-            self._expected("a column (the value stands to the right of the operator)")
-        if not self._take("column"):
-            self._expected("a column")
-        token = self._peek()
-        if self._take("operator"):
+        is_value = self._next.kind in ("number", "text", "true", "false")
+        order = " (the value stands to the right of the operator)" if is_value else ""
+        column = self._take("column", expected=f"a column{order}")
+        assert column is not None
+        if sign := self._take("operator"):
             value = self._literal()
-            return lambda: self._compare(column, token.text, value)
+            return lambda: self._compare(column, sign.text, value)
         negated = self._take("not")
-        if self._take("in"):
-            values = self._list()
-            return lambda: self._member(column, values, negated)
         if negated:
-            self._expected("in (as in: column not in [1, 2])")
-        return lambda: self._flag(column, self._values(column), "compare it, e.g. with == 1")
-
-    def _list(self) -> tuple[Literal, ...]:
-        close = {"[": "]", "(": ")"}.get(self._peek().text)
-        if self._peek().kind != "mark" or close is None:
-            self._expected("'[' and a list of values")
-        self._at += 1
+            self._take("in", expected="in (as in: column not in [1, 2])")
+        elif not self._take("in"):
+            return lambda: self._flag(column, self._values(column), "compare it, e.g. with == 1")
+        close = ")" if self._take("(") else "]"
+        if close == "]":
+            self._take("[", expected="'[' and a list of values")
         values = [self._literal()]
         while self._take(","):
             values.append(self._literal())
-        if not self._take(close):
-            self._expected(f"',' or '{close}'")
-        return tuple(values)
+        self._take(close, expected=f"',' or '{close}'")
+        name, join = ("!=", np.logical_and) if negated else ("==", np.logical_or)
+        return lambda: join.reduce([self._compare(column, name, value) for value in values])
 
     def _literal(self) -> Literal:
-        token = self._peek()
-        self._at += 1
-        if token.kind == "text":
+        token = self._next
+        if self._take("text"):
             return token.text
-        if token.kind in ("true", "false"):
+        if self._take("true") or self._take("false"):
             return token.kind == "true"
-        if token.kind == "number":
-            return self._number(token)
-        self._at -= 1
-        if token.kind == "column":
-            self._expected(f"a value (text stands in quotes: '{token.text}')")
-        self._expected("a value: a number, text in quotes, true or false")
-
-    def _number(self, token: _Token) -> Literal:
-        if re.fullmatch(r"[+-]?\d{1,400}", token.text):
-            value: Literal = int(token.text)
-        else:
-            value = float(token.text)
+        advice = f" (text stands in quotes: '{token.text}')"
+        any_value = ": a number, text in quotes, true or false"
+        self._take("number", expected="a value" + (advice if token.kind == "column" else any_value))
+        is_whole = re.fullmatch(r"[+-]?\d{1,400}", token.text)
+        value = int(token.text) if is_whole else float(token.text)
         if not abs(value) <= np.finfo(np.float64).max:
-            _fail(self._condition, token.position, "the number is too large for float64")
+            self._fail(token.position, "the number is too large for float64")
         return value
 
-    def _peek(self) -> _Token:
+    @property
+    def _next(self) -> _Token:
         return self._tokens[self._at]
 
-    def _take(self, kind: str) -> bool:
-        token = self._peek()
-        if token.kind == kind or (token.kind == "mark" and token.text == kind):
-            self._at += 1
-            return True
-        return False
-
-    def _expected(self, what: str) -> NoReturn:
-        token = self._peek()
-        got = "the end" if token.kind == "end" else repr(token.text)
-        _fail(self._condition, token.position, f"expected {what}, got {got}")
-
-    def _member(self, column: _Token, values: Sequence[Literal], negated: bool) -> np.ndarray:
-        found = np.logical_or.reduce([self._compare(column, "==", value) for value in values])
-        return ~found & _known(self._values(column)) if negated else found
+    def _take(self, kind: str, *, expected: str = "") -> _Token | None:
+        """Return the next token and step over it, if it is of that kind; fail if it is needed."""
+        token = self._next
+        if token.kind == kind:
+            self._at += kind != "end"
+            return token
+        if expected:
+            got = "the end" if token.kind == "end" else repr(token.text)
+            self._fail(token.position, f"expected {expected}, got {got}")
+        return None
 
     def _values(self, column: _Token) -> np.ndarray:
         if column.text in self._columns:
@@ -252,76 +211,50 @@ class _Parser:
         known = list(self._columns)
         close = difflib.get_close_matches(column.text, known, n=3)
         listed = ", ".join([*close, *(k for k in known if k not in close)][:20]) or "none"
-        _fail(
-            self._condition,
-            column.position,
-            f"expected a column, got the unknown name {column.text!r}; known columns: {listed}",
-        )
+        problem = f"expected a column, got the unknown name {column.text!r}; known columns: "
+        self._fail(column.position, problem + listed)
 
     def _compare(self, column: _Token, name: str, literal: Literal) -> np.ndarray:
-        values = self._values(column)
+        values, compare = self._values(column), _OPERATORS[name]
         ordering = name not in ("==", "!=")
-        compare = _OPERATORS[name]
-        if isinstance(literal, str):
-            if values.dtype.kind != "U":
-                self._refuse(
-                    column, f"holds {_held(values)} and cannot be compared with text {literal!r}"
-                )
-            if ordering:
-                self._refuse(
-                    column, f"holds text, which has no order; use == or != instead of {name}"
-                )
+        is_text, is_flag = values.dtype.kind == "U", values.dtype.kind == "b"
+        problem = ""
+        if isinstance(literal, str) and not is_text:
+            problem = f"holds {_held(values)} and cannot be compared with text {literal!r}"
+        elif isinstance(literal, str) and ordering:
+            problem = f"holds text, which has no order; use == or != instead of {name}"
+        elif is_text and not isinstance(literal, str):
+            problem = f"holds text; compare it with text in quotes, not with {literal!r}"
+        elif ordering and (isinstance(literal, bool) or is_flag):
+            problem = f"is a flag here, which has no order; use == or != instead of {name}"
+        elif is_flag and literal not in (0, 1):
+            problem = f"holds true/false; compare it with true, false, 0 or 1, not {literal}"
+        if problem:
+            self._refuse(column, problem)
+        if isinstance(literal, str) or values.dtype.kind in "iu" and not isinstance(literal, bool):
             return compare(values, literal)
-        if values.dtype.kind == "U":
-            self._refuse(
-                column, f"holds text; compare it with text in quotes, not with {literal!r}"
-            )
-        if ordering and (isinstance(literal, bool) or values.dtype.kind == "b"):
-            self._refuse(
-                column, f"is a flag here, which has no order; use == or != instead of {name}"
-            )
-        if isinstance(literal, bool):
-            return compare(self._flag(column, values, "compare it with a number"), literal)
-        if values.dtype.kind == "b":
-            if literal not in (0, 1):
-                self._refuse(
-                    column, f"holds true/false; compare it with true, false, 0 or 1, not {literal}"
-                )
-            return compare(values, literal == 1)
-        return _compare_numbers(values, compare, literal)
+        if isinstance(literal, bool) or is_flag:
+            flags = self._flag(column, values, "compare it with a number")
+            return compare(flags, bool(literal))
+        # A literal takes the column's own width: 0.1 finds the float32 that was logged as 0.1.
+        if abs(literal) > float(np.finfo(values.dtype).max):
+            values = values.astype(np.float64)
+        return compare(values, values.dtype.type(literal)) & ~np.isnan(values)
 
     def _flag(self, column: _Token, values: np.ndarray, advice: str) -> np.ndarray:
-        if values.dtype.kind == "b":
-            return values.copy()
         if values.dtype.kind != "U" and bool(((values == 0) | (values == 1)).all()):
             return values == 1
         self._refuse(column, f"holds {_held(values)} where true/false or 0/1 is needed; {advice}")
 
     def _refuse(self, column: _Token, problem: str) -> NoReturn:
-        _fail(self._condition, column.position, f"column {column.text!r} {problem}")
+        self._fail(column.position, f"column {column.text!r} {problem}")
 
-
-def _compare_numbers(
-    values: np.ndarray, compare: Callable[..., np.ndarray], literal: int | float
-) -> np.ndarray:
-    if values.dtype.kind in "iu":
-        return compare(values, literal)
-    # A literal takes the column's own width, so that 0.1 finds the float32 that was logged as 0.1.
-    if abs(literal) > float(np.finfo(values.dtype).max):
-        values = values.astype(np.float64)
-    return compare(values, values.dtype.type(literal)) & _known(values)
-
-
-def _known(values: np.ndarray) -> np.ndarray:
-    return ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+    def _fail(self, position: int, problem: str) -> NoReturn:
+        text = self._condition
+        shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + " ..."
+        raise ConfigError(f"condition {shown!r}: at character {position + 1}: {problem}")
 
 
 def _held(values: np.ndarray) -> str:
-    kinds = {
-        "b": "true/false",
-        "i": "whole numbers",
-        "u": "whole numbers",
-        "f": "numbers",
-        "U": "text",
-    }
-    return kinds[values.dtype.kind]
+    kinds = {"b": "true/false", "f": "numbers", "U": "text"}
+    return kinds.get(values.dtype.kind, "whole numbers")

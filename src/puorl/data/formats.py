@@ -16,7 +16,7 @@ from pathlib import Path
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.data.dataset import Dataset
-from puorl.data.validate import FIELDS, LABELLED, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows
 
 PathLike = str | os.PathLike[str]
 
@@ -153,7 +153,11 @@ def load(
         label=label,
     )
     paths = expand(path, ids=format == "minari")
-    _require_each_once(paths)
+    seen: set[Path] = set()
+    for one in paths:
+        if one.resolve() in seen:
+            raise DataError(f"{one}: is named twice, so its rows would count twice; name it once")
+        seen.add(one.resolve())
     dataset = Dataset.concatenate([_read(p, format, names) for p in paths])
     if domain is not None:
         provenance = dataclasses.replace(dataset.provenance, domain=domain)
@@ -191,7 +195,8 @@ def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Pa
 
 def _inside(path: Path) -> list[Path]:
     """Replace a folder by its Parquet files, unless it is a Minari dataset."""
-    if not path.is_dir() or _is_minari(path):
+    is_minari = any((path / name).is_file() for name in ("data/metadata.json", "metadata.json"))
+    if is_minari or not path.is_dir():
         return [path]
     # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
     files = [
@@ -207,10 +212,6 @@ def _inside(path: Path) -> list[Path]:
     return files
 
 
-def _is_minari(path: Path) -> bool:
-    return (path / "data" / "metadata.json").is_file() or (path / "metadata.json").is_file()
-
-
 def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
     by_suffix = format_of(path) if path.suffix else None
     found = FORMATS.get(chosen) if chosen else FORMATS["minari"] if path.is_dir() else by_suffix
@@ -221,40 +222,21 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
     names = dataclasses.replace(names, **dict.fromkeys(unused))
     raw: RawRows = import_module(found.module).read(path, names)
     for field in unused:
+        # A field that a reader found under a usual name becomes a column.
         if field in raw.arrays:
-            _set_aside(raw, field)
+            array, key = raw.arrays.pop(field), raw.keys.pop(field, field)
+            if array.ndim == 1:
+                raw.columns.setdefault(key, array)
+            raw.notes.append(f"{key}: not used as {field}, as asked")
     dataset = Dataset.from_raw(raw, source=str(path))
-    return dataset if names.label is None else _labelled(dataset, raw, names.label, path)
-
-
-def _set_aside(raw: RawRows, field: str) -> None:
-    """Undo that a reader found a field under a usual name; keep its values as a column."""
-    array = raw.arrays.pop(field)
-    key = raw.keys.pop(field, field)
-    if array.ndim == 1:
-        raw.columns.setdefault(key, array)
-    raw.notes.append(f"{key}: not used as {field}, as asked")
-
-
-def _labelled(dataset: Dataset, raw: RawRows, label: str, path: Path) -> Dataset:
-    """Add the label's column; per file, because joining renumbers episodes."""
+    if names.label is None:
+        return dataset
+    # Labels are found by file, because joining renumbers episodes.
     try:
-        columns = {**dataset.columns, LABELLED: dataset.where(label, raw.keys)}
+        mask = dataset.where(names.label, raw.keys)
     except ConfigError as error:
         raise ConfigError(f"{path}: label: {error}") from error
-    provenance = dataset.provenance
-    if LABELLED in dataset.columns:
-        note = f"{LABELLED}: the file's own column of this name gave way to label={label!r}"
-        provenance = dataclasses.replace(provenance, notes=(*provenance.notes, note))
-    return Dataset(dataset.rows, columns, provenance)
-
-
-def _require_each_once(paths: Sequence[Path]) -> None:
-    seen: set[Path] = set()
-    for path in paths:
-        if path.resolve() in seen:
-            raise DataError(f"{path}: is named twice, so its rows would count twice; name it once")
-        seen.add(path.resolve())
+    return dataset.with_labels(mask, f"label={names.label!r}")
 
 
 def save(

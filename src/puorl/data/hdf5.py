@@ -22,9 +22,9 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
 from puorl.data import episodes
-from puorl.data.columns import named_arrays, raw_rows, resolve
+from puorl.data.columns import read_arrays
 from puorl.data.dataset import Dataset
-from puorl.data.transitions import Provenance
+from puorl.data.transitions import FLAGS, Provenance
 from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 _OWN = "puorl"
@@ -47,7 +47,6 @@ _WIDTH = "characters"
 _EMPTY_NAME = "%"  # HDF5 has no empty names, and no quoted name is like this
 _SIMULATOR_GROUPS = ("infos/", "metadata/")  # internal data of D4RL, read only if named
 _PLAIN_KINDS = "biufSU"
-_FLAGS = ("terminal", "timeout")
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
@@ -85,32 +84,24 @@ def write(dataset: Dataset, path: Path) -> None:
 
 def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
     keys = list(_array_keys(file))
-    names = _without_leading_slashes(names)
-    provenance = _stored_provenance(file, source)
-    if provenance is None:
-        found = resolve(keys, names, source)
-    else:
-        found = named_arrays(keys, names, source)
-        own = {field: key for field, key in _LAYOUT.items() if key in keys}
-        if _OWN_TIMEOUT in keys and "timeout" not in found:
-            keys.remove(own["timeout"])
-            own["timeout"] = _OWN_TIMEOUT
-        found |= {f: k for f, k in own.items() if f not in found and k not in found.values()}
-    arrays = {
-        field: _array(file, found[field], source, whole=field not in _FLAGS)
-        for field in FIELDS
-        if field in found
-    }
-    rows = raw_rows("hdf5", arrays, found, keys, provenance)
-    skipped = []
-    for key in keys:
-        if key in found.values() or key.startswith(_SIMULATOR_GROUPS):
-            continue
-        if _is_column(file[key], arrays):
-            rows.columns[_column_name(key)] = _array(file, key, source)
-        else:
-            skipped.append(key)
-    rows.note_skipped(skipped)
+    given = {f: k.lstrip("/") for f in FIELDS if isinstance(k := getattr(names, f), str)}
+    names = dataclasses.replace(names, **given)
+    rows = RawRows(format="hdf5", arrays={}, provenance=_stored_provenance(file, source))
+    own = {field: key for field, key in _LAYOUT.items() if key in keys}
+    if rows.provenance is not None and _OWN_TIMEOUT in keys and names.timeout is None:
+        keys.remove(own["timeout"])
+        own["timeout"] = _OWN_TIMEOUT
+    skipped = read_arrays(
+        rows,
+        keys,
+        names,
+        source,
+        own=own,
+        read=lambda key, field: _array(file, key, source, whole=field not in ("", *FLAGS)),
+        describe=lambda key: _described(key, file[key]),
+    )
+    rows.columns = {_column_name(key): array for key, array in rows.columns.items()}
+    rows.note_skipped([key for key in skipped if not key.startswith(_SIMULATOR_GROUPS)])
     return rows
 
 
@@ -126,13 +117,6 @@ def _array_keys(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()
             yield f"{prefix}{name}"
         elif isinstance(item, h5py.Group) and item not in (group, *above):  # links may form a ring
             yield from _array_keys(item, f"{prefix}{name}/", (group, *above))
-
-
-def _without_leading_slashes(names: FieldNames) -> FieldNames:
-    given = {field: getattr(names, field) for field in FIELDS}
-    return dataclasses.replace(
-        names, **{f: k.lstrip("/") for f, k in given.items() if isinstance(k, str)}
-    )
 
 
 def _stored_provenance(file: h5py.File, source: str) -> Provenance | None:
@@ -183,13 +167,11 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
     return array.view(array.dtype.str) if array.dtype.metadata else array
 
 
-def _is_column(item: Any, arrays: dict[str, np.ndarray]) -> bool:
-    assert isinstance(item, h5py.Dataset)
-    if item.shape is None or not np.shape(arrays["obs"]):
-        return False
+def _described(key: str, item: Any) -> tuple[tuple[int, ...], str]:
+    if key.startswith(_SIMULATOR_GROUPS):
+        return (), ""
     is_text = h5py.check_string_dtype(item.dtype) is not None
-    n = len(arrays["obs"])
-    return item.shape in ((n,), (n, 1)) and (is_text or item.dtype.kind in _PLAIN_KINDS)
+    return item.shape or (), "S" if is_text else item.dtype.kind
 
 
 def _column_name(key: str) -> str:
@@ -200,7 +182,8 @@ def _column_name(key: str) -> str:
 
 
 def _write_column(group: h5py.Group, name: str, array: np.ndarray) -> None:
-    key = _EMPTY_NAME if name == "" else _quoted(name)
+    # "/" would create a group and "." is the group itself.
+    key = {"": _EMPTY_NAME, ".": "%2E"}.get(name) or quote(name, safe=" ()[]<>#:,;=+*!?@$&'")
     if array.dtype.kind != "U":
         group[key] = array
         return
@@ -208,11 +191,6 @@ def _write_column(group: h5py.Group, name: str, array: np.ndarray) -> None:
     fixed = h5py.string_dtype("utf-8", max(encoded.dtype.itemsize, 1))
     stored = group.create_dataset(key, data=encoded.astype(fixed), dtype=fixed)
     stored.attrs[_WIDTH] = array.dtype.itemsize // 4
-
-
-def _quoted(name: str) -> str:
-    # "/" would create a group and "." is the group itself.
-    return "%2E" if name == "." else quote(name, safe=" ()[]<>#:,;=+*!?@$&'")
 
 
 _LOW: Any = h5py  # low-level modules, not all of which type checkers know
@@ -254,7 +232,11 @@ def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> Non
             f"holds {stored:,}; it is damaged or was never filled"
         )
     codes = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
-    if h5py.h5z.FILTER_FLETCHER32 in codes and _smallest_chunk(dataset) < _CHECKSUM_BYTES:
+    if chunks is None or h5py.h5z.FILTER_FLETCHER32 not in codes:
+        return
+    sizes = [math.prod(chunks) * kind.itemsize]  # unpacked, then as stored
+    dataset.chunk_iter(lambda chunk: sizes.append(chunk.size))
+    if min(sizes) < _CHECKSUM_BYTES:
         raise DataError(
             f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
             f"than {_CHECKSUM_BYTES} bytes; the file is damaged"
@@ -271,12 +253,14 @@ def check_heaps(file: h5py.File, source: str) -> None:
     """
     _, length_bytes = file.id.get_create_plist().get_sizes()
     with _content(file) as content:
-        for start in _places(content, _HEAP_MARK):
+        start = content.find(_HEAP_MARK)
+        while start >= 0:
             if not _adds_up(content, start, length_bytes):
                 raise DataError(
                     f"{source}: expected text of varying length, got a heap at byte {start:,} that "
                     "does not add up; the file is damaged"
                 )
+            start = content.find(_HEAP_MARK, start + len(_HEAP_MARK))
 
 
 def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> None:
@@ -319,26 +303,13 @@ def _key(dataset: h5py.h5d.DatasetID) -> str:
     return _LOW.h5i.get_name(dataset).decode("utf-8", "replace").removeprefix("/")
 
 
-def _smallest_chunk(dataset: h5py.h5d.DatasetID) -> int:
-    """Return the bytes of the smallest chunk, stored or unpacked."""
-    chunk = dataset.get_create_plist().get_chunk()
-    sizes = [math.prod(chunk) * dataset.dtype.itemsize]
-    dataset.chunk_iter(lambda stored: sizes.append(stored.size))
-    return min(sizes)
-
-
 @contextlib.contextmanager
 def _content(file: h5py.File) -> Iterator[mmap.mmap]:
-    with open(file.filename, "rb") as handle:
-        with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            yield content
-
-
-def _places(content: mmap.mmap, mark: bytes) -> Iterator[int]:
-    place = content.find(mark)
-    while place >= 0:
-        yield place
-        place = content.find(mark, place + len(mark))
+    with (
+        open(file.filename, "rb") as handle,
+        mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        yield content
 
 
 def _adds_up(content: mmap.mmap, start: int, length_bytes: int) -> bool:
@@ -347,22 +318,21 @@ def _adds_up(content: mmap.mmap, start: int, length_bytes: int) -> bool:
     def number(place: int, size: int) -> int:
         return int.from_bytes(content[place : place + size], "little")
 
+    def padded(size: int) -> int:
+        return -(-size // 8) * 8
+
     head = 8 + length_bytes
     size = number(start + 8, length_bytes)
     if size < _SMALLEST_HEAP or start + size > len(content):
         return False
-    place, end = start + _padded(head), start + size
+    place, end = start + padded(head), start + size
     while place + head <= end:
         index, length = number(place, 2), number(place + 8, length_bytes)
-        step = length if index == 0 else _padded(head) + _padded(length)  # 0: the unused rest
+        step = length if index == 0 else padded(head) + padded(length)  # 0: the unused rest
         if step < head or place + step > end:
             return False
         place += step
     return True
-
-
-def _padded(size: int) -> int:
-    return -(-size // 8) * 8
 
 
 def _arrays(group: h5py.h5g.GroupID, above: tuple[int, ...]) -> Iterator[h5py.h5d.DatasetID]:

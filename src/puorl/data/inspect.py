@@ -5,7 +5,7 @@ Nothing is changed or repaired. Every check is one pass over a column or a chunk
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ _OFTEN_AT_BOUND = 0.01
 _ENOUGH_TERMINALS = 5
 _MOST_NAMED = 8
 _DRAWN = "the rows were drawn at random: checks that need their order were skipped"
-_NO_EPISODE_KEY = {"no_breaks", "no_timeouts"}
 
 Level = Literal["info", "warning", "problem"]
 """``problem``: results will be wrong; ``warning``: needs a look; ``info``: good to know."""
@@ -252,17 +251,17 @@ def _ends(rows: Transitions, path: _Path | None) -> Ends:
     inside_terminal = inside_timeout = num_open = lengths = None
     if path is not None:
         terminal_on, timeout_on = path.sorted(terminal), path.sorted(timeout)
-        inside_terminal = int(np.count_nonzero(terminal_on[:-1] & path.same))
-        inside_timeout = int(np.count_nonzero(timeout_on[:-1] & path.same))
-        last = np.concatenate([np.flatnonzero(~path.same), [len(rows) - 1]])
-        num_open = int(np.count_nonzero(~(terminal_on | timeout_on)[last]))
-        ended = np.diff(np.concatenate([[-1], last]))[terminal_on[last]]
+        inside_terminal = int((terminal_on[:-1] & path.same).sum())
+        inside_timeout = int((timeout_on[:-1] & path.same).sum())
+        last = np.append(np.flatnonzero(~path.same), len(rows) - 1)
+        num_open = int((~(terminal_on | timeout_on)[last]).sum())
+        ended = np.diff(last, prepend=-1)[terminal_on[last]]
         lengths = (int(ended.min()), int(ended.max())) if len(ended) else None
     return Ends(
         num_terminal=int(terminal.sum()),
         num_timeout=int(timeout.sum()),
-        num_both=int(np.count_nonzero(terminal & timeout)),
-        num_next_unknown=int(np.count_nonzero(~rows.next_known)),
+        num_both=int((terminal & timeout).sum()),
+        num_next_unknown=int((~rows.next_known).sum()),
         num_terminal_inside=inside_terminal,
         num_timeout_inside=inside_timeout,
         num_open=num_open,
@@ -306,31 +305,24 @@ def _num_duplicated(rows: Transitions) -> int:
 
     The chance that any two different rows of a million share a hash is about 3 in 10^8.
     """
-    parts = [rows.obs, rows.action, rows.next_obs]
-    parts += [a[:, None] for a in (rows.reward, rows.terminal) if a is not None]
-    hashes = np.empty(len(rows), np.uint64)
+    parts = [rows.obs, rows.action, rows.next_obs, rows.terminal[:, None]]
+    parts += [] if rows.reward is None else [rows.reward[:, None]]
+    hashes: set[int] = set()
     for start in range(0, len(rows), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        mixed = np.full(len(hashes[chunk]), 0x9E3779B97F4A7C15, np.uint64)
-        for part in parts:
-            # Adding zero makes -0.0 and 0.0 the same value, as they are.
-            bits = (np.ascontiguousarray(part[chunk].T, dtype=np.float64) + 0.0).view(np.uint64)
-            for column in bits:
-                mixed ^= column
-                mixed *= np.uint64(0xBF58476D1CE4E5B9)
-                mixed ^= mixed >> np.uint64(31)
-        hashes[chunk] = mixed
-    hashes.sort()
-    return int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+        chunk = [part[start : start + _CHUNK].astype(np.float64) for part in parts]
+        # Adding zero makes -0.0 and 0.0 the same value, as they are.
+        values = np.concatenate(chunk, axis=1) + 0.0
+        content, width = values.tobytes(), values.shape[1] * values.itemsize
+        hashes.update(hash(content[i : i + width]) for i in range(0, len(content), width))
+    return len(rows) - len(hashes)
 
 
 def _labels(dataset: Dataset) -> Labels | None:
     labelled = dataset.columns.get(LABELLED)
     if labelled is None or labelled.dtype != bool:
         return None
-    num_episodes = None
-    if dataset.episode is not None:
-        num_episodes = len(np.unique(dataset.episode[labelled]))
+    episode = dataset.episode
+    num_episodes = None if episode is None else len(np.unique(episode[labelled]))
     return Labels(int(labelled.sum()), float(labelled.mean()), num_episodes)
 
 
@@ -344,116 +336,91 @@ def _plain(value: Any) -> Any:
     return value
 
 
+_Sentences = Iterator[tuple[Level, str]]
+
+
 def _find(seen: Inspection) -> list[Finding]:
     """List all findings, the most serious first."""
-    found = [
-        *_on_missing(seen),
-        *_on_ends(seen),
-        *_on_continuity(seen),
-        *_on_columns(seen),
-        *_on_clock(seen),
-        *_on_duplicates(seen),
-        *_on_labels(seen),
-    ]
+    checks = (_on_missing, _on_ends, _on_continuity, _on_columns, _on_clock, _on_rows)
+    found = [Finding(*sentence) for check in checks for sentence in check(seen)]
     rank = {"problem": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: rank[finding.level])
 
 
-def _on_missing(seen: Inspection) -> Iterator[Finding]:
-    sentences: dict[str, tuple[Level, str]] = {
-        "reward": ("warning", "no reward: the filter works without it, training needs one"),
-        "terminal": ("warning", "no terminal flags: every row is taken as if the task went on"),
-        "timeout": ("info", "no timeout flags: where the record was cut is not marked"),
-        "next_obs": ("info", "no next states: taken from the following row of the episode"),
-    }
+def _on_missing(seen: Inspection) -> _Sentences:
+    missing = set(seen.missing)
     kinds = {note.kind for note in seen.notes if isinstance(note, Note)}
-    if "next_obs" in seen.missing and _NO_EPISODE_KEY & kinds:
-        # Rows of different episodes may have been joined into transitions that never happened.
-        sentences["next_obs"] = (
-            "warning",
-            "no next states, episode key or cuts: every row is taken to follow the row before it",
-        )
-    if seen.ends.num_timeout:
+    if "reward" in missing:
+        yield "warning", "no reward: the filter works without it, training needs one"
+    if "terminal" in missing:
+        yield "warning", "no terminal flags: every row is taken as if the task went on"
+    if "timeout" in missing and seen.ends.num_timeout:
         cuts = f"{seen.ends.num_timeout:,} rows"
-        text = f"no timeout flags: a cut is marked only where the record breaks off ({cuts})"
-        sentences["timeout"] = ("info", text)
-    for name, (level, text) in sentences.items():
-        if name in seen.missing:
-            yield Finding(level, text)
+        yield "info", f"no timeout flags: a cut is marked only where the record breaks off ({cuts})"
+    elif "timeout" in missing:
+        yield "info", "no timeout flags: where the record was cut is not marked"
+    if "next_obs" in missing and kinds & {"no_breaks", "no_timeouts"}:
+        # Rows of different episodes may have been joined into transitions that never happened.
+        cause = "no next states, episode key or cuts"
+        yield "warning", f"{cause}: every row is taken to follow the row before it"
+    elif "next_obs" in missing:
+        yield "info", "no next states: taken from the following row of the episode"
     if seen.episodes is None and seen.format == "split":
-        yield Finding("info", _DRAWN)
+        yield "info", _DRAWN
     elif seen.episodes is None:
-        yield Finding("warning", "episodes are unknown: nothing that needs their order was checked")
+        yield "warning", "episodes are unknown: nothing that needs their order was checked"
 
 
-def _on_ends(seen: Inspection) -> Iterator[Finding]:
-    ends = seen.ends
+def _on_ends(seen: Inspection) -> _Sentences:
+    ends, episodes = seen.ends, seen.episodes
     if ends.num_both:
-        yield Finding(
-            "warning", f"{_rows(ends.num_both)} both terminal and timeout; terminal counts"
-        )
+        yield "warning", f"{_rows(ends.num_both)} both terminal and timeout; terminal counts"
     if ends.num_terminal_inside:
-        yield Finding(
-            "problem",
-            f"{_rows(ends.num_terminal_inside)} terminal but not the last of their episode: "
-            "check the terminal flag and the episode key",
-        )
+        place = f"{_rows(ends.num_terminal_inside)} terminal but not the last of their episode"
+        yield "problem", f"{place}: check the terminal flag and the episode key"
     if ends.num_timeout_inside:
-        yield Finding("info", f"{_rows(ends.num_timeout_inside)} cut (timeout) inside an episode")
+        yield "info", f"{_rows(ends.num_timeout_inside)} cut (timeout) inside an episode"
     if ends.num_next_unknown:
-        yield Finding(
-            "info", f"the next state is unknown in {ends.num_next_unknown:,} terminal rows"
-        )
-    flags_known = not {"terminal", "timeout"} <= set(seen.missing)
-    if ends.num_open and seen.episodes is not None and flags_known:
+        yield "info", f"the next state is unknown in {ends.num_next_unknown:,} terminal rows"
+    if episodes is None:
+        return
+    if ends.num_open and not {"terminal", "timeout"} <= set(seen.missing):
         # The last episode of a file is often cut off; more than one is unusual.
+        which = f"{ends.num_open:,} of {episodes.count:,} episodes"
         level: Level = "info" if ends.num_open == 1 else "warning"
-        yield Finding(
-            level,
-            f"{ends.num_open:,} of {seen.episodes.count:,} episodes end with neither "
-            "terminal nor timeout",
-        )
-    if _terminals_look_like_limits(ends, seen):
-        yield Finding(
+        yield level, f"{which} end with neither terminal nor timeout"
+    only = ends.terminal_lengths == (episodes.longest, episodes.longest)
+    enough = ends.num_terminal >= _ENOUGH_TERMINALS and episodes.longest > 1
+    if only and enough and ends.num_terminal_inside == 0:
+        yield (
             "warning",
-            f"all {ends.num_terminal:,} terminal rows come after exactly "
-            f"{seen.episodes.longest if seen.episodes else 0:,} rows: these look like time "
-            "limits, which belong in timeout",
+            f"all {ends.num_terminal:,} terminal rows come after exactly {episodes.longest:,} "
+            "rows: these look like time limits, which belong in timeout",
         )
 
 
-def _terminals_look_like_limits(ends: Ends, seen: Inspection) -> bool:
-    return (
-        seen.episodes is not None
-        and ends.num_terminal >= _ENOUGH_TERMINALS
-        and ends.num_terminal_inside == 0
-        and seen.episodes.longest > 1
-        and ends.terminal_lengths == (seen.episodes.longest, seen.episodes.longest)
-    )
-
-
-def _on_continuity(seen: Inspection) -> Iterator[Finding]:
+def _on_continuity(seen: Inspection) -> _Sentences:
     joint = seen.continuity
     if joint is None or joint.num_different == 0:
         return
     steps = f"{joint.num_far:,} of {joint.num_pairs:,} steps inside episodes"
     if not joint.in_order and seen.format == "split":
-        yield Finding("info", _DRAWN)
+        yield "info", _DRAWN
     elif not joint.in_order:
-        yield Finding(
+        yield (
             "warning",
             f"next_obs is not the following row's obs in {steps}: the rows stand in random order, "
             "or next_obs is wrong; checks that need the order were skipped",
         )
     elif joint.num_far:
         first = ", ".join(map(str, joint.first_far))
-        yield Finding(
+        yield (
             "problem",
             f"next_obs is not the following row's obs in {steps} (first rows: {first}; largest "
             f"difference {joint.largest:.3g}): breaks that no flag marks, or a wrong next_obs",
         )
     else:
-        yield Finding(
+        yield (
             "info",
             "next_obs and the following row's obs differ by rounding in "
             f"{joint.num_different:,} of {joint.num_pairs:,} steps (largest difference "
@@ -461,70 +428,49 @@ def _on_continuity(seen: Inspection) -> Iterator[Finding]:
         )
 
 
-def _on_columns(seen: Inspection) -> Iterator[Finding]:
+def _on_columns(seen: Inspection) -> _Sentences:
     columns = seen.columns
-    unknown = [c for c in columns if c.num_unknown or c.num_infinite]
-    if unknown:
-        yield Finding("warning", f"NaN or infinite values in {_named(unknown)}")
-    constant = [c for c in columns if c.constant]
-    if constant:
-        yield Finding("warning", f"constant, so without information: {_named(constant)}")
+    if unknown := [c.name for c in columns if c.num_unknown or c.num_infinite]:
+        yield "warning", f"NaN or infinite values in {_listed(unknown)}"
+    if constant := [c.name for c in columns if c.constant]:
+        yield "warning", f"constant, so without information: {_listed(constant)}"
     for c in columns:
         if c.stuck:
-            yield Finding(
-                "warning",
-                f"{c.name} seems stuck: the same value up to {c.longest_run or 0:,} rows in "
-                f"a row, and {c.stuck_fraction or 0:.2%} of rows in runs of {STUCK_RUN} or more",
-            )
-    rounded = [c for c in columns if c.step is not None and c.step != 1]
-    if rounded:
-        texts = [f"{c.name} ({c.step:g})" for c in rounded]
-        yield Finding("info", f"rounded, with their steps: {_listed(texts)}")
-    measured = [c for c in columns if c.decimals is None]
-    bound = [c for c in measured if (c.bound_fraction or 0) >= _OFTEN_AT_BOUND]
-    if bound:
-        texts = [f"{c.name} ({c.bound_fraction:.1%} of rows)" for c in bound]
-        yield Finding("info", f"often exactly at their minimum or maximum: {_listed(texts)}")
+            run = f"the same value up to {c.longest_run or 0:,} rows in a row"
+            often = f"{c.stuck_fraction or 0:.2%} of rows in runs of {STUCK_RUN} or more"
+            yield "warning", f"{c.name} seems stuck: {run}, and {often}"
+    if rounded := [f"{c.name} ({c.step:g})" for c in columns if c.step not in (None, 1)]:
+        yield "info", f"rounded, with their steps: {_listed(rounded)}"
+    often_at_bound = [
+        f"{c.name} ({c.bound_fraction:.1%} of rows)"
+        for c in columns
+        if c.decimals is None and (c.bound_fraction or 0) >= _OFTEN_AT_BOUND
+    ]
+    if often_at_bound:
+        yield "info", f"often exactly at their minimum or maximum: {_listed(often_at_bound)}"
 
 
-def _on_clock(seen: Inspection) -> Iterator[Finding]:
+def _on_clock(seen: Inspection) -> _Sentences:
     clock = seen.clock
     if clock is None:
         return
     if clock.num_gaps:
-        yield Finding(
-            "warning",
-            f"{clock.num_gaps:,} gaps in time inside episodes (median step "
-            f"{clock.step_median:g}, longest {clock.step_max:g})",
-        )
+        steps = f"median step {clock.step_median:g}, longest {clock.step_max:g}"
+        yield "warning", f"{clock.num_gaps:,} gaps in time inside episodes ({steps})"
     if clock.num_resets:
-        yield Finding("warning", f"the clock runs backwards {clock.num_resets:,} times")
+        yield "warning", f"the clock runs backwards {clock.num_resets:,} times"
     if clock.num_duplicated:
-        yield Finding(
-            "warning", f"{_rows(clock.num_duplicated)} at the same time as the row before"
-        )
+        yield "warning", f"{_rows(clock.num_duplicated)} at the same time as the row before"
 
 
-def _on_duplicates(seen: Inspection) -> Iterator[Finding]:
+def _on_rows(seen: Inspection) -> _Sentences:
     if seen.num_duplicated_rows:
         fraction = seen.num_duplicated_rows / seen.num_rows
         level: Level = "warning" if fraction > _MANY_DUPLICATES else "info"
-        yield Finding(
-            level, f"{_rows(seen.num_duplicated_rows)} exact copies of others ({fraction:.2%})"
-        )
-
-
-def _on_labels(seen: Inspection) -> Iterator[Finding]:
-    labels = seen.labels
-    if labels is None:
-        return
-    if labels.num_rows in (0, seen.num_rows):
-        which = "no row is" if labels.num_rows == 0 else "all rows are"
-        yield Finding("problem", f"{which} labelled: a filter needs labelled and unlabelled rows")
-
-
-def _named(columns: Iterable[ColumnProfile]) -> str:
-    return _listed([c.name for c in columns])
+        yield level, f"{_rows(seen.num_duplicated_rows)} exact copies of others ({fraction:.2%})"
+    if seen.labels is not None and seen.labels.num_rows in (0, seen.num_rows):
+        which = "no row is" if seen.labels.num_rows == 0 else "all rows are"
+        yield "problem", f"{which} labelled: a filter needs labelled and unlabelled rows"
 
 
 def _listed(texts: Sequence[str]) -> str:

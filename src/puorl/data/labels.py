@@ -7,7 +7,6 @@ episode. A column ``score`` may follow.
 """
 
 import csv
-import dataclasses
 import os
 import re
 from collections.abc import Sequence
@@ -73,7 +72,6 @@ def read_labels(
             of the rows are labelled and ``require_both`` is on.
         ConfigError: A wrong condition.
     """
-    paths = list(paths)
     if not _is_path(labelled):
         data = load(paths, format=format, label=labelled, **names)
         if require_both:
@@ -84,15 +82,19 @@ def read_labels(
     if not os.path.exists(labelled):
         raise DataError(f"{labelled}: no such file; labelled= takes a condition or a file")
     if _is_list(labelled):
-        found = match_keep_list(labelled, data)
-        mask = np.zeros(len(data), bool)
-        mask[found.row] = True
+        listed, notes = match_keep_list(labelled, data)
+        mask = np.isin(np.arange(len(data)), listed)
         if require_both:
             _require_both(data, mask, f"{labelled}: the list holds")
-        return LabelledRows(data, _with_labels(data, mask, *found.notes), "one")
-    _require_apart(labelled, paths, ids=format == "minari")
-    pool = Dataset.concatenate([data, load([labelled], **names)])
-    return LabelledRows(data, _with_labels(pool, np.arange(len(pool)) >= len(data)), "two")
+        return LabelledRows(data, data.with_labels(mask, notes=notes), "one")
+    given = {path.resolve() for path in expand(paths, ids=format == "minari")}
+    if given & {path.resolve() for path in expand(labelled)}:
+        raise DataError(
+            f"{labelled}: is named as the file of labelled rows and among the data, so its rows "
+            "would count twice; name it once"
+        )
+    pool = Dataset.concatenate([data, load(labelled, **names)])
+    return LabelledRows(data, pool.with_labels(np.arange(len(pool)) >= len(data)), "two")
 
 
 def _is_path(labelled: str) -> bool:
@@ -124,54 +126,20 @@ def _require_both(data: Dataset, mask: np.ndarray, subject: str, condition: str 
         raise DataError(
             f"labelled: {subject} for all {len(mask):,} rows; need unlabelled rows to choose from"
         )
-    if not mask.any():
-        values = "".join(f"; {text}" for text in _describe_values(data, condition))
-        raise DataError(
-            f"labelled: {subject} for none of {len(mask):,} rows; need at least a few rows known "
-            f"to be of the target domain{values}"
-        )
-
-
-def _describe_values(data: Dataset, condition: str) -> list[str]:
-    """List values of the text columns that a condition names."""
+    if mask.any():
+        return
     outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"", "''", condition)
-    described = []
+    values = ""
     for name, column in data.columns.items():
         is_named = re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", outside_quotes)
         if column.dtype.kind == "U" and is_named:
-            values = np.unique(column).tolist()
-            more = len(values) - _MAX_VALUES
-            shown = ", ".join(map(repr, values[:_MAX_VALUES]))
-            described.append(f"{name} holds {shown}" + (f" and {more:,} more" if more > 0 else ""))
-    return described
-
-
-def _require_apart(labelled: str, paths: Sequence[str], *, ids: bool) -> None:
-    own = {path.resolve() for path in expand([labelled])}
-    given = {path.resolve() for path in expand(paths, ids=ids)}
-    if own & given:
-        raise DataError(
-            f"{labelled}: is named as the file of labelled rows and among the data, so its rows "
-            "would count twice; name it once"
-        )
-
-
-def _with_labels(dataset: Dataset, mask: np.ndarray, *notes: str) -> Dataset:
-    if LABELLED in dataset.columns:
-        notes = (*notes, f"{LABELLED}: the file's own column of this name gave way to the labels")
-    provenance = dataset.provenance
-    provenance = dataclasses.replace(provenance, notes=(*provenance.notes, *notes))
-    return Dataset(dataset.rows, {**dataset.columns, LABELLED: mask}, provenance)
-
-
-@dataclass(frozen=True, eq=False)
-class Listed:
-    """Rows that a keep-list names."""
-
-    row: np.ndarray
-    """(k,) int64. Row numbers in the dataset, ascending, each once."""
-    notes: tuple[str, ...] = ()
-    """What the user should know about the list, one sentence each."""
+            texts = [repr(text) for text in np.unique(column).tolist()]
+            more = f" and {len(texts) - _MAX_VALUES:,} more" if len(texts) > _MAX_VALUES else ""
+            values += f"; {name} holds {', '.join(texts[:_MAX_VALUES])}{more}"
+    raise DataError(
+        f"labelled: {subject} for none of {len(mask):,} rows; need at least a few rows known "
+        f"to be of the target domain{values}"
+    )
 
 
 def write_keep_list(
@@ -216,13 +184,10 @@ def write_keep_list(
         atomic_path(path, force=force) as part,
         open(part, "w", encoding="utf-8", newline="") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n")
-        if scores is None:
-            writer.writerow([header])
-            writer.writerows([item] for item in listed)
-        else:
-            writer.writerow([header, _SCORE])
-            writer.writerows(zip(listed, map(repr, scores.tolist()), strict=True))
+        columns = [[header, *listed]]
+        if scores is not None:
+            columns.append([_SCORE, *map(repr, scores.tolist())])
+        csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
 
 
 def read_keep_list(path: PathLike, dataset: Dataset) -> np.ndarray:
@@ -238,66 +203,50 @@ def read_keep_list(path: PathLike, dataset: Dataset) -> np.ndarray:
     Raises:
         DataError: Not a keep-list, or it names rows or episodes that are not in the dataset.
     """
-    return match_keep_list(path, dataset).row
+    return match_keep_list(path, dataset)[0]
 
 
-def match_keep_list(path: PathLike, dataset: Dataset) -> Listed:
-    """Read a keep-list as `read_keep_list` does, with notes on rows that were left out."""
+def match_keep_list(path: PathLike, dataset: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read a keep-list as `read_keep_list` does; return also notes on rows that were left out."""
     header, listed = _read_first_column(path)
-    if header == SOURCE_ROW:
-        return _match_source_rows(path, _whole_numbers(listed, path), dataset)
-    if header == "row":
-        return _match_rows(path, _whole_numbers(listed, path), dataset)
-    return Listed(_match_episodes(path, header, listed, dataset))
-
-
-def _match_source_rows(path: PathLike, wanted: np.ndarray, dataset: Dataset) -> Listed:
-    if SOURCE_ROW not in dataset.columns:
-        dropped = dataset.provenance.count("dropped_rows")
+    if header not in (SOURCE_ROW, "row"):
+        return _match_episodes(path, header, listed, dataset), ()
+    wanted, n = np.unique(_whole_numbers(listed, path)), len(dataset)
+    # Joined files have no row numbers of their own: their list counts over all the data.
+    dropped = dataset.provenance.count("dropped_rows")
+    in_file = dataset.columns.get(SOURCE_ROW)
+    if in_file is not None:
+        dropped = max(dropped, int(in_file.max()) + 1 - n)
+    if header == SOURCE_ROW and in_file is None:
         why = "the rows come from several files" if dropped else "loading dropped no row"
         raise DataError(
-            f"{path}: expected a list of row numbers, from 0 to {len(dataset) - 1}, got one of "
+            f"{path}: expected a list of row numbers, from 0 to {n - 1}, got one of "
             f"{SOURCE_ROW}; {why}: head the list with row and count over all the data"
         )
-    numbers = dataset.columns[SOURCE_ROW]
-    num_in_file = _num_dropped(dataset) + len(dataset)
-    wanted = np.unique(wanted)
-    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= num_in_file):
+    if header == "row" and in_file is not None:
         raise DataError(
-            f"{path}: expected {SOURCE_ROW} numbers from 0 to {num_in_file - 1}, got {wanted[0]} "
-            f"to {wanted[-1]}; is it the list of another dataset?"
+            f"{path}: loading dropped {dropped:,} rows, so row numbers are ambiguous; head the "
+            f"list with {SOURCE_ROW} and give numbers in the file, from 0, header not counted"
         )
-    row = np.flatnonzero(np.isin(numbers, wanted))
-    num_gone = int((~np.isin(wanted, numbers)).sum())
+    last = n - 1 if in_file is None else n + dropped - 1
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] > last):
+        raise DataError(
+            f"{path}: expected {header} numbers from 0 to {last}, got {wanted[0]} to "
+            f"{wanted[-1]}; is it the list of another dataset?"
+        )
+    if in_file is None:
+        note = f"{path}: rows are counted without those that loading dropped"
+        return wanted, (note,) if dropped else ()
+    row = np.flatnonzero(np.isin(in_file, wanted))
+    num_gone = int((~np.isin(wanted, in_file)).sum())
     if num_gone and not len(row):
         raise DataError(
             f"{path}: loading dropped all {num_gone:,} listed rows, as their next state is not "
             "recorded; list rows that are followed by another of their episode"
         )
-    if not num_gone:
-        return Listed(row)
     verb = "was" if num_gone == 1 else "were"
-    note = f"{num_gone:,} of {len(wanted):,} listed rows {verb} dropped in loading"
-    return Listed(row, (f"{path}: {note}",))
-
-
-def _match_rows(path: PathLike, wanted: np.ndarray, dataset: Dataset) -> Listed:
-    if SOURCE_ROW in dataset.columns:
-        raise DataError(
-            f"{path}: loading dropped {_num_dropped(dataset):,} rows, so row numbers are "
-            f"ambiguous; head the list with {SOURCE_ROW} and give numbers in the file, from 0, "
-            "header not counted"
-        )
-    wanted = np.unique(wanted)
-    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= len(dataset)):
-        raise DataError(
-            f"{path}: expected row numbers from 0 to {len(dataset) - 1}, got {wanted[0]} to "
-            f"{wanted[-1]}; is it the list of another dataset?"
-        )
-    if dataset.provenance.count("dropped_rows") == 0:
-        return Listed(wanted)
-    # Joined files have no row numbers of their own, so that the list is unambiguous.
-    return Listed(wanted, (f"{path}: rows are counted without those that loading dropped",))
+    note = f"{path}: {num_gone:,} of {len(wanted):,} listed rows {verb} dropped in loading"
+    return row, (note,) if num_gone else ()
 
 
 def _match_episodes(
@@ -308,10 +257,8 @@ def _match_episodes(
     if ids is None and header == "episode" and dataset.episode is not None:
         ids = dataset.episode
     if ids is None:
-        known = [_row_numbers(dataset)[0]]
-        known += (
-            [] if dataset.episode is None else ["episode", *(t for t in texts if t != "episode")]
-        )
+        known = [_row_numbers(dataset)[0], *([] if dataset.episode is None else ["episode"])]
+        known += [text for text in texts if text != "episode"]
         raise DataError(
             f"{path}: the first line must say what is listed, expected {' or '.join(known)}, got "
             f"{header!r}"
@@ -327,8 +274,7 @@ def _match_episodes(
 
 
 def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
-    n = len(dataset)
-    array = np.asarray(keep)
+    n, array = len(dataset), np.asarray(keep)
     if array.dtype == bool and array.shape == (n,):
         return array
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
@@ -340,9 +286,7 @@ def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
         raise DataError(
             f"keep: expected row numbers from 0 to {n - 1}, got {array.min()} to {array.max()}"
         )
-    mask = np.zeros(n, bool)
-    mask[array.astype(np.int64)] = True
-    return mask
+    return np.isin(np.arange(n), array)
 
 
 def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
@@ -350,12 +294,6 @@ def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
     if SOURCE_ROW in dataset.columns:
         return SOURCE_ROW, dataset.columns[SOURCE_ROW]
     return "row", np.arange(len(dataset))
-
-
-def _num_dropped(dataset: Dataset) -> int:
-    """Return the number of rows that loading dropped, for a dataset with `SOURCE_ROW`."""
-    beyond = int(dataset.columns[SOURCE_ROW].max()) + 1 - len(dataset)
-    return max(dataset.provenance.count("dropped_rows"), beyond)
 
 
 def _kept_episodes(
@@ -374,8 +312,7 @@ def _kept_episodes(
             f"keep: expected whole episodes, got {int(num_kept[one])} of {size[one]} rows of "
             f'episode {dataset.episode[first[one]]}; decide by episode, or use unit="row"'
         )
-    kept = np.flatnonzero(num_kept)
-    kept = kept[np.argsort(first[kept])]
+    kept = [code for code in np.argsort(first) if num_kept[code]]
     header, ids = next(iter(_text_ids(dataset)), ("episode", dataset.episode))
     means = None if score is None else (np.bincount(codes, weights=score) / size)[kept]
     return header, ids[first[kept]].tolist(), means
@@ -414,6 +351,6 @@ def _read_first_column(path: PathLike) -> tuple[str, list[str]]:
 
 def _whole_numbers(listed: Sequence[str], path: PathLike) -> np.ndarray:
     try:
-        return np.array([int(item) for item in listed], dtype=np.int64)
+        return np.array([int(item) for item in listed], np.int64)
     except (ValueError, OverflowError) as error:
         raise DataError(f"{path}: expected whole numbers below the header, got: {error}") from error

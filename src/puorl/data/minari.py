@@ -37,6 +37,12 @@ _METADATA = "metadata.json"
 _MAIN_FILE = "main_data.hdf5"
 _STEP_FIELDS = {"reward": "rewards", "terminal": "terminations", "timeout": "truncations"}
 _ACTIONS = "actions"
+_PLACES = _STEP_FIELDS | {
+    "obs": "observations",
+    "next_obs": "next_observations",
+    "action": _ACTIONS,
+}
+"""Fields of a row and their places in `_Table.steps`; the others are infos."""
 _NUMBERS = "biuf"
 _OWN = "puorl"
 """Key of the metadata under which puorl stores its record."""
@@ -72,9 +78,12 @@ def read(path: Path, names: FieldNames) -> RawRows:
     return _restore(table.steps(), own, str(path)) if restoring else _rows(table, names, metadata)
 
 
+def _home() -> Path:
+    return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+
+
 def _data_folder(path: Path) -> Path:
-    home = Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
-    for folder in (path / "data", path, home / path / "data"):
+    for folder in (path / "data", path, _home() / path / "data"):
         if (folder / _METADATA).is_file():
             return folder
     raise DataError(
@@ -112,8 +121,7 @@ def _plain_episodes(path: Path, num_episodes: int) -> Iterator[dict[str, Any]]:
         return {k: content(v) for k, v in item.items()} if hasattr(item, "items") else item[()]
 
     with h5py.File(path, "r") as file:
-        for i in range(num_episodes):
-            yield content(file[f"episode_{i}"])
+        yield from (content(file[f"episode_{i}"]) for i in range(num_episodes))
 
 
 def _check_files(folder: Path, data_format: str, num_episodes: int, source: str) -> None:
@@ -182,15 +190,21 @@ class _Table:
                     f"{self.source}: episode {index}: expected {expected} {key} for {length} "
                     f"rewards, got shape {values.shape}; the dataset is damaged"
                 )
-        self._keep(index, found)
-        self._keep(index, self._plain_infos(infos, length))
+        for key, values in {**found, **self._plain_infos(infos, length)}.items():
+            pieces = self.parts.setdefault(key, [])
+            if len(pieces) != index and not key.startswith("infos"):
+                raise DataError(f"{self.source}: {key} is not in every episode ({index})")
+            pieces.append(values)
         self.lengths.append(length)
 
     def steps(self) -> dict[str, np.ndarray]:
-        """Return every part as one array, a row a step; next states as ``next_observations``."""
+        """Return the parts of all episodes, a row a step; next states as ``next_observations``."""
         steps = {}
         for key in list(self.parts):
             pieces = self.parts.pop(key)
+            if len(pieces) != len(self.lengths):
+                self.skipped[key] = None
+                continue
             try:
                 if key.startswith("observations"):
                     steps[f"next_{key}"] = np.concatenate([piece[1:] for piece in pieces])
@@ -201,16 +215,6 @@ class _Table:
                     f"{self.source}: {key} changes between episodes: {error}"
                 ) from error
         return steps
-
-    def _keep(self, index: int, found: Mapping[str, np.ndarray]) -> None:
-        for key, values in found.items():
-            pieces = self.parts.setdefault(key, [])
-            if len(pieces) != index:
-                # Not in every episode: no column. Data itself must be.
-                if not key.startswith("infos"):
-                    raise DataError(f"{self.source}: {key} is not in every episode ({index})")
-                self.skipped[key] = None
-            pieces.append(values)
 
     def _plain_infos(self, infos: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
         plain = {}
@@ -227,12 +231,6 @@ class _Table:
 
 def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawRows:
     """Build the rows of a dataset that puorl did not write, or that is read under given names."""
-    for key in [k for k, pieces in table.parts.items() if len(pieces) != len(table.lengths)]:
-        table.skipped[key] = None
-        del table.parts[key]
-    for key in [k for k in table.skipped if k in table.parts]:
-        del table.parts[key]
-    lengths = np.array(table.lengths)
     steps = table.steps()
     keys = [key for key in steps if not key.startswith("next_observations")]
     rows = RawRows(format="minari", arrays={})
@@ -244,14 +242,20 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
         rows.arrays[name] = _side_by_side([steps[key] for key in chosen])
         if name == "obs":
             rows.arrays["next_obs"] = _side_by_side([steps[f"next_{key}"] for key in chosen])
-        setattr(rows, f"{name}_names", _labels(chosen, prefix, steps))
-        if chosen == [_ACTIONS]:
+        if chosen != [prefix]:  # a plain vector has no names
+            widths = {key.removeprefix(f"{prefix}."): steps[key].shape[1:] for key in chosen}
+            labels = [
+                part if width in ((), (1,)) else f"{part}_{i}"
+                for part, width in widths.items()
+                for i in range(*width or (1,))
+            ]
+            setattr(rows, f"{name}_names", tuple(labels))
+        elif name == "action":
             rows.action_range = _bounds(metadata, rows.arrays["action"].shape[1])
-    rows.arrays["episode"] = np.repeat(np.arange(len(lengths)), lengths)
+    rows.arrays["episode"] = np.repeat(np.arange(len(table.lengths)), table.lengths)
     taken = _single_fields(rows, steps, names, keys, table.source)
-    for key in keys:
-        if key.startswith("infos.") and key not in taken:
-            rows.columns[key.removeprefix("infos.")] = steps[key]
+    others = [key for key in keys if key.startswith("infos.") and key not in taken]
+    rows.columns |= {key.removeprefix("infos."): steps[key] for key in others}
     rows.note_skipped(list(table.skipped))
     if metadata.get("dataset_id"):
         rows.notes.append(f"Minari dataset {metadata['dataset_id']}")
@@ -336,24 +340,9 @@ def _is_numbers(key: str, values: np.ndarray, rows: RawRows, source: str) -> boo
     return True
 
 
-def _labels(chosen: Sequence[str], prefix: str, steps: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Name the numbers of a dictionary's parts; a plain vector has no names."""
-    if list(chosen) == [prefix]:
-        return ()
-    labels = []
-    for key in chosen:
-        short, width = key.removeprefix(f"{prefix}."), _column_block(steps[key]).shape[1]
-        labels += [short] if width == 1 else [f"{short}_{i}" for i in range(width)]
-    return tuple(labels)
-
-
 def _side_by_side(parts: Sequence[np.ndarray]) -> np.ndarray:
-    blocks = [_column_block(part) for part in parts]
+    blocks = [part[:, None] if part.ndim == 1 else part for part in parts]
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
-
-
-def _column_block(values: np.ndarray) -> np.ndarray:
-    return values[:, None] if values.ndim == 1 else values
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -376,14 +365,6 @@ def _array(value: Any) -> np.ndarray:
     return array
 
 
-@dataclass(frozen=True)
-class _Runs:
-    order: np.ndarray | None
-    """Rows in the order of writing; None if that is their own order."""
-    start: np.ndarray
-    stop: np.ndarray
-
-
 def write(dataset: Dataset, path: Path) -> None:
     """Write a Minari dataset folder, with the data in its folder ``data`` as Minari has it.
 
@@ -395,15 +376,18 @@ def write(dataset: Dataset, path: Path) -> None:
     storages = _minari("minari.dataset.minari_storage", "writing")
     _minari("PIL.Image", "writing")  # minari imports it without depending on it
     rows = dataset.rows
-    runs = _cut(rows)
-    if len(runs.start) > MAX_RUNS:
+    order, runs = _cut(rows)
+    if len(runs) > MAX_RUNS:
         raise DataError(
-            f"{len(rows):,} rows fall into {len(runs.start):,} runs of following rows, and Minari "
+            f"{len(rows):,} rows fall into {len(runs):,} runs of following rows, and Minari "
             f"stores each as an episode of about 30 kB (limit {MAX_RUNS:,}); save rows that were "
             "drawn at random as .npz, .hdf5 or .parquet"
         )
-    truncation = _truncation(rows, runs)
-    infos, keys = _infos(dataset, runs, truncation)
+    # For other tools, a run that does not end the task ends as truncated.
+    last = np.array([run[-1] for run in runs])
+    truncation = rows.timeout.copy()
+    truncation[last] |= ~rows.terminal[last]
+    infos, keys = _infos(dataset, order, truncation)
     record = {
         "version": _VERSION,
         "fingerprint": dataset.fingerprint,
@@ -457,11 +441,13 @@ def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], sourc
                 f"{source}: puorl's record in data/metadata.json does not fit its checksum; the "
                 f"folder is damaged (to read it as any other, remove {_OWN!r} from there)"
             )
-        arrays = _own_fields(steps, metadata["fields"])
-        columns = {
-            name: _own_column(steps[f"infos.{key}"], np.dtype(kind))
-            for name, (key, kind) in metadata["columns"].items()
-        }
+        places = _PLACES | ({"timeout": "infos.timeout"} if "infos.timeout" in steps else {})
+        arrays = {f: steps[places.get(f, f"infos.{f}")] for f in metadata["fields"]}
+        columns = {}
+        for name, (key, kind) in metadata["columns"].items():
+            values = steps[f"infos.{key}"]
+            values = np.char.decode(values, "utf-8") if np.dtype(kind).kind == "U" else values
+            columns[name] = values.astype(kind, copy=False)
         if "infos.row" in steps:
             back = np.argsort(steps["infos.row"], kind="stable")
             arrays = {name: array[back] for name, array in arrays.items()}
@@ -488,50 +474,18 @@ def _checksum(record: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
-def _own_fields(steps: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
-    places = {
-        "obs": "observations",
-        "next_obs": "next_observations",
-        "action": "actions",
-        "reward": "rewards",
-        "terminal": "terminations",
-        "timeout": "infos.timeout" if "infos.timeout" in steps else "truncations",
-    }
-    return {name: steps[places.get(name, f"infos.{name}")] for name in names}
-
-
-def _own_column(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if dtype.kind == "U":
-        values = np.char.decode(values, "utf-8")
-    return values.astype(dtype, copy=False)
-
-
-def _cut(rows: Transitions) -> _Runs:
-    """Cut rows into runs in which every next state is bit for bit the following state."""
-    order = succession(rows.arrays()).order
-    obs, next_obs, ended = rows.obs, rows.next_obs, rows.terminal | rows.timeout
-    episode = rows.episode
-    if order is not None:
-        obs, next_obs, ended = obs[order], next_obs[order], ended[order]
-        episode = None if episode is None else episode[order]
-    edges = np.flatnonzero(~joined(obs, next_obs, ended, episode)) + 1
-    return _Runs(
-        order,
-        start=np.concatenate([[0], edges]),
-        stop=np.concatenate([edges, [len(rows)]]),
-    )
-
-
-def _truncation(rows: Transitions, runs: _Runs) -> np.ndarray:
-    """Mark the end of every run that does not end the task as truncated, for other tools."""
-    truncation = rows.timeout.copy()
-    last = runs.stop - 1 if runs.order is None else runs.order[runs.stop - 1]
-    truncation[last] |= ~rows.terminal[last]
-    return truncation
+def _cut(rows: Transitions) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the rows in order, and as runs in which each next state is the following state."""
+    found = succession(rows.arrays()).order
+    order = np.arange(len(rows)) if found is None else found
+    episode = None if rows.episode is None else rows.episode[order]
+    ended = (rows.terminal | rows.timeout)[order]
+    follows = joined(rows.obs[order], rows.next_obs[order], ended, episode)
+    return order, np.split(order, np.flatnonzero(~follows) + 1)
 
 
 def _infos(
-    dataset: Dataset, runs: _Runs, truncation: np.ndarray
+    dataset: Dataset, order: np.ndarray, truncation: np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, str]]]:
     """Return the infos, and for each column its key there and its dtype."""
     rows = dataset.rows
@@ -542,44 +496,38 @@ def _infos(
     }
     if not np.array_equal(truncation, rows.timeout):
         infos["timeout"] = rows.timeout
-    if runs.order is not None:
+    if (np.diff(order) != 1).any():
         infos["row"] = np.arange(len(rows))
     keys = {}
     for i, (name, array) in enumerate(dataset.columns.items()):
         plain = _SAFE_KEY.fullmatch(name) is not None and name not in _INFO_FIELDS
         key = name if plain and not name.startswith("column_") else f"column_{i}"
-        infos[key] = _encoded(array) if array.dtype.kind == "U" else array
         keys[name] = (key, array.dtype.str)
+        if array.dtype.kind == "U":
+            array = np.char.encode(array, "utf-8")
+            array = array.astype(f"S{max(1, array.dtype.itemsize)}")  # HDF5 has no empty strings
+        infos[key] = array
     return infos, keys
 
 
-def _encoded(texts: np.ndarray) -> np.ndarray:
-    encoded = np.char.encode(texts, "utf-8")
-    return encoded.astype(f"S{max(1, encoded.dtype.itemsize)}")  # HDF5 has no empty strings
-
-
 def _buffers(
-    rows: Transitions, runs: _Runs, truncation: np.ndarray, infos: Mapping[str, np.ndarray]
+    rows: Transitions,
+    runs: Sequence[np.ndarray],
+    truncation: np.ndarray,
+    infos: Mapping[str, np.ndarray],
 ) -> Iterator[dict[str, Any]]:
-    reward = rows.reward
-    for i, (start, stop) in enumerate(zip(runs.start, runs.stop, strict=True)):
-        of_run = slice(start, stop) if runs.order is None else runs.order[start:stop]
-        length = int(stop - start)
+    for i, run in enumerate(runs):
+        with_reset = np.append(run[0], run)  # Minari's first info is the reset's, unknown here
         yield {
             "id": i,
-            "observations": np.concatenate([rows.obs[of_run], rows.next_obs[of_run][-1:]]),
-            "actions": rows.action[of_run],
+            "observations": np.concatenate([rows.obs[run], rows.next_obs[run[-1:]]]),
+            "actions": rows.action[run],
             # No reward is not a reward of zero.
-            "rewards": np.full(length, np.nan) if reward is None else reward[of_run],
-            "terminations": rows.terminal[of_run],
-            "truncations": truncation[of_run],
-            # The first info belongs to the reset, which is not recorded here.
-            "infos": {k: _with_reset(array[of_run]) for k, array in infos.items()} or None,
+            "rewards": np.full(len(run), np.nan) if rows.reward is None else rows.reward[run],
+            "terminations": rows.terminal[run],
+            "truncations": truncation[run],
+            "infos": {key: array[with_reset] for key, array in infos.items()} or None,
         }
-
-
-def _with_reset(values: np.ndarray) -> np.ndarray:
-    return np.concatenate([values[:1], values])
 
 
 def _box(
@@ -598,12 +546,11 @@ def _box(
 
 def _dataset_id(path: Path) -> str:
     """Return the id under which Minari finds the folder, or would after a move to its home."""
-    home = Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
     name = re.sub(r"[^-\w]+", "-", path.name).strip("-") or "rows"
     if not re.search(r"-v\d+$", name):
         name += "-v0"
     try:
-        space = path.absolute().parent.relative_to(home.absolute()).parts
+        space = path.absolute().parent.relative_to(_home().absolute()).parts
         space = tuple(part for part in space if not part.startswith("."))  # a file being written
     except ValueError:
         space = ("puorl",)

@@ -8,13 +8,12 @@ import math
 import warnings
 import zipfile
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
-from puorl.data.columns import named_arrays, raw_rows, resolve
+from puorl.data.columns import read_arrays
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance
 from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
@@ -22,13 +21,10 @@ from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 _COLUMN = "column/"
 _PROVENANCE = "puorl"
 _ARRAY = ".npy"
-_PLAIN_KINDS = "biufSU"
 _MOST_INFLATION = 100  # recorded numbers do not compress a hundredfold
 _SUSPICIOUS_BYTES = 2**30
-_END_MARK, _END_COUNT = (
-    b"PK\5\6",
-    10,
-)  # last record of a zip file; place of its member count
+_END_MARK = b"PK\5\6"  # last record of a zip file
+_END_COUNT = 10  # place of its member count
 _LONGEST_END = 22 + 2**16
 _COUNT_ELSEWHERE = 2**16 - 1  # more members than two bytes can count
 _READ_HEADER = {
@@ -91,37 +87,34 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
     members = archive.namelist()
     keys = [name.removesuffix(_ARRAY) for name in members if name.endswith(_ARRAY)]
     skipped = [name for name in members if not name.endswith(_ARRAY)]
-    provenance = _stored_provenance(archive, keys, source)
-    if provenance is None:
-        found = resolve(keys, names, source)
-    else:
-        found = named_arrays(keys, names, source)
+    rows = RawRows(format="npz", arrays={})
+    if _PROVENANCE in keys:
+        text = _array(archive, _PROVENANCE, source)
+        text = text.item() if text.size == 1 else text
+        rows.provenance = Provenance.from_json(text, source=source)
+        keys.remove(_PROVENANCE)
         if skipped:
             raise DataError(
                 f"{source}: {skipped[0]} is not of puorl; the file is damaged or was changed"
             )
-        own = [f for f in FIELDS if f in keys and f not in found and f not in found.values()]
-        found |= {field: field for field in own}
-        keys.remove(_PROVENANCE)
-    arrays = {field: _array(archive, found[field], source) for field in FIELDS if field in found}
-    rows = raw_rows("npz", arrays, found, keys, provenance)
-    for key in keys:
-        if key in found.values():
-            continue
-        if _is_column(archive, key, arrays, source):
-            name = key if provenance is None else key.removeprefix(_COLUMN)
-            rows.columns[name] = _array(archive, key, source)
-        else:
-            skipped.append(key)
+
+    def describe(key: str) -> tuple[tuple[int, ...], str]:
+        shape, dtype = _declared(archive, key, source)
+        return shape, dtype.kind
+
+    skipped += read_arrays(
+        rows,
+        keys,
+        names,
+        source,
+        own={field: field for field in FIELDS if field in keys},
+        read=lambda key, _: _array(archive, key, source),
+        describe=describe,
+    )
+    if rows.provenance is not None:
+        rows.columns = {k.removeprefix(_COLUMN): array for k, array in rows.columns.items()}
     rows.note_skipped(skipped)
     return rows
-
-
-def _stored_provenance(archive: zipfile.ZipFile, keys: list[str], source: str) -> Provenance | None:
-    if _PROVENANCE not in keys:
-        return None
-    text = _array(archive, _PROVENANCE, source)
-    return Provenance.from_json(text.item() if text.size == 1 else text, source=source)
 
 
 def _array(archive: zipfile.ZipFile, key: str, source: str) -> np.ndarray:
@@ -147,7 +140,12 @@ def _declared(archive: zipfile.ZipFile, key: str, source: str) -> tuple[tuple[in
             f"{info.file_size:,}; the file is damaged or not recorded data"
         )
     with archive.open(info) as file:
-        shape, dtype = _header(file, f"{source}: {key}")
+        version = np.lib.format.read_magic(file)
+        if version not in _READ_HEADER:
+            raise DataError(
+                f"{source}: {key}: expected array format 1, 2 or 3, got {version}; save it again"
+            )
+        shape, _, dtype = _READ_HEADER[version](file)
         size = file.tell() + math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and size != info.file_size:
         raise DataError(
@@ -155,21 +153,3 @@ def _declared(archive: zipfile.ZipFile, key: str, source: str) -> tuple[tuple[in
             f"{info.file_size:,} are stored; the file is damaged"
         )
     return shape, dtype
-
-
-def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(file)
-    if version not in _READ_HEADER:
-        raise DataError(f"{where}: expected array format 1, 2 or 3, got {version}; save it again")
-    shape, _, dtype = _READ_HEADER[version](file)
-    return shape, dtype
-
-
-def _is_column(
-    archive: zipfile.ZipFile, key: str, arrays: dict[str, np.ndarray], source: str
-) -> bool:
-    if not arrays["obs"].shape:
-        return False
-    shape, dtype = _declared(archive, key, source)
-    n = len(arrays["obs"])
-    return shape in ((n,), (n, 1)) and dtype.kind in _PLAIN_KINDS

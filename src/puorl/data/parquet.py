@@ -16,10 +16,10 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.resources import require_readable
-from puorl.data.columns import Claims, claim, named, seconds
+from puorl.data.columns import Claims, claim, named, require_distinct, seconds
 from puorl.data.dataset import Dataset
-from puorl.data.transitions import Provenance
-from puorl.data.validate import FIELDS, MATRICES, FieldNames, RawRows, reading
+from puorl.data.transitions import MATRICES, Provenance
+from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -108,11 +108,7 @@ def _stored_column(pa: Any, name: str, array: np.ndarray) -> Any:
 def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
     schema = file.schema_arrow
     header = list(schema.names)
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise DataError(
-            f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
-        )
+    require_distinct(header, source)
     num_rows = file.metadata.num_rows
     require_readable(num_rows * len(header), f"{source}: {num_rows:,} rows")  # a byte a cell
     stored = _stored(schema.metadata or {}, source)
@@ -134,23 +130,25 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
         rows.columns[own_name] = array if dtype is None else _restored(array, dtype, name, source)
     rows.note_skipped(skipped)
     if stored is not None and names == FieldNames(label=names.label):
-        _check_content(rows, stored["fingerprint"], source)
+        # Page checksums do not cover the headers of pages.
+        others = {f"column/{name}": array for name, array in rows.columns.items()}
+        if hashing.of_arrays(rows.arrays | others) != stored["fingerprint"]:
+            raise DataError(
+                f"{source}: expected the values that puorl wrote, got others; the file was "
+                f"changed: if on purpose, remove the schema entry {_KEY.decode()!r} to read it as "
+                "any other table"
+            )
     return rows
-
-
-def _check_content(rows: RawRows, expected: str, source: str) -> None:
-    """Compare the fingerprint: page checksums do not cover the headers of pages."""
-    columns = {f"column/{name}": array for name, array in rows.columns.items()}
-    if hashing.of_arrays(rows.arrays | columns) != expected:
-        raise DataError(
-            f"{source}: expected the values that puorl wrote, got others; the file was changed: if "
-            f"on purpose, remove the schema entry {_KEY.decode()!r} to read it as any other table"
-        )
 
 
 def _column(file: "ParquetFile", name: str) -> Any:
     # Reading "a" also returns "a.b", which pyarrow regards as a part of it.
-    return file.read(columns=[name]).column(name)
+    return _decoded(file.read(columns=[name]).column(name))
+
+
+def _decoded(column: Any) -> Any:
+    is_dictionary = _types().is_dictionary(column.type)
+    return column.cast(column.type.value_type) if is_dictionary else column
 
 
 def _add_field(
@@ -159,8 +157,8 @@ def _add_field(
     if field in MATRICES:
         _add_matrix(file, field, columns, rows, source)
         return
-    where = f"{source}: column {columns[0]} ({field})"
-    values = _column(file, columns[0])
+    name = columns[0]
+    where, values = f"{source}: column {name} ({field})", _column(file, name)
     if field == "reward":
         rows.arrays[field] = _numbers(values, where, unknown=False)
         return
@@ -171,7 +169,7 @@ def _add_field(
     if field == "time" and array.dtype.kind == "U":
         array = seconds(array.tolist(), where)
     if field == "episode" and array.dtype.kind == "U":
-        rows.columns[columns[0]] = array
+        rows.columns[name] = array
     rows.arrays[field] = array
 
 
@@ -189,11 +187,9 @@ def _add_matrix(
             )
         labels += [name] if block.ndim == 1 else [f"{name}[{i}]" for i in range(block.shape[1])]
         blocks.append(block)
-    rows.arrays[field] = blocks[0] if blocks[0].ndim == 2 else _beside(blocks)
-    if field == "obs":
-        rows.obs_names = tuple(labels)
-    elif field == "action":
-        rows.action_names = tuple(labels)
+    rows.arrays[field] = blocks[0] if blocks[0].ndim == 2 else np.column_stack(blocks)
+    if field in ("obs", "action"):
+        setattr(rows, f"{field}_names", tuple(labels))
 
 
 def _stored(metadata: Mapping[bytes, bytes], source: str) -> dict[str, Any] | None:
@@ -263,9 +259,6 @@ def _plain_values(column: Any) -> np.ndarray:
         column: Arrow chunked array of a type for which `_is_plain` holds.
     """
     types, kind = _types(), column.type
-    if types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
     if _is_text(kind):
         return _text(column)
     if types.is_temporal(kind):
@@ -296,9 +289,6 @@ def _numbers(column: Any, where: str, *, unknown: bool) -> np.ndarray:
         DataError: Not numbers, an empty cell, or lists of different length.
     """
     types, kind = _types(), column.type
-    if types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _matrix(column, where, unknown=unknown)
     if not _is_numeric(kind):
@@ -316,22 +306,10 @@ def _numbers(column: Any, where: str, *, unknown: bool) -> np.ndarray:
 
 
 def _require_filled(column: Any, where: str) -> None:
-    """Refuse nulls.
-
-    Raises:
-        DataError: A value is null.
-    """
+    """Refuse nulls."""
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise DataError(f"{where}: row {row} is empty; fill it or remove the row before loading")
-
-
-def _beside(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """(n, k) numbers. Join columns side by side, in a dtype that holds them all."""
-    matrix = np.empty((len(columns[0]), len(columns)), np.result_type(*columns))
-    for i, column in enumerate(columns):
-        matrix[:, i] = column
-    return matrix
 
 
 def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
@@ -346,7 +324,8 @@ def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
             f"{where}: expected lists of equal length, got {lengths[0]} values in row {filled[0]} "
             f"and {lengths[odd[0]]} in row {filled[odd[0]]}"
         )
-    inner = _numbers(compute.list_flatten(column), f"{where}, list values", unknown=unknown)
+    flat = _decoded(compute.list_flatten(column))
+    inner = _numbers(flat, f"{where}, list values", unknown=unknown)
     if inner.ndim != 1:
         raise DataError(f"{where}: expected lists of numbers, got {column.type}; flatten it first")
     width = int(lengths[0]) if len(lengths) else 1
@@ -380,12 +359,8 @@ def _seconds(column: Any) -> np.ndarray:
 
 def _is_numeric(kind: Any) -> bool:
     types = _types()
-    return (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-        or types.is_decimal(kind)
-    )
+    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    return any(is_one(kind) for is_one in numeric)
 
 
 def _is_text(kind: Any) -> bool:

@@ -172,17 +172,13 @@ class PUSplit:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the settings as a plain dict: read-only mappings cannot be pickled."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return _rebuilt, (values | {"config": dict(self.config)},)
+        return PUSplit, tuple((values | {"config": dict(self.config)}).values())
 
     def __repr__(self) -> str:
         return (
             f"PUSplit({len(self.labelled):,} labelled, {len(self.unlabelled):,} unlabelled, "
             f"unit {self.unit}, {self.sampling}-sample)"
         )
-
-
-def _rebuilt(values: dict[str, Any]) -> PUSplit:
-    return PUSplit(**values)
 
 
 def make_split(
@@ -221,7 +217,11 @@ def make_split(
     rows = parse_count(rows, name="rows")
     _check_choice("unit", unit, get_args(Unit))
     weights = draw.check_proportions(proportions, len(others))
-    _check_fractions(target_fraction, labelled_fraction)
+    if not 0 < labelled_fraction < target_fraction < 1:
+        raise ConfigError(
+            "expected 0 < labelled_fraction < target_fraction < 1 (labelled rows are target rows), "
+            f"got labelled_fraction {labelled_fraction}, target_fraction {target_fraction}"
+        )
     num_target = round(rows * target_fraction)
     counts = [num_target, *draw.apportion(rows - num_target, weights)]
     if unit == "transition":
@@ -285,14 +285,6 @@ def _mask(dataset: Dataset, labelled: np.ndarray | str | None) -> np.ndarray:
 
 def _listed(others: Dataset | Sequence[Dataset]) -> list[Dataset]:
     return [others] if isinstance(others, Dataset) else list(others)
-
-
-def _check_fractions(target_fraction: float, labelled_fraction: float) -> None:
-    if not 0 < labelled_fraction < target_fraction < 1:
-        raise ConfigError(
-            "expected 0 < labelled_fraction < target_fraction < 1 (labelled rows are target rows), "
-            f"got labelled_fraction {labelled_fraction}, target_fraction {target_fraction}"
-        )
 
 
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,8 @@ def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> P
         "fingerprint": split.fingerprint,
         "pool": split.pool.fingerprint,
         "sources": list(split.pool.provenance.source),
-        **{name: _plain(getattr(split, name)) for name in _SETTINGS},
+        **{name: getattr(split, name) for name in _SETTINGS},
+        "config": dict(split.config),
         "num_labelled": len(split.labelled),
         "num_unlabelled": len(split.unlabelled),
         "index": hashing.of_arrays(index),
@@ -122,9 +123,3 @@ def _arrays(path: Path, names: Sequence[str], expected: str) -> dict[str, np.nda
     if not whole:
         raise DataError(f"{path}: the index arrays do not match their hash; split again")
     return arrays
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, tuple) else value

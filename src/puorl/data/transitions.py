@@ -15,8 +15,9 @@ from puorl.core.errors import DataError
 
 MAX_STEP = 1.5
 """A time step longer than this many median steps is a gap."""
-_MATRICES = ("obs", "action", "next_obs", "next_action")
-_FLAGS = ("terminal", "timeout")
+MATRICES = ("obs", "action", "next_obs", "next_action")
+"""Fields with several values a row; the others have one."""
+FLAGS = ("terminal", "timeout")
 _NOTES = {
     "time_gaps": f"time: {{}} gaps (over {MAX_STEP} x the median step); no transition was built "
     "across them",
@@ -63,13 +64,13 @@ class Transitions:
     def __post_init__(self) -> None:
         """Freeze every array; refuse shapes and kinds that do not fit together."""
         for name, array in self.arrays().items():
-            ndim = 2 if name in _MATRICES else 1
+            ndim = 2 if name in MATRICES else 1
             if array.ndim != ndim or len(array) != len(self.obs):
                 raise DataError(
                     f"{name}: expected {ndim}-dimensional with {len(self.obs)} rows (as obs), "
                     f"got shape {array.shape}"
                 )
-            kind = "bool" if name in _FLAGS else "int" if name == "episode" else "float"
+            kind = "bool" if name in FLAGS else "int" if name == "episode" else "float"
             if array.dtype.kind != kind[0]:
                 raise DataError(f"{name}: expected {kind}, got dtype {array.dtype}")
             view = array.view()
@@ -224,14 +225,9 @@ class Provenance:
         """
         if not isinstance(content, Mapping):
             raise DataError(f"provenance: expected named values, got {type(content).__name__}")
-        lists: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in content.items()
-        }
+        lists = {name: _tuples(value) for name, value in content.items()}
         if isinstance(lists.get("notes"), tuple):
             lists["notes"] = _stored_notes(lists["notes"])
-        if isinstance(lists.get("action_range"), tuple):
-            ends = lists["action_range"]
-            lists["action_range"] = tuple(tuple(e) if isinstance(e, list) else e for e in ends)
         try:
             made = cls(**lists)
         except TypeError as error:
@@ -275,6 +271,10 @@ class Provenance:
             raise DataError(
                 f"{source}: expected the origin that puorl wrote, got: {error}"
             ) from error
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _fits(name: str, value: Any) -> bool:

@@ -10,22 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.data.transitions import Provenance
+from puorl.data.transitions import FLAGS, MATRICES, Provenance
 
-FIELDS = (
-    "obs",
-    "action",
-    "reward",
-    "next_obs",
-    "terminal",
-    "timeout",
-    "episode",
-    "time",
-    "next_action",
-)
-"""Fields of a row, in the order in which they are listed."""
-MATRICES = ("obs", "action", "next_obs", "next_action")
-"""Fields with several values a row; the others have one."""
 SOURCE_ROW = "source_row"
 """Column with each row's number in its file, where loading dropped rows of the file."""
 LABELLED = "labelled"
@@ -61,6 +47,10 @@ class FieldNames:
     """Expression that holds for labelled rows, such as ``"checked == 1"``."""
 
 
+FIELDS = tuple(name for name in FieldNames.__dataclass_fields__ if name != "label")
+"""Fields of a row, in the order in which they are listed."""
+
+
 @dataclass(kw_only=True)
 class RawRows:
     """Content of one file: arrays under the names of our fields, not checked yet."""
@@ -90,7 +80,6 @@ class RawRows:
             self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
 
 
-_FLAGS = ("terminal", "timeout")
 _MOST_LISTED = 20
 _MOST_EXACT = 2**53
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
@@ -152,8 +141,17 @@ def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.
     if n == 0:
         raise DataError(f"{source}: expected at least one row, found none")
     for name, twin in (("next_obs", "obs"), ("next_action", "action")):
-        if name in fields:
-            _match_twin(fields, name, twin, source)
+        if name not in fields:
+            continue
+        if fields[name].shape != fields[twin].shape:
+            raise DataError(
+                f"{source}: {name} has shape {fields[name].shape} where {twin} has "
+                f"{fields[twin].shape}; they must match"
+            )
+        if not sums_to_finite(fields[name]):
+            _check_unknown(fields, name, source)
+        wide = np.result_type(fields[name], fields[twin])
+        fields |= {k: fields[k].astype(wide, copy=False) for k in (name, twin)}
     return fields
 
 
@@ -187,13 +185,12 @@ def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
     if sums_to_finite(array):
         return
     bad = ~np.isfinite(array)
-    if not bad.any():
-        return
     rows = np.flatnonzero(bad.any(axis=1) if bad.ndim == 2 else bad)
-    raise DataError(
-        f"{source}: {name}: {len(rows)} of {len(array)} rows are NaN or infinite "
-        f"(first: row {rows[0]}); remove or repair those rows before loading"
-    )
+    if len(rows):
+        raise DataError(
+            f"{source}: {name}: {len(rows)} of {len(array)} rows are NaN or infinite "
+            f"(first: row {rows[0]}); remove or repair those rows before loading"
+        )
 
 
 def sums_to_finite(array: np.ndarray) -> bool:
@@ -203,34 +200,25 @@ def sums_to_finite(array: np.ndarray) -> bool:
 
 
 def _field(name: str, array: np.ndarray, source: str) -> np.ndarray:
+    where = f"{source}: {name}"
     if name in MATRICES:
-        return _matrix(name, array, source)
-    if array.ndim == 2 and array.shape[1] == 1:  # DARA files hold (n, 1)
+        array = array[:, None] if array.ndim == 1 else array
+        if array.ndim != 2:
+            raise DataError(
+                f"{where}: expected (rows, values), got shape {array.shape}; flatten images or "
+                "nested values before loading"
+            )
+        if array.shape[1] == 0:
+            raise DataError(f"{where}: expected at least one value a row, got shape {array.shape}")
+    elif array.ndim == 2 and array.shape[1] == 1:  # DARA files hold (n, 1)
         array = array[:, 0]
-    if array.ndim != 1:
-        raise DataError(f"{source}: {name}: expected one value a row, got shape {array.shape}")
-    if name in _FLAGS:
+    if name not in MATRICES and array.ndim != 1:
+        raise DataError(f"{where}: expected one value a row, got shape {array.shape}")
+    if name in FLAGS:
         return _flag(name, array, source)
     if name == "episode":
         return _episode(array, source)
     array = _time(array, source) if name == "time" else _float(name, array, source)
-    require_finite(name, array, source=source)
-    return array
-
-
-def _matrix(name: str, array: np.ndarray, source: str) -> np.ndarray:
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2:
-        raise DataError(
-            f"{source}: {name}: expected (rows, values), got shape {array.shape}; "
-            "flatten images or nested values before loading"
-        )
-    if array.shape[1] == 0:
-        raise DataError(
-            f"{source}: {name}: expected at least one value a row, got shape {array.shape}"
-        )
-    array = _float(name, array, source)
     if name not in _MAY_BE_UNKNOWN:
         require_finite(name, array, source=source)
     return array
@@ -268,15 +256,13 @@ def _flag(name: str, array: np.ndarray, source: str) -> np.ndarray:
     if array.dtype.kind == "b":
         _require_true_or_false(name, array, source)
         return array
-    if array.dtype.kind in "iuf":
-        bad = np.flatnonzero(~((array == 0) | (array == 1)))
-        if len(bad) == 0:
-            return array == 1
-        raise DataError(
-            f"{source}: {name}: expected 0/1 or true/false in every row, "
-            f"got {array[bad[0]]!r} in row {bad[0]}"
-        )
-    raise DataError(f"{source}: {name}: expected 0/1 or true/false, got dtype {array.dtype}")
+    expected = f"{source}: {name}: expected 0/1 or true/false"
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{expected}, got dtype {array.dtype}")
+    bad = np.flatnonzero(~((array == 0) | (array == 1)))
+    if len(bad):
+        raise DataError(f"{expected} in every row, got {array[bad[0]]!r} in row {bad[0]}")
+    return array == 1
 
 
 def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
@@ -289,11 +275,6 @@ def _require_true_or_false(name: str, array: np.ndarray, source: str) -> None:
         )
 
 
-def _exceeds(array: np.ndarray, limit: int) -> bool:
-    # A Python float: float16 cannot be compared with a number that it cannot hold.
-    return array.size > 0 and float(np.abs(array).max()) > limit
-
-
 def _episode(array: np.ndarray, source: str) -> np.ndarray:
     kind = array.dtype.kind
     if kind in "iub":
@@ -302,7 +283,11 @@ def _episode(array: np.ndarray, source: str) -> np.ndarray:
         return array.astype(np.int64, copy=False)
     if kind == "f":
         require_finite("episode", array, source=source)
-        if np.array_equal(np.trunc(array), array) and not _exceeds(array, _MOST_EXACT):
+        # As float64: float16 cannot be compared with a number that it cannot hold.
+        if (
+            np.array_equal(np.trunc(array), array)
+            and (np.abs(array, dtype=float) <= _MOST_EXACT).all()
+        ):
             return array.astype(np.int64)
         raise DataError(f"{source}: episode: expected whole numbers up to 2^53 or text, got others")
     if kind == "S":
@@ -321,19 +306,6 @@ def _decoded(array: np.ndarray, name: str, source: str) -> np.ndarray:
         raise DataError(
             f"{source}: {name}: expected UTF-8 text, got {error.object[:20]!r}"
         ) from error
-
-
-def _match_twin(fields: dict[str, np.ndarray], name: str, twin: str, source: str) -> None:
-    if fields[name].shape != fields[twin].shape:
-        raise DataError(
-            f"{source}: {name} has shape {fields[name].shape} where {twin} has "
-            f"{fields[twin].shape}; they must match"
-        )
-    if not sums_to_finite(fields[name]):
-        _check_unknown(fields, name, source)
-    wide = np.result_type(fields[name], fields[twin])
-    fields[name] = fields[name].astype(wide, copy=False)
-    fields[twin] = fields[twin].astype(wide, copy=False)
 
 
 def _check_unknown(fields: dict[str, np.ndarray], name: str, source: str) -> None:

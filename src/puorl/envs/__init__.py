@@ -27,19 +27,14 @@ __all__ = [
     "return_statistics",
 ]
 
-_HOME = {
-    "Cache": "collect",
-    "DomainSpec": "domains",
-    "Evaluation": "evaluate",
-    "Evaluator": "evaluate",
-    "ReturnStatistics": "collect",
-    "Simulator": "simulator",
-    "make_env": "gymnasium_envs",
-    "negatives": "domains",
-    "normalised_score": "evaluate",
-    "parse_domain": "domains",
-    "return_statistics": "collect",
+_NAMES = {
+    "collect": ("Cache", "ReturnStatistics", "return_statistics"),
+    "domains": ("DomainSpec", "negatives", "parse_domain"),
+    "evaluate": ("Evaluation", "Evaluator", "normalised_score"),
+    "gymnasium_envs": ("make_env",),
+    "simulator": ("Simulator",),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

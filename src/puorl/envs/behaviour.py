@@ -8,7 +8,6 @@ policies come from different trainings would differ in more than their dynamics.
 """
 
 import functools
-import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -164,23 +163,11 @@ def ladder(body: str) -> tuple[str, ...]:
         ConfigError: The body is unknown, or has no snapshots.
     """
     bodies.body(body)
-    rungs = {each.level for each in shipped() if each.body == body and _is_rung(each)}
+    nominal = {each.level for each in shipped() if (each.body, each.domain) == (body, "nominal")}
+    rungs = [level for level in nominal if level.startswith(_RUNG)]
     if not rungs:
         raise ConfigError(f"ladder: expected snapshots of {body} in the package, got none")
     return tuple(sorted(rungs, key=lambda level: int(level.removeprefix(_RUNG))))
-
-
-def from_file(path: str | os.PathLike[str]) -> SquashedGaussianActor:
-    """A policy from a file that ``SquashedGaussianActor.save`` wrote.
-
-    Raises:
-        DataError: The file holds none.
-    """
-    return SquashedGaussianActor.load(path)
-
-
-def _is_rung(each: Shipped) -> bool:
-    return each.domain == "nominal" and each.level.startswith(_RUNG)
 
 
 def _folder() -> Path:

@@ -130,10 +130,7 @@ _BODIES = {
         obs_dim=17,
         act_dim=6,
         links=("torso", *_LEG, *(f"{link}_left" for link in _LEG)),
-        joints=(
-            *(f"{link}_joint" for link in _LEG),
-            *(f"{link}_left_joint" for link in _LEG),
-        ),
+        joints=tuple(f"{link}{side}_joint" for side in ("", "_left") for link in _LEG),
         foot="foot_left",
         random_return=1.629008,
         expert_return=4592.3,

@@ -28,6 +28,7 @@ from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.domains import domain as domain_spec
 from puorl.envs.evaluate import normalised_score
 from puorl.envs.record import Recorded, record
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 _log = logging.getLogger(__name__)
 
@@ -55,12 +56,11 @@ class Cache:
         try:
             expected = read_json(note)["content"]
             dataset = load(path)
+            found = dataset.provenance.recipe or {}
+            if dataset.fingerprint != expected or found.get("recipe") != recipe:
+                raise DataError("its content is not as recorded")
         except (PuorlError, KeyError, TypeError) as error:
             _log.warning("%s: damaged, made anew (%s)", path, error)
-            return None
-        found = dataset.provenance.recipe or {}
-        if dataset.fingerprint != expected or found.get("recipe") != recipe:
-            _log.warning("%s: damaged, made anew (its content is not as recorded)", path)
             return None
         return dataset
 
@@ -76,11 +76,9 @@ class Cache:
 
 def default_folder() -> Path:
     """Return ``$PUORL_CACHE``, or ``puorl`` in the user's cache folder."""
-    chosen = os.environ.get("PUORL_CACHE")
-    if chosen:
+    if chosen := os.environ.get("PUORL_CACHE"):
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "puorl"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "puorl"
 
 
 def compare(recipe: str, content: str) -> str | None:
@@ -172,23 +170,25 @@ def collect(
     if spec.body != parse_domain(env).body:
         raise ConfigError(f"domain: expected one of {env}, got one of {spec.body}")
     players = _players(spec, quality, policy, policy_domain, policy_version)
-    num_rows = _checked_rows(rows, len(players))
+    num_rows = parse_count(rows, name="rows")
+    if num_rows < len(players):
+        raise ConfigError(
+            f"rows: expected at least one for each policy ({len(players)}), got {rows}"
+        )
     # Twice: as they were played, and put in order.
     need = 2 * row_bytes(spec) * num_rows
     require_memory(need, f"rows {num_rows:,}", repair="take fewer rows=")
-    seed = _checked_seed(seed)
-    horizon = _checked_horizon(horizon, bodies.body(spec.body).max_steps)
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}")
     named = quality if policy is None else None
-    recipe = _recipe(spec, named, players, num_rows, seed, horizon)
+    recipe = _recipe(spec, named, players, num_rows, int(seed), _checked_horizon(spec, horizon))
     # Without the policy's fingerprint two recipes could look alike and mean different data.
     known = all(player.fingerprint is not None for player in players)
     store = None if cache is False or not known else Cache(None if cache is True else cache)
-    made = store.read(recipe["recipe"]) if store else None
-    if made is not None:
-        return made
+    if store and (kept := store.read(recipe["recipe"])):
+        return kept
     made = _play(spec, players, recipe, threads=threads, progress=progress)
-    difference = compare(recipe["recipe"], made.fingerprint) if known else None
-    if difference:
+    if known and (difference := compare(recipe["recipe"], made.fingerprint)):
         notes = (*made.provenance.notes, difference)
         made = replace(made, provenance=replace(made.provenance, notes=notes))
     if store:
@@ -244,12 +244,12 @@ def _shipped(spec: DomainSpec, home: str, level: str, version: int | None) -> _P
             "(--policy-domain nominal)"
         ) from error
     found = behaviour.find(spec.body, home, level, version=version)
-    return _Player(found.name, behaviour.from_file(found.path), found.fingerprint, home)
+    return _Player(found.name, SquashedGaussianActor.load(found.path), found.fingerprint, home)
 
 
 def _given(spec: DomainSpec, policy: Any) -> _Player:
     if isinstance(policy, str | os.PathLike):
-        policy = behaviour.from_file(policy)
+        policy = SquashedGaussianActor.load(policy)
     if not callable(getattr(policy, "act", None)):
         raise ConfigError(
             f"policy: expected a policy file or an object with act(obs), got {policy!r}"
@@ -304,20 +304,22 @@ def _play(
     threads: int | None,
     progress: bool,
 ) -> Dataset:
+    # With the plain seed, two domains would have the same start states and the same noise.
+    shift = {**spec.to_dict(), "name": None}
     parts: list[Recorded] = []
     with progress_bar(spec.text, total=recipe["rows"], show=progress) as advance:
         for player, entry in zip(players, recipe["policies"], strict=True):
-            parts.append(
-                record(
-                    spec,
-                    player.policy,
-                    entry["rows"],
-                    seed=_stream(spec, player, recipe["seed"]),
-                    horizon=recipe.get("horizon"),
-                    threads=threads,
-                    advance=advance,
-                )
+            stream = {"seed": recipe["seed"], "domain": shift, "policy": player.fingerprint}
+            made = record(
+                spec,
+                player.policy,
+                entry["rows"],
+                seed=int(hashing.of_settings(stream)[:16], 16),
+                horizon=recipe.get("horizon"),
+                threads=threads,
+                advance=advance,
             )
+            parts.append(made)
     notes = [
         f"the policies learnt in {home} and acted in {spec.name}"
         for home in sorted({player.home for player in players if player.home})
@@ -338,53 +340,23 @@ def _play(
         action_range=((-1.0,) * act_dim, (1.0,) * act_dim),
         notes=tuple(notes),
     )
-    return Dataset(_joined(parts), {}, provenance)
+    *fields, episodes, _ = zip(*parts, strict=True)
+    firsts = np.cumsum([0, *(int(episode[-1]) + 1 for episode in episodes)])
+    fields.append(tuple(map(np.add, episodes, firsts)))
+    joined = (np.concatenate(arrays) for arrays in fields)
+    rows = Transitions(**dict(zip(Recorded._fields, joined, strict=False)))
+    return Dataset(rows, {}, provenance)
 
 
-def _joined(parts: Sequence[Recorded]) -> Transitions:
-    firsts = np.cumsum([0, *(int(part.episode[-1]) + 1 for part in parts[:-1])])
-    names = [name for name in Recorded._fields if name not in ("episode", "cut")]
-    fields = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    episode = [part.episode + first for part, first in zip(parts, firsts, strict=True)]
-    return Transitions(**fields, episode=np.concatenate(episode))
-
-
-def _stream(spec: DomainSpec, player: _Player, seed: int) -> int:
-    """Return the seed of one policy in one domain.
-
-    With the plain seed, two domains would have the same start states and the same noise.
-    """
-    shift = {**spec.to_dict(), "name": None}
-    settings = {"seed": seed, "domain": shift, "policy": player.fingerprint}
-    return int(hashing.of_settings(settings)[:16], 16)
-
-
-def _checked_seed(seed: Any) -> int:
-    """Return the seed as a plain integer, as JSON needs it."""
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}")
-    return int(seed)
-
-
-def _checked_horizon(horizon: Any, longest: int) -> int | None:
+def _checked_horizon(spec: DomainSpec, horizon: Any) -> int | None:
     """Return None for the task's own limit, so that equal rows have equal recipes."""
-    if horizon is None:
-        return None
-    number = parse_count(horizon, name="horizon")
+    longest = bodies.body(spec.body).max_steps
+    number = longest if horizon is None else parse_count(horizon, name="horizon")
     if not 1 <= number <= longest:
         raise ConfigError(
             f"horizon: expected 1 to {longest:,}, the task's own limit, got {horizon!r}"
         )
     return None if number == longest else number
-
-
-def _checked_rows(rows: int | str, num_players: int) -> int:
-    num_rows = parse_count(rows, name="rows")
-    if num_rows < num_players:
-        raise ConfigError(
-            f"rows: expected at least one for each policy ({num_players}), got {rows}"
-        )
-    return num_rows
 
 
 @dataclass(frozen=True, eq=False)

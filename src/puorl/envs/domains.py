@@ -51,13 +51,9 @@ class Shift:
     @property
     def text(self) -> str:
         """The shift as it is written; `parse_shift` reads it back."""
-        if self.kind == "broken":
-            return f"broken:{self.target}"
-        if self.kind in ("gravity", "friction") or (
-            self.kind in ("mass", "strength") and self.target == _ALL
-        ):
-            return f"{self.kind}={self.value!r}"
-        return f"{self.kind}:{self.target}={self.value!r}"
+        whole = self.target == _ALL and self.kind != "joint_noise"
+        name = self.kind if whole else f"{self.kind}:{self.target}"
+        return name if self.kind == "broken" else f"{name}={self.value!r}"
 
 
 @dataclass(frozen=True)
@@ -132,14 +128,11 @@ def domain(body: str, name: str = "nominal", *, masses: str = "d4rl") -> DomainS
     parts, shifts = [], []
     for part in name.split("+"):
         part = part.strip()
-        if part in _REGISTRY:
-            parts.append(part)
-            text = _REGISTRY[part].format(foot=robot.foot)
-            shifts += [parse_shift(text, robot)] if text else []
-        else:
-            shift = _parse_part(part, robot)
-            parts.append(shift.text)
-            shifts.append(shift)
+        is_named = part in _REGISTRY
+        text = _REGISTRY[part].format(foot=robot.foot) if is_named else part
+        if part != "nominal":
+            shifts.append(_parse_part(text, robot))
+        parts.append(part if is_named else shifts[-1].text)
     return DomainSpec(body, "+".join(parts), tuple(shifts), masses)
 
 
@@ -180,8 +173,11 @@ def negatives(
     noise_quality, share = negative_quality, 0.5
     if shift == "mixture_as_released":
         noise_quality = positive_quality
-        rows = [_file_size(negative_quality), _file_size(noise_quality)]
-        share = rows[0] / sum(rows)
+        mass, noise = (
+            2 if quality.replace("_", "-") == "medium-expert" else 1
+            for quality in (negative_quality, noise_quality)
+        )
+        share = mass / (mass + noise)
     return (
         Negative(domain(body, "body_mass"), negative_quality, share),
         Negative(domain(body, "joint_noise"), noise_quality, 1.0 - share),
@@ -204,10 +200,6 @@ def _parse_part(part: str, robot: Body) -> Shift:
     return parse_shift(part, robot)
 
 
-def _file_size(quality: str) -> int:
-    return 2 if quality.replace("_", "-") == "medium-expert" else 1
-
-
 def parse_shift(text: str, body: Body) -> Shift:
     """Read one shift of ``body``.
 
@@ -219,14 +211,31 @@ def parse_shift(text: str, body: Body) -> Shift:
     """
     head, has_value, number = text.partition("=")
     kind, _, target = (word.strip() for word in head.partition(":"))
-    value = _number(number, text) if has_value else None
+    try:
+        value = float(number) if has_value else None
+    except ValueError:
+        value = math.nan
+    if value is not None and not math.isfinite(value):
+        raise ConfigError(f"shift {text!r}: expected a finite number after '=', got {number!r}")
     if (kind, target) == ("reward", "backward") and value is None:
         target, value = "forward", -1.0
-    targets = _targets(kind, body, text)
-    if not target and kind == "joint_noise":
-        target = "last"
-    elif not target and _ALL in targets:
-        target = _ALL
+    known = {
+        "mass": (_ALL, *body.links),
+        "gravity": (_ALL,),
+        "friction": (_ALL,),
+        "strength": (_ALL, *body.joints),
+        "broken": body.joints,
+        "joint_noise": ("last", _ALL, *body.joints),
+        "reward": REWARD_TERMS,
+    }
+    if kind not in known:
+        raise ConfigError(
+            f"shift {text!r}: expected one of {', '.join(SHIFT_KINDS)} (such as gravity=0.5, "
+            f"mass:{body.foot}=2, broken:{body.joints[-1]}), got {kind!r}"
+        )
+    targets = known[kind]
+    if not target and _ALL in targets:
+        target = "last" if kind == "joint_noise" else _ALL
     if target not in targets and f"{target}_joint" in targets:
         target = f"{target}_joint"
     if target not in targets:
@@ -265,39 +274,19 @@ def noise_width(body: Body, shifts: Sequence[Shift]) -> np.ndarray:
     width = np.zeros(body.act_dim)
     for shift in shifts:
         if shift.kind == "joint_noise":
-            if shift.target == "last":
-                width[-1] = shift.value
-            else:
-                chosen = _chosen(shift.target, body.joints)
-                width[[body.joints.index(name) for name in chosen]] = shift.value
+            target = body.joints[-1] if shift.target == "last" else shift.target
+            chosen = _chosen(target, body.joints)
+            width[[body.joints.index(name) for name in chosen]] = shift.value
     return width
 
 
 def reward_factors(shifts: Sequence[Shift]) -> tuple[float, ...]:
     """Return the factor of each term of the reward, in the order of ``REWARD_TERMS``."""
-    factors: dict[str, float] = {term: 1.0 for term in REWARD_TERMS}
+    factors: dict[str, float] = dict.fromkeys(REWARD_TERMS, 1.0)
     for shift in shifts:
         if shift.kind == "reward":
             factors[shift.target] *= shift.value
     return tuple(factors.values())
-
-
-def _targets(kind: str, body: Body, text: str) -> tuple[str, ...]:
-    known = {
-        "mass": (_ALL, *body.links),
-        "gravity": (_ALL,),
-        "friction": (_ALL,),
-        "strength": (_ALL, *body.joints),
-        "broken": body.joints,
-        "joint_noise": ("last", _ALL, *body.joints),
-        "reward": REWARD_TERMS,
-    }
-    if kind not in known:
-        raise ConfigError(
-            f"shift {text!r}: expected one of {', '.join(SHIFT_KINDS)} (such as gravity=0.5, "
-            f"mass:{body.foot}=2, broken:{body.joints[-1]}), got {kind!r}"
-        )
-    return known[kind]
 
 
 def _checked_value(kind: str, value: float | None, text: str) -> float:
@@ -313,16 +302,6 @@ def _checked_value(kind: str, value: float | None, text: str) -> float:
     if value < 0 and kind != "reward" or value == 0 and positive:
         bound = "above 0" if positive else "of 0 or more"
         raise ConfigError(f"shift {text!r}: expected a value {bound}, got {value!r}")
-    return value
-
-
-def _number(text: str, shift: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ConfigError(f"shift {shift!r}: expected a finite number after '=', got {text!r}")
     return value
 
 

@@ -257,14 +257,20 @@ def _batched(
     shape = len(policies), episodes
     returns, lengths = np.zeros(shape), np.zeros(shape, np.int64)
     policy, episode = (index.ravel() for index in np.indices(shape))
-    simulator = Simulator(
-        [spec] * len(policy), seed=seed, threads=threads, streams=episode.tolist()
-    )
-    act = _together(policies, simulator.act_dim, episodes, threads)
-    with simulator:
+    streams = episode.tolist()
+    stack = stack_policies(policies, rows=episodes, threads=threads)
+    with Simulator([spec] * len(policy), seed=seed, threads=threads, streams=streams) as simulator:
         while len(policy):
             obs = simulator.obs.astype(np.float32)
-            step = simulator.step(act(obs, policy))
+            if stack is not None:
+                action = _checked(stack.act(obs, policy), (len(obs), simulator.act_dim))
+            else:
+                action = np.empty((len(obs), simulator.act_dim))
+                for number in np.unique(policy):
+                    rows = policy == number
+                    chosen = _call(policies[number], obs[rows])
+                    action[rows] = _checked(chosen, action[rows].shape)
+            step = simulator.step(action)
             returns[policy, episode] += step.reward
             lengths[policy, episode] += 1
             goes_on = ~(step.terminal | step.timeout)
@@ -274,49 +280,29 @@ def _batched(
     return returns, lengths
 
 
-def _together(
-    policies: list[Policy], act_dim: int, episodes: int, threads: int | None
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return the function from observations and numbers of policies to actions."""
-    stack = stack_policies(policies, rows=episodes, threads=threads)
-    if stack is not None:
-        return lambda obs, policy: _checked(stack.act(obs, policy), (len(obs), act_dim))
-
-    def one_by_one(obs: np.ndarray, policy: np.ndarray) -> np.ndarray:
-        action = np.empty((len(obs), act_dim))
-        for number in np.unique(policy):
-            rows = policy == number
-            chosen = _call(policies[number], obs[rows])
-            action[rows] = _checked(chosen, (int(rows.sum()), act_dim))
-        return action
-
-    return one_by_one
-
-
 def _foreign(
     policies: list[Policy], env: Any, episodes: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     shape = len(policies), episodes
     returns, lengths = np.zeros(shape), np.zeros(shape, np.int64)
     seeds = generator(seed, "evaluate").integers(2**31, size=episodes)
-    for number, one in enumerate(policies):
-        for episode in range(episodes):
-            obs, _ = env.reset(seed=int(seeds[episode]))
-            ended = False
-            while not ended:
-                action = _call(one, np.asarray(obs, np.float32)[None])[0]
-                action = np.asarray(action, env.action_space.dtype)
-                low = getattr(env.action_space, "low", None)
-                if low is not None:
-                    action = np.clip(action, low, env.action_space.high)
-                obs, reward, terminated, truncated, _ = env.step(action)
-                returns[number, episode] += float(reward)
-                lengths[number, episode] += 1
-                ended = terminated or truncated
+    space = env.action_space
+    for number, episode in np.ndindex(shape):
+        obs, _ = env.reset(seed=int(seeds[episode]))
+        ended = False
+        while not ended:
+            action = _call(policies[number], np.asarray(obs, np.float32)[None])[0]
+            action = np.asarray(action, space.dtype)
+            if getattr(space, "low", None) is not None:
+                action = np.clip(action, space.low, space.high)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            returns[number, episode] += float(reward)
+            lengths[number, episode] += 1
+            ended = terminated or truncated
     return returns, lengths
 
 
-def _checked(action: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+def _checked(action: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if action.shape != shape:
         raise DataError(f"policy: expected actions of shape {shape}, got {action.shape}")
     return action

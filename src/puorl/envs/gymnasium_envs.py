@@ -118,15 +118,11 @@ def env_id(body: str, domain: str) -> str:
     return f"puorl/{_TITLES[body]}-{domain}-v0"
 
 
-def _register() -> None:
-    for body in bodies.names():
-        for domain in domains.names():
-            gym.register(
-                env_id(body, domain),
-                entry_point="puorl.envs.gymnasium_envs:make_env",
-                max_episode_steps=bodies.body(body).max_steps,
-                kwargs={"body": body, "domain": domain},
-            )
-
-
-_register()
+for _body in bodies.names():
+    for _domain in domains.names():
+        gym.register(
+            env_id(_body, _domain),
+            entry_point="puorl.envs.gymnasium_envs:make_env",
+            max_episode_steps=bodies.body(_body).max_steps,
+            kwargs={"body": _body, "domain": _domain},
+        )

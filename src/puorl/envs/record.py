@@ -87,18 +87,11 @@ def record(
     num_groups = max(n for n in range(1, most + 1) if count % n == 0)
     with ExitStack() as stack:
         groups = [
-            stack.enter_context(
-                _Slots(
-                    domain,
-                    policy,
-                    slots,
-                    seed=seed,
-                    horizon=horizon,
-                    threads=count // num_groups,
-                )
-            )
+            _Slots(domain, policy, slots, seed=seed, horizon=horizon, threads=count // num_groups)
             for slots in np.array_split(np.arange(NUM_SLOTS), num_groups)
         ]
+        for group in groups:
+            stack.callback(group.simulator.close)
         pool = stack.enter_context(ThreadPoolExecutor(num_groups))
         longest = groups[0].simulator.max_steps
         shortest = 0 if groups[0].simulator.body.can_end else longest
@@ -154,17 +147,22 @@ class _Slots:
     def play(self, steps: int) -> _Chunk:
         """Play a few steps of every slot."""
         sim, num = self.simulator, len(self._slots)
-        chunk = _empty_chunk(steps, num, sim.obs_dim, sim.act_dim)
+        widths = {"obs": (sim.obs_dim,), "next_obs": (sim.obs_dim,), "action": (sim.act_dim,)}
+        kinds = {"key": np.int64, "terminal": bool, "timeout": bool}
+        chunk = _Chunk(
+            *(
+                np.empty((steps, num, *widths.get(name, ())), kinds.get(name, np.float32))
+                for name in _Chunk._fields
+            )
+        )
         for t in range(steps):
             chunk.key[t] = self.key
             chunk.obs[t] = sim.obs
             chunk.action[t] = np.clip(self._act(chunk.obs[t]), -1, 1)
             # The stored action, rounding included, is the one that is executed.
             step = sim.step(chunk.action[t])
-            chunk.reward[t] = step.reward
-            chunk.next_obs[t] = step.next_obs
-            chunk.terminal[t] = step.terminal
-            chunk.timeout[t] = step.timeout
+            for name, values in step._asdict().items():
+                getattr(chunk, name)[t] = values
             self._step += 1
             self._started[step.terminal | step.timeout] = self._step
         return chunk
@@ -200,12 +198,6 @@ class _Slots:
         streams = [generator(self._seed, "policy", int(slot), block) for slot in self._slots]
         return np.stack([self._policy.draw_noise(rng, _NOISE_STEPS) for rng in streams], axis=1)
 
-    def __enter__(self) -> "_Slots":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.simulator.close()
-
 
 def _last_needed(
     tallies: list[tuple[np.ndarray, np.ndarray]], groups: list[_Slots], rows: int, shortest: int
@@ -218,9 +210,8 @@ def _last_needed(
         rows: Number of rows to return.
         shortest: Least length of an episode.
     """
-    begun = np.concatenate([group.key for group in groups])
-    every = np.concatenate([*(keys for keys, _ in tallies), begun])
-    counts = np.concatenate([*(number for _, number in tallies), np.zeros_like(begun)])
+    begun = [(group.key, np.zeros_like(group.key)) for group in groups]
+    every, counts = (np.concatenate(each) for each in zip(*tallies, *begun, strict=True))
     keys, places = np.unique(every, return_inverse=True)
     lengths = np.bincount(places, weights=counts)
     total = np.cumsum(np.maximum(lengths, shortest))
@@ -236,21 +227,9 @@ def _assemble(chunks: list[_Chunk], rows: int) -> Recorded:
     for name in _Chunk._fields[1:]:
         arrays = [getattr(chunk, name) for chunk in chunks]
         fields[name] = np.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])[order]
-    episode = np.cumsum(np.diff(key, prepend=key[0]) != 0)
+    episode = np.cumsum(np.diff(key, prepend=key[0]) != 0, dtype=np.int64)
     cut = None
     if not (fields["terminal"][-1] or fields["timeout"][-1]):
         fields["timeout"][-1] = True
         cut = int((key == key[-1]).sum())
-    return Recorded(**fields, episode=episode.astype(np.int64), cut=cut)
-
-
-def _empty_chunk(steps: int, num: int, obs_dim: int, act_dim: int) -> _Chunk:
-    return _Chunk(
-        key=np.empty((steps, num), np.int64),
-        obs=np.empty((steps, num, obs_dim), np.float32),
-        action=np.empty((steps, num, act_dim), np.float32),
-        reward=np.empty((steps, num), np.float32),
-        next_obs=np.empty((steps, num, obs_dim), np.float32),
-        terminal=np.empty((steps, num), bool),
-        timeout=np.empty((steps, num), bool),
-    )
+    return Recorded(**fields, episode=episode, cut=cut)

@@ -60,13 +60,25 @@ class Simulator:
     ) -> None:
         mujoco = require("mujoco", extra="sim", purpose="simulating")
         rollout = require("mujoco.rollout", extra="sim", purpose="simulating")
-        self.body = _common_body(domains)
+        found = list(dict.fromkeys(spec.body for spec in domains))
+        if len(found) != 1:
+            raise ConfigError(
+                "simulator: expected one or more domains of a single body, got "
+                f"{', '.join(found) or 'none'}; use one simulator per body"
+            )
+        self.body = bodies.body(found[0])
         self.domains = tuple(domains)
         self.seed = seed
         self.auto_reset = auto_reset
         self.max_steps = self.body.max_steps if max_steps is None else max_steps
-        self.streams = _checked_streams(streams, len(domains))
-        compiled = {spec: _compile(spec) for spec in dict.fromkeys(domains)}
+        self.streams = tuple(map(int, range(len(domains)) if streams is None else streams))
+        if len(self.streams) != len(domains):
+            raise ConfigError(
+                f"streams: expected one for each of {len(domains)} domains, got {len(self.streams)}"
+            )
+        compiled = {spec: bodies.load_model(self.body, spec.masses) for spec in set(domains)}
+        for spec, shifted in compiled.items():
+            apply_physics(shifted, self.body, spec.shifts)
         self.models: list[Any] = [compiled[spec] for spec in domains]
         model = self.models[0]
         count = min(num_threads(threads), len(domains))
@@ -86,7 +98,6 @@ class Simulator:
         self._noise = np.zeros(noise_shape) if self._noise_width.any() else None
         self._factors = np.array([reward_factors(spec.shifts) for spec in domains])
         self._state = np.zeros((len(domains), num_state))
-        self._warmstart: np.ndarray | None = None
         self._elapsed = np.zeros(len(domains), np.int64)
         self._allocate()
         self.reseed(seed)
@@ -135,14 +146,9 @@ class Simulator:
                 )
         self._state[chosen, 0] = _CLOCK_START
         self._elapsed[chosen] = 0
-        if self._warmstart is not None:
-            self._warmstart[chosen] = 0.0
-        if mask is None:
-            self.obs = self._observe()
-        elif len(chosen):
-            obs = self.obs.copy()
-            obs[chosen] = self.body.observe(*self._coordinates(self._state[chosen]))
-            self.obs = obs
+        obs = np.empty((self.num_envs, self.obs_dim)) if mask is None else self.obs.copy()
+        obs[chosen] = self.body.observe(*self._coordinates(self._state[chosen]))
+        self.obs = obs
 
     def step(self, action: np.ndarray) -> Step:
         """Make one control step of every environment; reset those whose episode ended.
@@ -156,7 +162,15 @@ class Simulator:
         Raises:
             DataError: Wrong shape, or an action or a state that is not a number.
         """
-        action = self._checked_action(action)
+        action = np.asarray(action, np.float64)
+        if action.shape != (self.num_envs, self.act_dim):
+            raise DataError(
+                f"action: expected shape {(self.num_envs, self.act_dim)}, got {action.shape}"
+            )
+        action = np.clip(action, -1.0, 1.0)
+        if np.isnan(action).any():
+            row = int(np.isnan(action).any(axis=1).argmax())
+            raise DataError(f"action: expected numbers, got NaN (first in environment {row})")
         before = self._state[:, 1].copy()
         self._advance(action)
         qpos, qvel = self._coordinates(self._state)
@@ -164,31 +178,24 @@ class Simulator:
         healthy = self.body.healthy(qpos, qvel)
         reward = self._reward(action, before, qpos[:, 0])
         self._elapsed += 1
-        terminal = ~healthy
         timeout = (self._elapsed >= self.max_steps) & healthy
         self.obs = next_obs
-        ended = terminal | timeout
+        ended = ~healthy | timeout
         if self.auto_reset and ended.any():
             self.reset(ended)
-        return Step(next_obs, reward, terminal, timeout)
+        return Step(next_obs, reward, ~healthy, timeout)
 
-    def set_state(
-        self, qpos: np.ndarray, qvel: np.ndarray, warmstart: np.ndarray | None = None
-    ) -> None:
+    def set_state(self, qpos: np.ndarray, qvel: np.ndarray) -> None:
         """Put every environment into a given state, at the start of an episode.
 
         Args:
             qpos: (n, nq) float64. Positions.
             qvel: (n, nv) float64. Velocities.
-            warmstart: (n, nv) float64. Accelerations the contact solver starts its next step from
-                (MuJoCo's ``qacc_warmstart``); it starts cold if None.
         """
         self._state[:, 0] = _CLOCK_START
-        self._state[:, 1 : 1 + self._nq] = qpos
-        self._state[:, 1 + self._nq :] = qvel
+        self._state[:, 1:] = np.concatenate([qpos, qvel], axis=1)
         self._elapsed[:] = 0
-        self._warmstart = None if warmstart is None else np.array(warmstart, np.float64)
-        self.obs = self._observe()
+        self.obs = self.body.observe(qpos, qvel)
 
     def keep(self, mask: np.ndarray) -> None:
         """Keep only the environments of ``mask`` (n,) bool; they behave as before."""
@@ -197,12 +204,10 @@ class Simulator:
         self.domains = tuple(self.domains[row] for row in rows)
         self.streams = tuple(self.streams[row] for row in rows)
         self._rngs = [self._rngs[row] for row in rows]
-        for name in ("_noise_width", "_factors", "_state", "_elapsed"):
-            setattr(self, name, getattr(self, name)[rows])
+        for name in ("_noise_width", "_factors", "_state", "_elapsed", "_noise", "obs"):
+            held = getattr(self, name)
+            setattr(self, name, None if held is None else held[rows])
         self._allocate()
-        self._noise = None if self._noise is None else self._noise[rows]
-        self._warmstart = None if self._warmstart is None else self._warmstart[rows]
-        self.obs = self.obs[rows]
 
     def close(self) -> None:
         """End the threads; the simulator cannot be stepped any more."""
@@ -235,11 +240,9 @@ class Simulator:
             control_spec=self._ctrl,
             skip_checks=True,
             nstep=self.body.frame_skip,
-            initial_warmstart=self._warmstart,
             state=self._trace,
             chunk_size=self._chunk,
         )
-        self._warmstart = None
         after = self._trace[:, -1]
         # MuJoCo resets an exploded state, and with it the clock.
         if not (after[:, 0] > self._state[:, 0]).all():
@@ -260,43 +263,3 @@ class Simulator:
 
     def _coordinates(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return state[:, 1 : 1 + self._nq], state[:, 1 + self._nq :]
-
-    def _observe(self) -> np.ndarray:
-        return self.body.observe(*self._coordinates(self._state))
-
-    def _checked_action(self, action: np.ndarray) -> np.ndarray:
-        action = np.asarray(action, np.float64)
-        if action.shape != (self.num_envs, self.act_dim):
-            raise DataError(
-                f"action: expected shape {(self.num_envs, self.act_dim)}, got {action.shape}"
-            )
-        action = np.clip(action, -1.0, 1.0)
-        if np.isnan(action).any():
-            row = int(np.isnan(action).any(axis=1).argmax())
-            raise DataError(f"action: expected numbers, got NaN (first in environment {row})")
-        return action
-
-
-def _compile(spec: DomainSpec) -> Any:
-    robot = bodies.body(spec.body)
-    model = bodies.load_model(robot, spec.masses)
-    apply_physics(model, robot, spec.shifts)
-    return model
-
-
-def _common_body(domains: Sequence[DomainSpec]) -> bodies.Body:
-    found = list(dict.fromkeys(spec.body for spec in domains))
-    if len(found) != 1:
-        raise ConfigError(
-            "simulator: expected one or more domains of a single body, got "
-            f"{', '.join(found) or 'none'}; use one simulator per body"
-        )
-    return bodies.body(found[0])
-
-
-def _checked_streams(streams: Sequence[int] | None, num: int) -> tuple[int, ...]:
-    if streams is None:
-        return tuple(range(num))
-    if len(streams) != num:
-        raise ConfigError(f"streams: expected one for each of {num} domains, got {len(streams)}")
-    return tuple(int(stream) for stream in streams)
