@@ -1,7 +1,8 @@
 """Data: formats, datasets, labels, splits and training sets. Names are loaded when first used."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.data.dataset import Dataset
@@ -11,22 +12,6 @@ if TYPE_CHECKING:
     from puorl.data.training_set import TrainingSet
     from puorl.data.transitions import Provenance, Transitions
 
-_HOME = {
-    "FORMATS": "formats",
-    "Dataset": "dataset",
-    "Format": "formats",
-    "LabelledRows": "labels",
-    "PUSplit": "split",
-    "Provenance": "transitions",
-    "TrainingSet": "training_set",
-    "Transitions": "transitions",
-    "load": "formats",
-    "make_split": "split",
-    "read_keep_list": "labels",
-    "read_labels": "labels",
-    "save": "formats",
-    "write_keep_list": "labels",
-}
 __all__ = [
     "FORMATS",
     "Dataset",
@@ -44,12 +29,14 @@ __all__ = [
     "write_keep_list",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'puorl.data' has no attribute {name!r}")
-    return getattr(import_module(f"puorl.data.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "dataset": "Dataset",
+        "formats": "FORMATS Format load save",
+        "labels": "LabelledRows read_keep_list read_labels write_keep_list",
+        "split": "PUSplit make_split",
+        "training_set": "TrainingSet",
+        "transitions": "Provenance Transitions",
+    },
+)

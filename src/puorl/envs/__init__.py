@@ -3,8 +3,9 @@
 Names are loaded when first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.envs.collect import Cache, ReturnStatistics, return_statistics
@@ -27,26 +28,13 @@ __all__ = [
     "return_statistics",
 ]
 
-_HOME = {
-    "Cache": "collect",
-    "DomainSpec": "domains",
-    "Evaluation": "evaluate",
-    "Evaluator": "evaluate",
-    "ReturnStatistics": "collect",
-    "Simulator": "simulator",
-    "make_env": "gymnasium_envs",
-    "negatives": "domains",
-    "normalised_score": "evaluate",
-    "parse_domain": "domains",
-    "return_statistics": "collect",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'puorl.envs' has no attribute {name!r}")
-    return getattr(import_module(f"puorl.envs.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "collect": "Cache ReturnStatistics return_statistics",
+        "domains": "DomainSpec negatives parse_domain",
+        "evaluate": "Evaluation Evaluator normalised_score",
+        "gymnasium_envs": "make_env",
+        "simulator": "Simulator",
+    },
+)
