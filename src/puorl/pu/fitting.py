@@ -70,32 +70,23 @@ def fit(
             f"expected at least {MIN_LABELLED} labelled rows, so that some can be held out, got "
             f"{num_labelled}; label more rows"
         )
-    [encoded] = _encode([split], config, [seed], checkpoint, progress)
+    pool = split.pool.rows
+    total = features.num_steps(pool, config.features, config.residuals)
+    show = progress and total > 0
+    with progress_bar("models", total=total, unit="steps", show=show) as advance:
+        [encoded] = features.fit_encoders(
+            [pool],
+            config.features,
+            config.residuals,
+            seeds=[seed],
+            checkpoint=checkpoint,
+            advance=advance,
+        )
     lanes = split_lanes(split, grouping)
     rows = stack(lanes, [encoded.known] * len(lanes), seed)
     keys = lane_keys(seed, len(lanes))
     end = train(encoded.x, rows, recipe, config, keys, checkpoint=checkpoint, progress=progress)
     return calibrate(split, config, unit, seed, encoded, rows, end, grouping)
-
-
-def fit_many(
-    splits: Sequence[PUSplit], config: FilterConfig, *, seeds: Sequence[int]
-) -> list[FilterModel]:
-    """Fit a filter for each split by rows, all of one size, in one program."""
-    checkpoint = Checkpoint(None)
-    encoded = _encode(splits, config, seeds, checkpoint, progress=False)
-    lanes = [split_lanes(split, None)[0] for split in splits]
-    rows = stack(lanes, [each.known for each in encoded], seeds[0])
-    keys = jnp.concatenate([lane_keys(seed, 1) for seed in seeds])
-    x = np.stack([each.x for each in encoded])
-    end = train(x, rows, make_recipe(config), config, keys, checkpoint=checkpoint)
-    made = []
-    for k, (split, seed) in enumerate(zip(splits, seeds, strict=True)):
-        own = classifier.Rows(*(column[k : k + 1] for column in rows))
-        state = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], end.state)
-        one = EpochState(state, end.epoch, end.alpha[:, k : k + 1])
-        made.append(calibrate(split, config, Unit("transition"), seed, encoded[k], own, one, None))
-    return made
 
 
 def split_lanes(split: PUSplit, grouping: Grouping | None) -> list[Positions]:
@@ -322,24 +313,3 @@ def _unit_means(logit: np.ndarray, number: np.ndarray) -> _Means:
     present = np.flatnonzero(num_rows)
     mean = np.bincount(number, logit)[present] / num_rows[present]
     return _Means(present, mean, num_rows[present])
-
-
-def _encode(
-    splits: Sequence[PUSplit],
-    config: FilterConfig,
-    seeds: Sequence[int],
-    checkpoint: Checkpoint,
-    progress: bool,
-) -> list[Encoded]:
-    pools = [split.pool.rows for split in splits]
-    total = features.num_steps(pools[0], config.features, config.residuals)
-    show = progress and total > 0
-    with progress_bar("models", total=total, unit="steps", show=show) as advance:
-        return features.fit_encoders(
-            pools,
-            config.features,
-            config.residuals,
-            seeds=seeds,
-            checkpoint=checkpoint,
-            advance=advance,
-        )
