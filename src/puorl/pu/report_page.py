@@ -31,7 +31,6 @@ def alpha_picture(report: FilterReport) -> Markup:
     low, high = _zoom([end for each in report.alphas for end in (each.value, each.low, each.high)])
     return charts.dots(
         "Estimates of alpha",
-        _words(dots),
         dot=dots,
         low=low,
         high=high,
@@ -90,7 +89,6 @@ def auroc_picture(title: str, estimates: dict[str, Estimate]) -> Markup:
     known = [end for end in ends if math.isfinite(end)]
     return charts.dots(
         title,
-        _words(dots),
         dot=dots,
         low=math.floor(20 * min((CHANCE, *known))) / 20,
         high=1.0,
@@ -114,10 +112,6 @@ def _auroc_dot(name: str, estimate: Estimate) -> charts.Dot:
     if estimate.interval is not None:
         text += f" ({estimate.low:.3f}–{estimate.high:.3f})"
     return charts.Dot(name, estimate, text)
-
-
-def _words(dots: list[charts.Dot]) -> str:
-    return "; ".join(f"{each.name}: {each.text}" for each in dots)
 
 
 def _upper_fraction(bins: Histogram, fraction: tuple[float, ...]) -> str:
