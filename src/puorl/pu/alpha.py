@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.stats import Estimate, binomial_upper_bound
+from puorl.pu.config import check_choice
 
 MAX_ALPHA = 0.999
 """At 1 every unlabelled row would be rejected from training as a target row: nothing is left."""
@@ -366,7 +367,6 @@ def estimate_from_logits(
     """
     if name == "bbe":
         return bbe(logit_p, logit_u, k=bbe_constant)
-    if name not in ESTIMATORS:
-        raise ConfigError(f"alpha_estimator: expected one of {', '.join(ESTIMATORS)}, got {name!r}")
+    check_choice("alpha_estimator", name, ESTIMATORS)
     pair = (1.0 / (1.0 + np.exp(-np.float64(logit))) for logit in (logit_p, logit_u))
     return ESTIMATORS[name](*pair)

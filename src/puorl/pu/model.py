@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
@@ -131,16 +131,6 @@ class FilterModel:
             result[start : start + len(x)] = np.asarray(made)[: len(x)]
             result[start : start + len(x)][unknown] = np.nan
         return result
-
-
-def check_mode(mode: str) -> None:
-    """Check the name of a mode.
-
-    Raises:
-        ConfigError: Unknown mode.
-    """
-    if mode not in get_args(Mode):
-        raise ConfigError(f"mode: expected one of {', '.join(get_args(Mode))}, got {mode!r}")
 
 
 def keep(score: np.ndarray, mode: Mode, alpha: float) -> np.ndarray:
