@@ -15,11 +15,10 @@ from puorl.core.progress import progress_bar
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.pu import classifier, features
-from puorl.pu.alpha import alpha_estimate, estimate_from_logits
+from puorl.pu.alpha import alpha_estimate, bootstrap_interval, estimate_from_logits
 from puorl.pu.classifier import ClassifierState
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import Encoded
-from puorl.pu.intervals import bootstrap_interval
 from puorl.pu.learners import Recipe, make_recipe, row_threshold
 from puorl.pu.model import FilterModel
 from puorl.pu.units import Grouping, Unit, find_threshold, group
