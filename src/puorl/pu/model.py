@@ -18,12 +18,11 @@ from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
-from puorl.pu import classifier, dynamics
+from puorl.pu import classifier
 from puorl.pu.alpha import current_estimate
 from puorl.pu.classifier import BLOCK
 from puorl.pu.config import FilterConfig
-from puorl.pu.dynamics import Task
-from puorl.pu.features import Encoder, Scaling
+from puorl.pu.features import Encoder, Scaling, Task, residual
 from puorl.pu.units import Grouping, Unit, group, parse_unit
 
 Mode = Literal["hard", "top_alpha", "soft"]
@@ -163,7 +162,7 @@ def _logits_block(
     params: mlp.Params, models: tuple[mlp.Params, ...], x: jax.Array, tasks: tuple[Task, ...]
 ) -> jax.Array:
     pairs = zip(models, tasks, strict=True)
-    x = jnp.concatenate([x, *(dynamics.residual(m, x, task) for m, task in pairs)], axis=1)
+    x = jnp.concatenate([x, *(residual(m, x, task) for m, task in pairs)], axis=1)
     return jax.vmap(classifier.logits, in_axes=(0, None))(params, x).mean(axis=0)
 
 
