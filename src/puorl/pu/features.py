@@ -1,10 +1,8 @@
 """What a classifier sees of a row: scaled (s, a, s') and the residuals of models of the dynamics.
 
-Everything is fitted on all rows alike, without labels.
-
-A forward model predicts s' - s from (s, a), an inverse model a from (s, s' - s). Both are fitted on
-labelled and unlabelled rows alike, without labels. They explain what the domains have in common;
-the residuals are what a classifier with few labels can use: another mass moves the forward
+Everything is fitted on labelled and unlabelled rows alike, without labels. A forward model predicts
+s' - s from (s, a), an inverse model a from (s, s' - s). They explain what the domains have in
+common; the residuals are what a classifier with few labels can use: another mass moves the forward
 residual, noise on the motors widens the inverse one.
 
 A model predicts a location and a scale for every output (Student t with 3 degrees of freedom), so a

@@ -280,35 +280,29 @@ def _calibrate_units(
     rng: np.random.Generator,
 ) -> tuple[Estimate, float, float]:
     """Estimate alpha, the threshold and the spread from mean logits of units."""
-    units_p = _unit_means(held.p, grouping.number[position_p])
-    units_u = _unit_means(held.u, grouping.number[position_u])
-    rough = _point_estimate(units_p.mean, units_u.mean, config)
-    size_u = np.bincount(grouping.number)[units_u.number]
-    threshold = find_threshold(units_p.mean, units_u.mean, size_u, alpha=rough.value)
+    units_p, mean_p, size_p = _unit_means(held.p, grouping.number[position_p])
+    units_u, mean_u, _ = _unit_means(held.u, grouping.number[position_u])
+    rough = _point_estimate(mean_p, mean_u, config)
+    # All rows of U: lanes of equal size leave a few unscored.
+    size_u = np.bincount(grouping.number)[units_u]
+    threshold = find_threshold(mean_p, mean_u, size_u, alpha=rough.value)
     cluster = np.empty(int(grouping.number.max()) + 1, np.int64)
     cluster[grouping.number] = grouping.cluster
     interval = bootstrap_interval(
-        np.repeat(units_p.mean, units_p.num_rows),
-        np.repeat(units_u.mean, size_u),
+        np.repeat(mean_p, size_p),
+        np.repeat(mean_u, size_u),
         value=threshold.alpha,
         rng=rng,
-        groups_p=np.repeat(cluster[units_p.number], units_p.num_rows),
+        groups_p=np.repeat(cluster[units_p], size_p),
     )
     alpha = alpha_estimate(threshold.alpha, interval, method=rough.method)
-    spread = max(float(np.abs(units_p.mean - threshold.logit).mean()) / 3.0, 1e-3)
+    spread = max(float(np.abs(mean_p - threshold.logit).mean()) / 3.0, 1e-3)
     return alpha, threshold.logit, spread
 
 
-class _Means(NamedTuple):
-    number: np.ndarray
-    mean: np.ndarray
-    num_rows: np.ndarray
-    """Scored rows; lanes of equal size leave a few out."""
-
-
-def _unit_means(logit: np.ndarray, number: np.ndarray) -> _Means:
-    """Compute the mean logit of every unit that has scored rows."""
+def _unit_means(logit: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the units that have scored rows, the mean logit of each, and its scored rows."""
     num_rows = np.bincount(number)
     present = np.flatnonzero(num_rows)
     mean = np.bincount(number, logit)[present] / num_rows[present]
-    return _Means(present, mean, num_rows[present])
+    return present, mean, num_rows[present]
