@@ -21,8 +21,7 @@ import numpy as np
 
 import puorl
 from puorl.core.hashing import generator
-from puorl.pu.alpha import bbe
-from puorl.pu.intervals import bootstrap_interval
+from puorl.pu.alpha import bbe, bootstrap_interval
 
 RESULTS = Path(__file__).parents[1] / "results" / "coverage.jsonl"
 GAPS = (8.0, 4.0, 2.0, 1.0)

@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 import puorl
+from puorl.core.checkpoint import Checkpoint
+from puorl.core.progress import progress_bar
+from puorl.pu import classifier, fitting
 from puorl.pu.config import FilterConfig
-from puorl.pu.fitting import fit_many
+from puorl.pu.features import fit_encoders
+from puorl.pu.learners import make_recipe
+from puorl.pu.model import FilterModel
+from puorl.pu.units import Unit
 
 # The slowest to simulate first, so that no long one is left for the end.
 COST = {"walker2d": 3, "hopper": 2, "halfcheetah": 1}
@@ -76,6 +84,35 @@ def run_parts(script: str, parts: Sequence[str], arguments: list[str]) -> None:
     failed = [part for part, each in zip(parts, running, strict=True) if each.wait() != 0]
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def fit_many(
+    splits: Sequence[puorl.PUSplit], config: FilterConfig, *, seeds: Sequence[int]
+) -> list[FilterModel]:
+    """Fit a filter for each split by rows, all of one size, in one program."""
+    checkpoint = Checkpoint(None)
+    with progress_bar("models", total=0, show=False) as advance:
+        encoded = fit_encoders(
+            [split.pool.rows for split in splits],
+            config.features,
+            config.residuals,
+            seeds=seeds,
+            checkpoint=checkpoint,
+            advance=advance,
+        )
+    lanes = [fitting.split_lanes(split, None)[0] for split in splits]
+    rows = fitting.stack(lanes, [each.known for each in encoded], seeds[0])
+    keys = jnp.concatenate([fitting.lane_keys(seed, 1) for seed in seeds])
+    x = np.stack([each.x for each in encoded])
+    end = fitting.train(x, rows, make_recipe(config), config, keys, checkpoint=checkpoint)
+    made = []
+    for k, (split, seed) in enumerate(zip(splits, seeds, strict=True)):
+        own = classifier.Rows(*(column[k : k + 1] for column in rows))
+        state = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], end.state)
+        one = fitting.EpochState(state, end.epoch, end.alpha[:, k : k + 1])
+        unit = Unit("transition")
+        made.append(fitting.calibrate(split, config, unit, seed, encoded[k], own, one, None))
+    return made
 
 
 def fit_seeds(

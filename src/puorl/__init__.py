@@ -3,8 +3,9 @@
 Names are loaded when first used: importing puorl costs nothing and does nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -41,31 +42,19 @@ if TYPE_CHECKING:
     from puorl.rl.policy import Policy
     from puorl.rl.train import train, train_many
 
-_HOME = {
-    "ConfigError": "puorl.core.errors",
-    "DataError": "puorl.core.errors",
-    "Dataset": "puorl.data.dataset",
-    "DomainFilter": "puorl.pu.filter",
-    "PUSplit": "puorl.data.split",
-    "Policy": "puorl.rl.policy",
-    "PuorlError": "puorl.core.errors",
-    "TrainingSet": "puorl.data.training_set",
-    "collect": "puorl.envs.collect",
-    "evaluate": "puorl.envs.evaluate",
-    "load": "puorl.data.formats",
-    "make_env": "puorl.envs.gymnasium_envs",
-    "make_split": "puorl.data.split",
-    "save": "puorl.data.formats",
-    "train": "puorl.rl.train",
-    "train_many": "puorl.rl.train",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'puorl' has no attribute {name!r}; it has {', '.join(_HOME)}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "core.errors": "ConfigError DataError PuorlError",
+        "data.dataset": "Dataset",
+        "data.formats": "load save",
+        "data.split": "PUSplit make_split",
+        "data.training_set": "TrainingSet",
+        "envs.collect": "collect",
+        "envs.evaluate": "evaluate",
+        "envs.gymnasium_envs": "make_env",
+        "pu.filter": "DomainFilter",
+        "rl.policy": "Policy",
+        "rl.train": "train train_many",
+    },
+)

@@ -57,18 +57,6 @@ def test_histogram_steps_are_as_high_as_shares(scale, ratio):
     assert second == pytest.approx(first[::-1])
 
 
-def test_log_histogram_puts_decades_at_even_steps():
-    root = steps(
-        fraction={"one": (0.001, 0.01, 0.1, 0.0), "two": (0, 0, 0, 1)},
-        edge=(0, 0.25, 0.5, 0.75, 1),
-        scale="log",
-    )
-    area = next(p for p in root.iter("path") if p.get("class") == "area s1 f1")
-    first, second, third, none = heights(area)
-    assert third - second == pytest.approx(second - first, abs=0.2)
-    assert none == 0
-
-
 def test_series_differ_by_more_than_colour_and_are_named():
     root = steps(fraction={"labelled": (0.2, 0.8), "unlabelled": (0.7, 0.3)})
     assert {"labelled", "unlabelled", "score", "share"} <= set(texts(root))
@@ -128,7 +116,7 @@ def test_dots_and_whiskers_lie_on_the_axis():
         Dot("second", Estimate(0.5), "half"),
     ]
     root = parsed(
-        charts.dots("t", "d", dot=dot, low=0.5, high=1, x_label="x", mark=(0.5, "a coin toss"))
+        charts.dots("t", dot=dot, low=0.5, high=1, x_label="x", mark=(0.5, "a coin toss"))
     )
     ticks = {t.text: float(t.get("x")) for t in root.iter("text") if re.match(r"[\d.]+$", t.text)}
     first, second = root.iter("circle")
@@ -163,7 +151,7 @@ def test_strip_never_leaves_its_box(value, low, high):
 @given(
     TEXT,
     st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12),
-    st.sampled_from(["linear", "sqrt", "log"]),
+    st.sampled_from(["linear", "sqrt"]),
 )
 def test_any_histogram_is_well_formed(text, shares, scale):
     edge = [k / len(shares) for k in range(len(shares) + 1)]
@@ -183,14 +171,13 @@ def test_any_lines_are_well_formed(text, rows, percent):
 def test_any_dots_are_well_formed(text, rows):
     dot = [Dot(text, Estimate(value, low, high), text[:20]) for value, low, high in rows]
     mark = (0.9, text[:20])
-    svg = charts.dots(text, text, dot=dot, low=0, high=1, x_label=text, mark=mark)
+    svg = charts.dots(text, dot=dot, low=0, high=1, x_label=text, mark=mark)
     assert parsed(svg).tag.endswith("svg")
 
 
 def test_long_names_are_cut_to_the_room_there_is():
     svg = charts.dots(
         "t",
-        "d",
         dot=[Dot("x" * 100_000, Estimate(0.5, 0.4, 0.6), "0.5")],
         low=0,
         high=1,
@@ -245,13 +232,7 @@ def test_ticks_of_a_square_root_axis_keep_their_distance():
     assert axis.ticks(7) == (0.0, 0.05, 0.2, 0.5)
 
 
-def test_ticks_of_a_log_axis_are_powers_of_ten():
-    assert Axis(1e-4, 1.0, 150.0, 0.0, "log").ticks(6) == pytest.approx((1e-4, 1e-3, 0.01, 0.1, 1))
-    thinned = Axis(1e-8, 1.0, 150.0, 0.0, "log").ticks(5)
-    assert thinned == pytest.approx((1e-8, 1e-6, 1e-4, 1e-2, 1))
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(["linear", "sqrt", "log"]))
+@given(st.floats(0, 1), st.floats(0, 1), st.sampled_from(["linear", "sqrt"]))
 def test_an_axis_keeps_order_and_ends(one, other, scale):
     axis = Axis(0.001, 1.0, 10.0, 90.0, scale)
     assert axis.at(0.001) == 10
@@ -264,7 +245,6 @@ def test_an_axis_keeps_order_and_ends(one, other, scale):
 def test_places_between_by_hand():
     assert Axis(0, 4, 0, 100).at(1) == 25
     assert Axis(0, 4, 0, 100, "sqrt").at(1) == 50
-    assert Axis(0.01, 1, 0, 100, "log").at(0.1) == pytest.approx(50)
     assert Axis(0, 4, 100, 0).at(1) == 75
 
 

@@ -131,14 +131,14 @@ def test_settings_reach_the_method():
 
 def test_domains_are_raw_or_standardised_over_both(small_split):
     pool, rows = small_split.pool, np.arange(1_000)
-    raw = as_domains(small_split, epsilon=None)
+    raw = as_domains(small_split, standardise=False)
     assert np.array_equal(raw.rows, rows)
     stacked = np.concatenate([pool.obs, pool.action, pool.next_obs], axis=1)
     assert np.array_equal(raw.x, stacked.astype(np.float32))
     assert raw.target.tolist() == list(range(100))
     assert raw.source.tolist() == list(range(100, 1_000))
-    scaled = as_domains(small_split, epsilon=0.5).x
-    mean, scale = pool.obs.mean(), pool.obs.std() + 0.5
+    scaled = as_domains(small_split, standardise=True).x
+    mean, scale = pool.obs.mean(), pool.obs.std() + 1e-3
     np.testing.assert_allclose(scaled[:, 0], (pool.obs[:, 0] - mean) / scale, atol=1e-6)
     np.testing.assert_allclose(scaled[:, 2], (pool.next_obs[:, 0] - mean) / scale, atol=1e-6)
     assert np.array_equal(scaled[:, 1], raw.x[:, 1])
@@ -146,7 +146,7 @@ def test_domains_are_raw_or_standardised_over_both(small_split):
 
 def test_rows_without_a_next_state_are_set_apart(open_split):
     split = PUSplit.from_mask(open_split, np.arange(1_000) < 100)
-    seen = as_domains(split, epsilon=None)
+    seen = as_domains(split, standardise=False)
     assert np.flatnonzero(~seen.known).tolist() == list(range(0, 1_000, 50))
     assert (len(seen.target), len(seen.source)) == (98, 882)
     assert np.array_equal(seen.x[0, [0]], seen.x[0, [2]])
@@ -155,4 +155,4 @@ def test_rows_without_a_next_state_are_set_apart(open_split):
 
 def test_domains_need_next_states(open_split):
     with pytest.raises(DataError, match="labelled: expected rows with a known next state"):
-        as_domains(PUSplit.from_mask(open_split, np.arange(1_000) == 50), epsilon=None)
+        as_domains(PUSplit.from_mask(open_split, np.arange(1_000) == 50), standardise=False)

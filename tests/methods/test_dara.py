@@ -11,7 +11,6 @@ from puorl.methods.dara import DARA, Classifiers
 from puorl.nn import mlp
 
 TINY = DARA(hidden=(4,), num_steps=3, batch_size=8)
-TEN = jnp.float32(10.0)
 
 
 def ratios(probability):
@@ -28,18 +27,22 @@ def delta_of(chosen, split, eta):
 
 def test_delta_is_the_log_ratio_with_minus():
     sas, sa = ratios([0.9, 0.2, 0.5]), ratios([0.6, 0.6, 0.1])
-    delta = dara.delta_reward(sas, sa, TEN)
+    delta = dara.delta_reward(sas, sa)
     np.testing.assert_allclose(delta, np.log([9 / 1.5, 0.25 / 1.5, 9.0]), rtol=1e-5)
 
 
 def test_delta_is_zero_where_both_classifiers_agree():
     agreed = ratios([0.01, 0.5, 0.7])
-    assert dara.delta_reward(agreed, agreed, TEN).tolist() == [0.0, 0.0, 0.0]
+    assert dara.delta_reward(agreed, agreed).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_delta_is_clipped():
-    far = jnp.array([[30.0, 0.0], [0.0, 30.0], [3.0, 0.0]])
-    assert dara.delta_reward(far, jnp.zeros((3, 2)), TEN).tolist() == [10.0, -10.0, 3.0]
+def test_delta_is_clipped(small_split):
+    free = DARA(hidden=(4,), num_steps=3, batch_size=8).prepare(small_split, seed=0)
+    low, high = free.about["delta_range"]
+    bound = min(-low, high) / 2
+    assert bound > 0
+    bounded = DARA(hidden=(4,), num_steps=3, batch_size=8, clip=bound).prepare(small_split, seed=0)
+    assert bounded.about["delta_range"] == pytest.approx([-bound, bound])
 
 
 def test_cross_entropy_is_that_of_float64():
@@ -72,7 +75,7 @@ def test_heads_are_bounded_and_the_first_stands_on_the_second():
     np.testing.assert_allclose(sas, own + np.asarray(sa), atol=1e-6)
     assert float(jnp.abs(sa).max()) <= 2.0
     assert float(jnp.abs(sas).max()) > 2.0
-    delta = dara.delta_reward(sas, sa, TEN)
+    delta = dara.delta_reward(sas, sa)
     assert 3.0 < float(jnp.abs(delta).max()) <= 4.0 + 1e-5
 
     grad = jax.grad(lambda nets: dara.logits(nets, x)[0].sum())(nets)

@@ -8,9 +8,8 @@ import pytest
 
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
-from puorl.pu.alpha import alpha_estimate, bbe
+from puorl.pu.alpha import alpha_estimate, bbe, bootstrap_interval
 from puorl.pu.checks.auroc import HeldOutScores
-from puorl.pu.intervals import bootstrap_interval
 
 
 def make_world(n, shift, *, seed, noise=0.02, length=100):

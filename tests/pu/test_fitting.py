@@ -1,4 +1,6 @@
 import dataclasses
+from importlib import import_module
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,7 +12,7 @@ from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig, NetworkConfig, ResidualConfig
 from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
 from puorl.pu.fitting import fit as fit_model
-from puorl.pu.fitting import fit_many, identity
+from puorl.pu.fitting import identity
 from puorl.pu.units import Unit
 
 SMALL = FilterConfig(
@@ -68,8 +70,9 @@ def plain(splits):
     return fit(splits[0], PLAIN)
 
 
-def test_splits_side_by_side_are_fitted_as_alone(splits, plain):
-    together = fit_many(splits, PLAIN, seeds=[0, 7])
+def test_splits_side_by_side_are_fitted_as_alone(splits, plain, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "filter"))
+    together = import_module("many").fit_many(splits, PLAIN, seeds=[0, 7])
     alone = [plain, fit(splits[1], PLAIN, seed=7)]
     for one, many, split in zip(alone, together, splits, strict=True):
         # The same steps on the same batches; lanes only sum in another order, which grows a little.
@@ -244,7 +247,7 @@ def test_a_finished_fit_is_read_and_not_fitted_again(tmp_path, split, uninterrup
         raise AssertionError("a step was taken")
 
     monkeypatch.setattr("puorl.pu.classifier.run_epoch", never)
-    monkeypatch.setattr("puorl.pu.dynamics._run", never)
+    monkeypatch.setattr("puorl.pu.features._run", never)
     again = outcome(split, Checkpoint(tmp_path, "job"))
     for name, wanted in uninterrupted.items():
         np.testing.assert_array_equal(again[name], wanted, err_msg=name)

@@ -166,12 +166,9 @@ def _dots(
 ) -> Markup:
     if not dots:
         return Markup("")
-    words = "; ".join(f"{each.name}: {each.text}" for each in dots)
     low, high = limits or _limits([each.estimate for each in dots])
     high = max(high, 0.0) if mark else high
-    return charts.dots(
-        title, words, dot=dots, low=min(low, 0.0), high=high, x_label=label, mark=mark
-    )
+    return charts.dots(title, dot=dots, low=min(low, 0.0), high=high, x_label=label, mark=mark)
 
 
 def _limits(estimates: Iterable[Estimate]) -> tuple[float, float]:

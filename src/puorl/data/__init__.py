@@ -1,7 +1,8 @@
 """Data: formats, datasets, labels, splits and training sets. Names are loaded when first used."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.data.dataset import Dataset
@@ -11,15 +12,6 @@ if TYPE_CHECKING:
     from puorl.data.training_set import TrainingSet
     from puorl.data.transitions import Provenance, Transitions
 
-_NAMES = {
-    "dataset": ("Dataset",),
-    "formats": ("FORMATS", "Format", "load", "save"),
-    "labels": ("LabelledRows", "read_keep_list", "read_labels", "write_keep_list"),
-    "split": ("PUSplit", "make_split"),
-    "training_set": ("TrainingSet",),
-    "transitions": ("Provenance", "Transitions"),
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [
     "FORMATS",
     "Dataset",
@@ -37,12 +29,14 @@ __all__ = [
     "write_keep_list",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'puorl.data' has no attribute {name!r}")
-    return getattr(import_module(f"puorl.data.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "dataset": "Dataset",
+        "formats": "FORMATS Format load save",
+        "labels": "LabelledRows read_keep_list read_labels write_keep_list",
+        "split": "PUSplit make_split",
+        "training_set": "TrainingSet",
+        "transitions": "Provenance Transitions",
+    },
+)

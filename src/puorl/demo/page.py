@@ -375,7 +375,6 @@ def _dots(trained: Trained) -> Markup:
     margin = _MARGIN * (max(ends) - min(ends)) or 1.0
     return charts.dots(
         "Final scores",
-        "; ".join(f"{each.name}: {each.text}" for each in dots),
         dot=dots,
         low=min(min(ends) - margin, 0.0),
         high=max(ends) + margin,

@@ -3,8 +3,9 @@
 Names are loaded when first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.envs.collect import Cache, ReturnStatistics, return_statistics
@@ -27,21 +28,13 @@ __all__ = [
     "return_statistics",
 ]
 
-_NAMES = {
-    "collect": ("Cache", "ReturnStatistics", "return_statistics"),
-    "domains": ("DomainSpec", "negatives", "parse_domain"),
-    "evaluate": ("Evaluation", "Evaluator", "normalised_score"),
-    "gymnasium_envs": ("make_env",),
-    "simulator": ("Simulator",),
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'puorl.envs' has no attribute {name!r}")
-    return getattr(import_module(f"puorl.envs.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "collect": "Cache ReturnStatistics return_statistics",
+        "domains": "DomainSpec negatives parse_domain",
+        "evaluate": "Evaluation Evaluator normalised_score",
+        "gymnasium_envs": "make_env",
+        "simulator": "Simulator",
+    },
+)

@@ -6,14 +6,14 @@ stylesheet; fill, dashes and labels carry the same information as colour.
 
 import math
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from puorl.core.stats import Estimate
 from puorl.html.page import Markup, escape, join, shorten
 
-Scale = Literal["linear", "sqrt", "log"]
+Scale = Literal["linear", "sqrt"]
 
 
 @dataclass(frozen=True)
@@ -36,27 +36,19 @@ class Axis:
         """Return at most ``most`` round numbers."""
         if self.scale == "linear":
             return nice_ticks(self.low, self.high, most)
-        return self._scaled_ticks(most)
+        # From the top down, each tick at a distance from the one above and from the lower end.
+        top = math.floor(math.log10(self.high)) if self.high > 0 else 0
+        rungs = [m * 10.0**k for k in range(top, top - 13, -1) for m in (5, 2, 1)]
+        chosen = [self.low]
+        gap = abs(self.end - self.start) / most
+        for rung in rungs:
+            inside = self.low <= rung <= self.high * (1 + 1e-9)
+            if inside and all(abs(self.at(rung) - self.at(other)) >= gap for other in chosen):
+                chosen.append(rung)
+        return tuple(sorted(chosen))
 
     def _scaled(self, value: float) -> float:
-        if self.scale == "sqrt":
-            return math.sqrt(value)
-        return math.log10(value) if self.scale == "log" else value
-
-    def _scaled_ticks(self, most: int) -> tuple[float, ...]:
-        # From the top down, each tick at a distance from the one above; only decades on a log
-        # axis, where 1, 2, 5 would be unevenly spaced.
-        top = math.floor(math.log10(self.high)) if self.high > 0 else 0
-        factors = (1,) if self.scale == "log" else (5, 2, 1)
-        rungs = [m * 10.0**k for k in range(top, top - 13, -1) for m in factors]
-        rungs = [rung for rung in rungs if self.low <= rung <= self.high * (1 + 1e-9)]
-        chosen: list[float] = []
-        gap = abs(self.end - self.start) / most
-        floor = [self.low] if self.scale == "sqrt" else []
-        for rung in rungs:
-            if all(abs(self.at(rung) - self.at(other)) >= gap for other in chosen + floor):
-                chosen.append(rung)
-        return tuple(sorted(chosen + floor))
+        return math.sqrt(value) if self.scale == "sqrt" else value
 
 
 def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
@@ -71,21 +63,12 @@ def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
         return (low,) if low == high else (low, high)
     power = math.floor(math.log10(span / most))
     steps = (m * 10.0**k for k in (power, power + 1, power + 2) for m in (1, 2, 5))
-    step = next(step for step in steps if _num_inside(low, high, step) <= most)
-    first, last = _inside(low, high, step)
+    # Multiples of each step inside the ends, with tolerance for rounding.
+    pairs = ((s, range(math.ceil(low / s - 1e-9), math.floor(high / s + 1e-9) + 1)) for s in steps)
+    step, multiples = next(pair for pair in pairs if len(pair[1]) <= most)
     digits = max(0, -math.floor(math.log10(step)))
-    inside = (round(k * step, digits) if digits < 300 else k * step for k in range(first, last + 1))
+    inside = (round(k * step, digits) if digits < 300 else k * step for k in multiples)
     return tuple(min(max(value, low), high) + 0.0 for value in inside)
-
-
-def _inside(low: float, high: float, step: float) -> tuple[int, int]:
-    """Return the first and the last multiple of the step, with tolerance for rounding."""
-    return math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-
-
-def _num_inside(low: float, high: float, step: float) -> int:
-    first, last = _inside(low, high, step)
-    return last - first + 1
 
 
 def tick_texts(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
@@ -95,25 +78,18 @@ def tick_texts(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
     (['0.0', '0.5', '1.0'], ['25 %', '30 %'])
     """
     values = [100 * tick for tick in ticks] if percent else list(ticks)
-    form = _form(values)
-    return [form(value) + (" %" if percent else "") for value in values]
-
-
-def _form(values: Sequence[float]) -> Callable[[float], str]:
+    unit = " %" if percent else ""
     largest = max((abs(value) for value in values), default=0.0)
     gaps = [abs(b - a) for a, b in zip(values, values[1:], strict=False) if a != b]
     smallest = min(gaps, default=largest)
     if largest >= 1e7 or (0 < smallest < 1e-4):
-        return lambda value: f"{value:.3g}"
-    even = not gaps or max(gaps) - smallest <= 1e-6 * smallest
-    if not even:  # a scaled axis: each tick with its own digits
-        return lambda value: f"{value:,.4f}".rstrip("0").rstrip(".")
-    digits = max((_digits(value) for value in values), default=0)
-    return lambda value: f"{value:,.{digits}f}"
-
-
-def _digits(value: float) -> int:
-    return next((d for d in range(6) if abs(round(value, d) - value) < 1e-7), 6)
+        return [f"{value:.3g}{unit}" for value in values]
+    if gaps and max(gaps) - smallest > 1e-6 * smallest:
+        # A scaled axis: each tick with its own digits.
+        return [f"{value:,.4f}".rstrip("0").rstrip(".") + unit for value in values]
+    enough = (d for d in range(6) if all(abs(round(v, d) - v) < 1e-7 for v in values))
+    digits = next(enough, 6)
+    return [f"{value:,.{digits}f}{unit}" for value in values]
 
 
 WIDTH = 360.0
@@ -122,7 +98,6 @@ _STRONG = 1.2  # how much wider a strong one is
 _TEXT = 13.0
 _PLOT = 150.0  # height of the part between the axes
 _RIGHT = WIDTH - 10
-_NUM_STYLES = 4
 
 
 @dataclass(frozen=True)
@@ -168,12 +143,11 @@ def histogram(
         fraction: Name to fraction of each bin.
         x_label: Quantity that is binned.
         y_label: Quantity of the heights.
-        scale: ``sqrt`` or ``log`` show small bins next to a spike.
+        scale: ``sqrt`` shows small bins next to a spike.
     """
     heights = [height for each in fraction.values() for height in each if height > 0]
-    low, high = _decades(heights) if scale == "log" else (0.0, 1.05 * max(heights, default=1.0))
     key, above = _key(list(fraction), filled=1)
-    y = Axis(low, high, above + _PLOT, above, scale)
+    y = Axis(0.0, 1.05 * max(heights, default=1.0), above + _PLOT, above, scale)
     frame, x = _frame(y, (edge[0], edge[-1]), x_label, y_label, y_percent=True)
     traces = [
         _steps(x, y, edge, each, "area s1 f1" if index == 0 else f"trace {_style(index)}")
@@ -208,15 +182,13 @@ def lines(
     room = max((_STRONG * _width(each.end) for each in line), default=0.0)
     ends = (min(places, default=0.0), max(places, default=1.0))
     frame, x = _frame(y, ends, x_label, y_label, y_percent=percent, right=WIDTH - 12 - room)
-    bands = [_band(x, y, each, index) for index, each in enumerate(line)]
-    traces = [_trace(x, y, each, index) for index, each in enumerate(line)]
+    drawn = [draw(x, y, *each) for draw in (_band, _trace) for each in enumerate(line)]
     labels = _end_labels(x, y, line)
-    return _svg(title, description, above + _PLOT + 44, key, frame, *bands, *traces, labels)
+    return _svg(title, description, above + _PLOT + 44, key, frame, *drawn, labels)
 
 
 def dots(
     title: str,
-    description: str,
     *,
     dot: Sequence[Dot],
     low: float,
@@ -229,7 +201,6 @@ def dots(
 
     Args:
         title: Short name of the chart.
-        description: Text for screen readers.
         dot: The estimates, from top to bottom.
         low: Left end of the axis.
         high: Right end of the axis.
@@ -247,8 +218,9 @@ def dots(
         parts.append(
             Markup(f'<path class="mark-line" d="M{_n(place)} {_n(above - 4)}V{_n(bottom)}"/>')
         )
-        parts.append(_text(place, 12, mark[1], anchor=side, quiet=True))
+        parts.append(_text(place, 12, mark[1], anchor=side, kind="quiet"))
     parts += [_dot(x, each, above + 44 * row, index=row) for row, each in enumerate(dot)]
+    description = "; ".join(f"{each.name}: {each.text}" for each in dot)
     return _svg(title, description, bottom + 42, *parts)
 
 
@@ -293,11 +265,11 @@ def _frame(
     texts = tick_texts(ticks, percent=y_percent)
     left = 10 + max((_width(text) for text in texts), default=0.0)
     x = Axis(x_ends[0], x_ends[1] if x_ends[1] > x_ends[0] else x_ends[0] + 1, left, right)
-    parts = [_text(0, y.end - 12, y_label, quiet=True)]
+    parts = [_text(0, y.end - 12, y_label, kind="quiet")]
     for tick, text in zip(ticks, texts, strict=True):
         place = _n(y.at(tick))
         parts.append(Markup(f'<path class="grid" d="M{_n(left)} {place}H{_n(right)}"/>'))
-        parts.append(_text(left - 6, y.at(tick) + 4, text, anchor="end", quiet=True))
+        parts.append(_text(left - 6, y.at(tick) + 4, text, anchor="end", kind="quiet"))
     parts.append(_bottom_axis(x, y.start, x_label))
     return join(parts), x
 
@@ -311,8 +283,8 @@ def _bottom_axis(
         above = bottom if top is None else top
         rule = f"M{_n(x.at(tick))} {_n(above)}V{_n(bottom + 4)}"
         parts.append(Markup(f'<path class="grid" d="{rule}"/>'))
-        parts.append(_text(x.at(tick), bottom + 18, text, anchor="middle", quiet=True))
-    parts.append(_text(x.end, bottom + 36, label, anchor="end", quiet=True))
+        parts.append(_text(x.at(tick), bottom + 18, text, anchor="middle", kind="quiet"))
+    parts.append(_text(x.end, bottom + 36, label, anchor="end", kind="quiet"))
     return join(parts)
 
 
@@ -342,7 +314,7 @@ def _steps(x: Axis, y: Axis, edge: Sequence[float], height: Sequence[float], kin
     return Markup(f'<path class="{kind}" d="{"".join(path)}V{_n(y.start)}"/>')
 
 
-def _trace(x: Axis, y: Axis, line: Line, index: int) -> Markup:
+def _trace(x: Axis, y: Axis, index: int, line: Line) -> Markup:
     path, pen_down, last = [], False, None
     for place, value in zip(line.x, line.y, strict=True):
         known = math.isfinite(place) and math.isfinite(value)
@@ -358,7 +330,7 @@ def _trace(x: Axis, y: Axis, line: Line, index: int) -> Markup:
     )
 
 
-def _band(x: Axis, y: Axis, line: Line, index: int) -> Markup:
+def _band(x: Axis, y: Axis, index: int, line: Line) -> Markup:
     corners = [
         (x.at(place), y.at(low), y.at(high))
         for place, low, high in zip(line.x, line.low, line.high, strict=False)
@@ -372,15 +344,11 @@ def _band(x: Axis, y: Axis, line: Line, index: int) -> Markup:
 
 
 def _end_labels(x: Axis, y: Axis, line: Sequence[Line]) -> Markup:
-    wanted = []
-    for each in line:
-        known = [value for value in each.y if math.isfinite(value)]
-        if known and each.end:
-            wanted.append((y.at(known[-1]), each.end))
-    wanted.sort()
+    known = [(each.end, [v for v in each.y if math.isfinite(v)]) for each in line if each.end]
+    wanted = sorted((y.at(values[-1]), text) for text, values in known if values)
     places = _spread([place for place, _ in wanted], gap=_TEXT + 1)
     return join(
-        _text(x.end + 8, place + 4, text, strong=True)
+        _text(x.end + 8, place + 4, text, kind="strong")
         for place, (_, text) in zip(places, wanted, strict=True)
     )
 
@@ -412,16 +380,8 @@ def _dot(x: Axis, dot: Dot, top: float, *, index: int) -> Markup:
     return join(parts)
 
 
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    anchor: str = "start",
-    quiet: bool = False,
-    strong: bool = False,
-) -> Markup:
-    kind = ' class="quiet"' if quiet else ' class="strong"' if strong else ""
+def _text(x: float, y: float, text: str, *, anchor: str = "start", kind: str = "") -> Markup:
+    kind = f' class="{kind}"' if kind else ""
     side = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return Markup(f'<text x="{_n(x)}" y="{_n(y)}"{side}{kind}>{escape(text)}</text>')
 
@@ -433,13 +393,6 @@ def _room(values: Sequence[float], *, percent: bool) -> tuple[float, float]:
     floor = 0.0 if percent and low >= 0 else -math.inf
     ceiling = 1.0 if percent and high <= 1 else math.inf
     return max(low - air, floor), min(high + air, ceiling)
-
-
-def _decades(heights: Sequence[float]) -> tuple[float, float]:
-    """Return powers of ten around the heights; heights below 1e-9 are ignored."""
-    seen = [height for height in heights if height > 1e-9] or [1.0]
-    low, high = math.floor(math.log10(min(seen))), math.ceil(math.log10(max(seen)))
-    return 10.0**low, 10.0 ** max(high, low + 1)
 
 
 def _width(text: str) -> float:
@@ -458,7 +411,7 @@ def _style(index: int) -> str:
 
 
 def _shade(index: int) -> int:
-    return index % _NUM_STYLES + 1
+    return index % 4 + 1
 
 
 def _n(value: float) -> str:

@@ -150,20 +150,18 @@ def table(
         numeric: Columns that hold numbers, aligned right.
     """
 
-    def cell(column: int, text: str, tag: str, scope: str = "") -> str:
-        kind = ' class="number"' if column in numeric else ""
-        scope = f' scope="{scope}"' if scope else ""
-        return f"<{tag}{scope}{kind}>{escape(shorten(text, _LONGEST_CELL))}</{tag}>"
+    def row(cells: Sequence[str], *tags: str) -> str:
+        made = ""
+        for column, text in enumerate(cells):
+            tag = tags[min(column, len(tags) - 1)]
+            kind = ' class="number"' if column in numeric else ""
+            made += f"<{tag}{kind}>{escape(shorten(text, _LONGEST_CELL))}</{tag[:2]}>"
+        return f"<tr>{made}</tr>"
 
-    def row(cells: Sequence[str]) -> str:
-        first = cell(0, cells[0], "th", "row")
-        rest = (cell(column, text, "td") for column, text in enumerate(cells[1:], start=1))
-        return f"<tr>{first}{''.join(rest)}</tr>"
-
-    head = "".join(cell(column, text, "th", "col") for column, text in enumerate(header))
-    body = "\n".join(row(cells) for cells in rows)
+    head = row(header, 'th scope="col"')
+    body = "\n".join(row(cells, 'th scope="row"', "td") for cells in rows)
     return Markup(
-        f"<table>\n<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n"
+        f"<table>\n<caption>{escape(caption)}</caption>\n<thead>{head}</thead>\n"
         f"<tbody>\n{body}\n</tbody>\n</table>"
     )
 

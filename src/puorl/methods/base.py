@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
+from puorl.pu.config import check_choice
 
 
 class Method:
@@ -92,8 +93,7 @@ def find(name: str) -> type[Method]:
     Raises:
         ConfigError: No method has that name.
     """
-    if name not in METHODS:
-        raise ConfigError(f"method: expected one of {', '.join(METHODS)}, got {name!r}")
+    check_choice("method", name, METHODS)
     return METHODS[name].load()
 
 

@@ -29,6 +29,7 @@ from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
 from puorl.methods.base import Method
 from puorl.nn import mlp
+from puorl.pu.config import check_choice
 
 Sampling = Literal["union", "half"]
 
@@ -59,10 +60,7 @@ class DARA(Method):
     def __post_init__(self) -> None:
         """Check the settings."""
         two_domains.check_counts(num_steps=self.num_steps, batch_size=self.batch_size)
-        if self.sampling not in get_args(Sampling):
-            raise ConfigError(
-                f"sampling: expected one of {', '.join(get_args(Sampling))}, got {self.sampling!r}"
-            )
+        check_choice("sampling", self.sampling, get_args(Sampling))
         if not (self.eta >= 0.0 and self.clip > 0.0):
             raise ConfigError(
                 f"expected eta 0 or above and clip above 0, got eta {self.eta}, clip {self.clip}"
@@ -80,36 +78,29 @@ class DARA(Method):
         """
         if split.pool.reward is None:
             raise DataError("dara: expected rows with a reward, got none; name it with reward=")
-        seen = two_domains.as_domains(
-            split, epsilon=two_domains.STATE_EPSILON if self.standardise else None
-        )
-        x = jnp.asarray(seen.x)
-        num_sa = split.pool.obs.shape[1] + split.pool.action.shape[1]
+        seen = two_domains.as_domains(split, standardise=self.standardise)
+        num_sa = seen.x.shape[1] - split.pool.obs.shape[1]
 
         def init(sas_key: jax.Array, sa_key: jax.Array) -> tuple[Classifiers, Classifiers]:
             nets = Classifiers(
-                mlp.init_mlp(sas_key, (x.shape[1], *self.hidden, 2), init=xavier_uniform),
+                mlp.init_mlp(sas_key, (seen.x.shape[1], *self.hidden, 2), init=xavier_uniform),
                 mlp.init_mlp(sa_key, (num_sa, *self.hidden, 2), init=xavier_uniform),
             )
             return nets, jax.tree.map(jnp.zeros_like, nets)
 
-        (nets, _), losses = two_domains.train(
-            self, x, seen, seed, init=init, step=_step, num_source=self.batch_size
+        score, losses = two_domains.train(
+            self, seen, seed, init=init, step=_step, score=_delta, num_source=self.batch_size
         )
         num_labelled = len(split.labelled)
-        delta = np.asarray(two_domains.score_rows(_delta, (nets, jnp.float32(self.clip)), x))[
-            num_labelled:
-        ]
-        delta = np.where(seen.known[num_labelled:], delta, np.float32(0.0))
+        delta = np.clip(np.where(seen.known, score, 0.0), -self.clip, self.clip)[num_labelled:]
         reward = split.pool.reward[seen.rows]
         reward[num_labelled:] -= (self.eta * delta).astype(reward.dtype)
-        half = Groups(num_first=num_labelled) if self.sampling == "half" else None
         return TrainingSet(
             split.pool,
             seen.rows,
             returns=split.returns,
             reward=reward,
-            groups=half,
+            groups=Groups(num_first=num_labelled) if self.sampling == "half" else None,
             about={
                 "method": self.name,
                 "seed": int(seed),
@@ -148,11 +139,9 @@ def logits(nets: Classifiers, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return own + jax.lax.stop_gradient(sa), sa
 
 
-def delta_reward(logits_sas: jax.Array, logits_sa: jax.Array, clip: jax.Array) -> jax.Array:
+def delta_reward(logits_sas: jax.Array, logits_sa: jax.Array) -> jax.Array:
     """(n,) float32: the log-ratio of the source's dynamics to the target's, from (n, 2) logits."""
-    ratio_sas = logits_sas[:, 0] - logits_sas[:, 1]
-    ratio_sa = logits_sa[:, 0] - logits_sa[:, 1]
-    return jnp.clip(ratio_sas - ratio_sa, -clip, clip)
+    return (logits_sas[:, 0] - logits_sas[:, 1]) - (logits_sa[:, 0] - logits_sa[:, 1])
 
 
 def cross_entropy(logits: jax.Array) -> jax.Array:
@@ -188,6 +177,5 @@ def rmsprop(
     return jax.tree.map(move, params, grad, square), square
 
 
-def _delta(params: tuple[Classifiers, jax.Array], x: jax.Array) -> jax.Array:
-    nets, clip = params
-    return delta_reward(*logits(nets, x), clip)
+def _delta(nets: Classifiers, x: jax.Array) -> jax.Array:
+    return delta_reward(*logits(nets, x))

@@ -28,6 +28,7 @@ from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
 from puorl.methods.base import Method
 from puorl.nn import adam, mlp
+from puorl.pu.config import check_choice
 
 Weighting = Literal["row", "batch"]
 
@@ -67,11 +68,7 @@ class IGDF(Method):
                 f"batch_size: expected 2 or more, so that there is a negative, got "
                 f"{self.batch_size}"
             )
-        if self.weighting not in get_args(Weighting):
-            raise ConfigError(
-                f"weighting: expected one of {', '.join(get_args(Weighting))}, got "
-                f"{self.weighting!r}"
-            )
+        check_choice("weighting", self.weighting, get_args(Weighting))
         if not 0.0 < self.xi <= 1.0:
             raise ConfigError(f"xi: expected above 0 and up to 1, got {self.xi}")
 
@@ -85,22 +82,20 @@ class IGDF(Method):
         Raises:
             DataError: No next states.
         """
-        seen = two_domains.as_domains(split, epsilon=two_domains.STATE_EPSILON)
-        x = jnp.asarray(seen.x)
+        seen = two_domains.as_domains(split, standardise=True)
         obs_dim = split.pool.obs.shape[1]
 
         def init(phi_key: jax.Array, psi_key: jax.Array) -> tuple[Encoders, adam.Moments]:
             inner = (*self.hidden, self.num_dims)
             encoders = Encoders(
-                mlp.init_mlp(phi_key, (x.shape[1] - obs_dim, *inner)),
+                mlp.init_mlp(phi_key, (seen.x.shape[1] - obs_dim, *inner)),
                 mlp.init_mlp(psi_key, (obs_dim, *inner)),
             )
             return encoders, adam.init(encoders)
 
-        (encoders, _), loss = two_domains.train(
-            self, x, seen, seed, init=init, step=_step, num_source=self.batch_size - 1
+        score, loss = two_domains.train(
+            self, seen, seed, init=init, step=_step, score=_score, num_source=self.batch_size - 1
         )
-        score = np.array(two_domains.score_rows(_cosine, encoders, x))
         num_labelled = len(split.labelled)
         score[~seen.known] = score[seen.source].mean(dtype=np.float64)
         of_source = score[num_labelled:]
@@ -143,12 +138,6 @@ class Encoders(NamedTuple):
     psi: mlp.Params
 
 
-def encode(encoders: Encoders, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(n, dims) representations of (s, a) and of s'."""
-    num_sa = encoders.phi[0].w.shape[0]
-    return mlp.apply_mlp(encoders.phi, x[:, :num_sa]), mlp.apply_mlp(encoders.psi, x[:, num_sa:])
-
-
 def contrastive_loss(anchor: jax.Array, own: jax.Array, others: jax.Array) -> jax.Array:
     """Binary cross-entropy over all pairs of (s, a) and s', whose logits are products.
 
@@ -183,8 +172,10 @@ def _step(learning_rate: jax.Array, state: Any, batch: Any) -> tuple[Any, jax.Ar
     return adam.update(encoders, grad, moments, learning_rate=learning_rate), now
 
 
-def _cosine(encoders: Encoders, x: jax.Array) -> jax.Array:
-    return cosine(*encode(encoders, x))
+def _score(encoders: Encoders, x: jax.Array) -> jax.Array:
+    num_sa = encoders.phi[0].w.shape[0]
+    phi = mlp.apply_mlp(encoders.phi, x[:, :num_sa])
+    return cosine(phi, mlp.apply_mlp(encoders.psi, x[:, num_sa:]))
 
 
 def _summary(score: np.ndarray) -> dict[str, float]:

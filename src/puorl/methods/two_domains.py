@@ -17,8 +17,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 
-STATE_EPSILON = 1e-3
-"""Added to the deviation of standardised states."""
+_EPSILON = 1e-3  # added to the deviation of standardised states
 _CHUNK = 500  # steps of one compiled call
 _BLOCK = 16_384  # rows scored at a time
 
@@ -28,7 +27,7 @@ class Domains(NamedTuple):
 
     rows: np.ndarray
     """(k,) int64. Pool positions: the labelled rows, then the unlabelled ones."""
-    x: np.ndarray
+    x: jax.Array
     """(k, d + m + d) float32. State, action, next state (the state again where it is unknown)."""
     known: np.ndarray
     """(k,) bool. Whether the next state is known; other rows are neither trained on nor scored."""
@@ -38,13 +37,12 @@ class Domains(NamedTuple):
     """(u,) int32. Positions in ``rows`` of the unlabelled rows that are known."""
 
 
-def as_domains(split: PUSplit, *, epsilon: float | None) -> Domains:
+def as_domains(split: PUSplit, *, standardise: bool) -> Domains:
     """Read a split as two labelled domains.
 
     Args:
         split: Labelled and unlabelled rows.
-        epsilon: Standardise states over all rows, with this added to the deviation; None leaves
-            states as they are. Actions are never changed.
+        standardise: Standardise states over all rows; actions are never changed.
 
     Raises:
         DataError: A domain has no row with a known next state.
@@ -53,9 +51,9 @@ def as_domains(split: PUSplit, *, epsilon: float | None) -> Domains:
     shown = split.pool.rows[rows]
     known = shown.next_known
     before, after = shown.obs, np.where(known[:, None], shown.next_obs, shown.obs)
-    if epsilon is not None:
+    if standardise:
         mean = before.mean(axis=0, dtype=np.float64)
-        scale = before.std(axis=0, dtype=np.float64) + epsilon
+        scale = before.std(axis=0, dtype=np.float64) + _EPSILON
         before, after = (before - mean) / scale, (after - mean) / scale
     x = np.concatenate([part.astype(np.float32) for part in (before, shown.action, after)], axis=1)
     positions, num_labelled = np.flatnonzero(known).astype(np.int32), len(split.labelled)
@@ -63,28 +61,28 @@ def as_domains(split: PUSplit, *, epsilon: float | None) -> Domains:
     for name, found in (("labelled", target), ("unlabelled", source)):
         if len(found) == 0:
             raise DataError(f"{name}: expected rows with a known next state, got none")
-    return Domains(rows, x, known, target, source)
+    return Domains(rows, jnp.asarray(x), known, target, source)
 
 
 def train(
     method: Any,
-    x: jax.Array,
     seen: Domains,
     seed: int,
     *,
     init: Callable[[jax.Array, jax.Array], Any],
     step: Callable[[jax.Array, Any, Any], tuple[Any, jax.Array]],
+    score: Callable[[Any, jax.Array], jax.Array],
     num_source: int,
-) -> tuple[Any, np.ndarray]:
-    """Train two networks; return the final state and the mean losses of the last steps.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Train two networks; return the scores of all rows and the mean losses of the last steps.
 
     Args:
         method: Its name seeds the keys; num_steps, batch_size and learning_rate are its settings.
-        x: ``seen.x`` on the device.
         seen: The two domains.
         seed: Seed of weights and batches.
-        init: Makes the initial state from a key for each network.
+        init: Makes the initial state, networks first, from a key for each network.
         step: ``(learning_rate, state, (target rows, source rows)) -> state, losses``.
+        score: ``(networks, rows) -> (n,) float32``.
         num_source: Source rows in a batch; target rows are ``batch_size``.
     """
     word = int(generator(seed, "methods", method.name).integers(2**31))
@@ -96,8 +94,8 @@ def train(
         key = jax.random.fold_in(batch_key, first)
         length = min(_CHUNK, method.num_steps - first)
         shapes = (length, method.batch_size), (length, num_source)
-        state, losses = _run(state, key, x, target, source, rate, step, shapes)
-    return state, np.asarray(losses)
+        state, losses = _run(state, key, seen.x, target, source, rate, step, shapes)
+    return np.array(_score_rows(score, state[0], seen.x)), np.asarray(losses)
 
 
 @partial(jax.jit, static_argnames=("step", "shapes"))
@@ -111,8 +109,7 @@ def _run(state, key, x, target, source, learning_rate, step, shapes):
 
 
 @partial(jax.jit, static_argnames="score")
-def score_rows(score: Callable[[Any, jax.Array], jax.Array], params: Any, x: jax.Array) -> Any:
-    """(k,) float32. ``score(params, rows)`` of all rows, in blocks."""
+def _score_rows(score: Callable[[Any, jax.Array], jax.Array], params: Any, x: jax.Array) -> Any:
     return jax.lax.map(lambda row: score(params, row[None])[0], x, batch_size=_BLOCK)
 
 

@@ -1,7 +1,8 @@
 """PU learning: which unlabelled rows are the target's. Names are loaded when first used."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.pu.config import PRESETS, FeatureConfig, FilterConfig, NetworkConfig, ResidualConfig
@@ -10,17 +11,6 @@ if TYPE_CHECKING:
     from puorl.pu.report_page import as_page
     from puorl.pu.report_text import as_text
 
-_HOME = {
-    "PRESETS": "config",
-    "DomainFilter": "filter",
-    "FeatureConfig": "config",
-    "FilterConfig": "config",
-    "FilterReport": "report",
-    "NetworkConfig": "config",
-    "ResidualConfig": "config",
-    "as_page": "report_page",
-    "as_text": "report_text",
-}
 __all__ = [
     "PRESETS",
     "DomainFilter",
@@ -33,12 +23,13 @@ __all__ = [
     "as_text",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'puorl.pu' has no attribute {name!r}")
-    return getattr(import_module(f"puorl.pu.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "config": "FeatureConfig FilterConfig NetworkConfig PRESETS ResidualConfig",
+        "filter": "DomainFilter",
+        "report": "FilterReport",
+        "report_page": "as_page",
+        "report_text": "as_text",
+    },
+)

@@ -122,13 +122,12 @@ def _epoch_of_lane(
     threshold = jnp.float32(jnp.inf)
     if recipe.rejects and not warm_up:
         sample = _some(rank_key, rows.train_u, recipe.rank_sample)
-        threshold = upper_quantile(_score(lane.params, x, sample), lane.alpha)
+        threshold = upper_quantile(logits(lane.params, x[sample]), lane.alpha)
     loss = recipe.warm_up if warm_up else recipe.main
     params, moments, average, losses = _train(lane, rows, threshold, x, batch_key, loss, network)
     held_u = _some(alpha_key, rows.held_u, recipe.alpha_sample)
-    alpha = best_bin(
-        _score(average, x, rows.held_p), _score(average, x, held_u), k=recipe.bbe_constant
-    )
+    score_p, score_u = logits(average, x[rows.held_p]), logits(average, x[held_u])
+    alpha = best_bin(score_p, score_u, k=recipe.bbe_constant)
     metrics = {"loss": losses.mean(), "alpha": alpha, "threshold": threshold}
     return ClassifierState(params, moments, average, key, alpha), metrics
 
@@ -151,7 +150,7 @@ def _train(
     picks = jax.random.randint(u_key, (num_steps * size,), 0, rows.train_u.shape[0])
     # Every row of U of this epoch is scored once, by the network at its start.
     shown_u = rows.train_u[picks]
-    kept_u = (_score(lane.params, x, shown_u) < threshold).astype(jnp.float32)
+    kept_u = (logits(lane.params, x[shown_u]) < threshold).astype(jnp.float32)
 
     def update(carry: Any, batch: Any) -> tuple[Any, jax.Array]:
         params, moments, average = carry
@@ -169,27 +168,18 @@ def _train(
             learning_rate=network.learning_rate,
             weight_decay=network.weight_decay,
         )
-        return (params, moments, _averaged(average, params, moments.num_updates, network)), now
+        if network.averaging == 0.0:
+            return (params, moments, params), now
+        # A short memory at first, so that the initial weights are forgotten.
+        num = moments.num_updates.astype(jnp.float32)
+        memory = jnp.minimum(network.averaging, (1.0 + num) / (10.0 + num))
+        mean = jax.tree.map(lambda old, new: memory * old + (1.0 - memory) * new, average, params)
+        return (params, moments, mean), now
 
     batches = [a.reshape(num_steps, size) for a in (order, shown_u, weight, kept_u)]
     start = (lane.params, lane.moments, lane.average)
     (params, moments, average), losses = jax.lax.scan(update, start, batches)
     return params, moments, average, losses
-
-
-def _averaged(
-    average: mlp.Params, params: mlp.Params, num_updates: jax.Array, network: NetworkConfig
-) -> mlp.Params:
-    if network.averaging == 0.0:
-        return params
-    # A short memory at first, so that the initial weights are forgotten.
-    num = num_updates.astype(jnp.float32)
-    memory = jnp.minimum(network.averaging, (1.0 + num) / (10.0 + num))
-    return jax.tree.map(lambda old, new: memory * old + (1.0 - memory) * new, average, params)
-
-
-def _score(params: mlp.Params, x: jax.Array, positions: jax.Array) -> jax.Array:
-    return logits(params, x[positions])
 
 
 def _some(key: jax.Array, positions: jax.Array, num: int | None) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,12 @@ Inputs = Literal["sas", "sa", "sar", "sars"]
 AlphaEstimator = Literal["bbe", "en", "scott", "dedpul"]
 
 
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+def check_choice(name: str, value: str, known: Iterable[str]) -> None:
+    """Check a setting that must be one of some words.
+
+    Raises:
+        ConfigError: It is not.
+    """
     if value not in known:
         raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
 
@@ -30,7 +35,7 @@ class FeatureConfig:
     """Scale every column to mean 0 and deviation 1 over all rows."""
 
     def __post_init__(self) -> None:
-        _check_choice("inputs", self.inputs, get_args(Inputs))
+        check_choice("inputs", self.inputs, get_args(Inputs))
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ class FilterConfig:
     """Estimator of the final alpha, from held-out scores; epochs always use BBE."""
 
     def __post_init__(self) -> None:
-        _check_choice("alpha_estimator", self.alpha_estimator, get_args(AlphaEstimator))
+        check_choice("alpha_estimator", self.alpha_estimator, get_args(AlphaEstimator))
 
     def changed(self, changes: Mapping[str, Any]) -> "FilterConfig":
         """Return a copy with other values; a mapping changes fields of a field.
@@ -152,5 +157,5 @@ def preset_config(name: str) -> FilterConfig:
     Raises:
         ConfigError: Unknown preset.
     """
-    _check_choice("preset", name, tuple(PRESETS))
+    check_choice("preset", name, PRESETS)
     return PRESETS[name]

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.pu import model as model_files
-from puorl.pu.config import AlphaEstimator, FilterConfig, preset_config
+from puorl.pu.config import AlphaEstimator, FilterConfig, check_choice, preset_config
 from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
 from puorl.pu.fitting import fit, identity
-from puorl.pu.model import FilterModel, Mode, check_mode
+from puorl.pu.model import FilterModel, Mode
 from puorl.pu.report import FilterReport, make_report
 from puorl.pu.units import parse_unit
 
@@ -79,7 +79,7 @@ class DomainFilter:
             ConfigError: Unknown preset, mode, unit, estimator or learner.
             DataError: Too few labelled rows, or features in which nothing varies.
         """
-        check_mode(self.mode)
+        check_choice("mode", self.mode, get_args(Mode))
         config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)
         if self.alpha_estimator is not None:
             config = config.changed({"alpha_estimator": self.alpha_estimator})

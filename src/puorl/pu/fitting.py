@@ -15,11 +15,10 @@ from puorl.core.progress import progress_bar
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.pu import classifier, features
-from puorl.pu.alpha import alpha_estimate, estimate_from_logits
+from puorl.pu.alpha import alpha_estimate, bootstrap_interval, estimate_from_logits
 from puorl.pu.classifier import ClassifierState
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import Encoded
-from puorl.pu.intervals import bootstrap_interval
 from puorl.pu.learners import Recipe, make_recipe, row_threshold
 from puorl.pu.model import FilterModel
 from puorl.pu.units import Grouping, Unit, find_threshold, group
@@ -70,32 +69,23 @@ def fit(
             f"expected at least {MIN_LABELLED} labelled rows, so that some can be held out, got "
             f"{num_labelled}; label more rows"
         )
-    [encoded] = _encode([split], config, [seed], checkpoint, progress)
+    pool = split.pool.rows
+    total = features.num_steps(pool, config.features, config.residuals)
+    show = progress and total > 0
+    with progress_bar("models", total=total, unit="steps", show=show) as advance:
+        [encoded] = features.fit_encoders(
+            [pool],
+            config.features,
+            config.residuals,
+            seeds=[seed],
+            checkpoint=checkpoint,
+            advance=advance,
+        )
     lanes = split_lanes(split, grouping)
     rows = stack(lanes, [encoded.known] * len(lanes), seed)
     keys = lane_keys(seed, len(lanes))
     end = train(encoded.x, rows, recipe, config, keys, checkpoint=checkpoint, progress=progress)
     return calibrate(split, config, unit, seed, encoded, rows, end, grouping)
-
-
-def fit_many(
-    splits: Sequence[PUSplit], config: FilterConfig, *, seeds: Sequence[int]
-) -> list[FilterModel]:
-    """Fit a filter for each split by rows, all of one size, in one program."""
-    checkpoint = Checkpoint(None)
-    encoded = _encode(splits, config, seeds, checkpoint, progress=False)
-    lanes = [split_lanes(split, None)[0] for split in splits]
-    rows = stack(lanes, [each.known for each in encoded], seeds[0])
-    keys = jnp.concatenate([lane_keys(seed, 1) for seed in seeds])
-    x = np.stack([each.x for each in encoded])
-    end = train(x, rows, make_recipe(config), config, keys, checkpoint=checkpoint)
-    made = []
-    for k, (split, seed) in enumerate(zip(splits, seeds, strict=True)):
-        own = classifier.Rows(*(column[k : k + 1] for column in rows))
-        state = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], end.state)
-        one = EpochState(state, end.epoch, end.alpha[:, k : k + 1])
-        made.append(calibrate(split, config, Unit("transition"), seed, encoded[k], own, one, None))
-    return made
 
 
 def split_lanes(split: PUSplit, grouping: Grouping | None) -> list[Positions]:
@@ -290,56 +280,29 @@ def _calibrate_units(
     rng: np.random.Generator,
 ) -> tuple[Estimate, float, float]:
     """Estimate alpha, the threshold and the spread from mean logits of units."""
-    units_p = _unit_means(held.p, grouping.number[position_p])
-    units_u = _unit_means(held.u, grouping.number[position_u])
-    rough = _point_estimate(units_p.mean, units_u.mean, config)
-    size_u = np.bincount(grouping.number)[units_u.number]
-    threshold = find_threshold(units_p.mean, units_u.mean, size_u, alpha=rough.value)
+    units_p, mean_p, size_p = _unit_means(held.p, grouping.number[position_p])
+    units_u, mean_u, _ = _unit_means(held.u, grouping.number[position_u])
+    rough = _point_estimate(mean_p, mean_u, config)
+    # All rows of U: lanes of equal size leave a few unscored.
+    size_u = np.bincount(grouping.number)[units_u]
+    threshold = find_threshold(mean_p, mean_u, size_u, alpha=rough.value)
     cluster = np.empty(int(grouping.number.max()) + 1, np.int64)
     cluster[grouping.number] = grouping.cluster
     interval = bootstrap_interval(
-        np.repeat(units_p.mean, units_p.num_rows),
-        np.repeat(units_u.mean, size_u),
+        np.repeat(mean_p, size_p),
+        np.repeat(mean_u, size_u),
         value=threshold.alpha,
         rng=rng,
-        groups_p=np.repeat(cluster[units_p.number], units_p.num_rows),
+        groups_p=np.repeat(cluster[units_p], size_p),
     )
     alpha = alpha_estimate(threshold.alpha, interval, method=rough.method)
-    spread = max(float(np.abs(units_p.mean - threshold.logit).mean()) / 3.0, 1e-3)
+    spread = max(float(np.abs(mean_p - threshold.logit).mean()) / 3.0, 1e-3)
     return alpha, threshold.logit, spread
 
 
-class _Means(NamedTuple):
-    number: np.ndarray
-    mean: np.ndarray
-    num_rows: np.ndarray
-    """Scored rows; lanes of equal size leave a few out."""
-
-
-def _unit_means(logit: np.ndarray, number: np.ndarray) -> _Means:
-    """Compute the mean logit of every unit that has scored rows."""
+def _unit_means(logit: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the units that have scored rows, the mean logit of each, and its scored rows."""
     num_rows = np.bincount(number)
     present = np.flatnonzero(num_rows)
     mean = np.bincount(number, logit)[present] / num_rows[present]
-    return _Means(present, mean, num_rows[present])
-
-
-def _encode(
-    splits: Sequence[PUSplit],
-    config: FilterConfig,
-    seeds: Sequence[int],
-    checkpoint: Checkpoint,
-    progress: bool,
-) -> list[Encoded]:
-    pools = [split.pool.rows for split in splits]
-    total = features.num_steps(pools[0], config.features, config.residuals)
-    show = progress and total > 0
-    with progress_bar("models", total=total, unit="steps", show=show) as advance:
-        return features.fit_encoders(
-            pools,
-            config.features,
-            config.residuals,
-            seeds=seeds,
-            checkpoint=checkpoint,
-            advance=advance,
-        )
+    return present, mean, num_rows[present]

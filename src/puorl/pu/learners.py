@@ -26,13 +26,13 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
-from puorl.pu.config import FilterConfig
+from puorl.pu.config import FilterConfig, check_choice
 
 
 class Batch(NamedTuple):
@@ -163,13 +163,9 @@ def make_recipe(config: FilterConfig) -> Recipe:
     Raises:
         ConfigError: Unknown learner, or no epochs.
     """
-    if config.learner not in LEARNERS:
-        raise ConfigError(f"learner: expected one of {', '.join(LEARNERS)}, got {config.learner!r}")
-    changes: dict[str, Any] = {"bbe_constant": config.bbe_constant}
-    if config.num_warm_up is not None:
-        changes["num_warm_up"] = config.num_warm_up
-    if config.num_main is not None:
-        changes["num_main"] = config.num_main
+    check_choice("learner", config.learner, LEARNERS)
+    own = {name: getattr(config, name) for name in ("bbe_constant", "num_warm_up", "num_main")}
+    changes = {name: value for name, value in own.items() if value is not None}
     if config.exact_ranking:
         changes |= {"rank_sample": None, "alpha_sample": None}
     return dataclasses.replace(LEARNERS[config.learner], **changes)

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,18 +12,17 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
-from puorl.pu import classifier, dynamics
+from puorl.pu import classifier
 from puorl.pu.alpha import current_estimate
 from puorl.pu.classifier import BLOCK
 from puorl.pu.config import FilterConfig
-from puorl.pu.dynamics import Task
-from puorl.pu.features import Encoder, Scaling
+from puorl.pu.features import Encoder, Scaling, Task, residual
 from puorl.pu.units import Grouping, Unit, group, parse_unit
 
 Mode = Literal["hard", "top_alpha", "soft"]
@@ -133,16 +132,6 @@ class FilterModel:
         return result
 
 
-def check_mode(mode: str) -> None:
-    """Check the name of a mode.
-
-    Raises:
-        ConfigError: Unknown mode.
-    """
-    if mode not in get_args(Mode):
-        raise ConfigError(f"mode: expected one of {', '.join(get_args(Mode))}, got {mode!r}")
-
-
 def keep(score: np.ndarray, mode: Mode, alpha: float) -> np.ndarray:
     """(n,) bool. Rows that a mode keeps; ``soft`` counts as ``hard``.
 
@@ -173,7 +162,7 @@ def _logits_block(
     params: mlp.Params, models: tuple[mlp.Params, ...], x: jax.Array, tasks: tuple[Task, ...]
 ) -> jax.Array:
     pairs = zip(models, tasks, strict=True)
-    x = jnp.concatenate([x, *(dynamics.residual(m, x, task) for m, task in pairs)], axis=1)
+    x = jnp.concatenate([x, *(residual(m, x, task) for m, task in pairs)], axis=1)
     return jax.vmap(classifier.logits, in_axes=(0, None))(params, x).mean(axis=0)
 
 

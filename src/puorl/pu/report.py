@@ -123,33 +123,32 @@ def make_report(
     if shortcut.auroc.value < DETECTABLE_AUROC:
         quality = dataclasses.replace(quality, precision_is_upper=True)
     alphas = (scores.alpha, second_alpha(scores, rng=rng))
+    checks: dict[str, Any] = {
+        "alphas": alphas,
+        "alphas_agree": estimates_agree(*alphas),
+        "quality": quality,
+        "shortcut": shortcut,
+        "columns": check_columns(split, rng=rng),
+        "selection": check_selection(split, scores, rng=rng, groups=unit.groups_name),
+    }
+    num_groups, num_groups_u = (
+        None if group is None else group_numbers(group, len(group))[1]
+        for group in (scores.group_p, scores.group_u)
+    )
     evidence = Evidence(
+        **checks,
         second_domain_detectable=second_domain_detectable(scores, shortcut.auroc),
-        alphas=alphas,
-        alphas_agree=estimates_agree(*alphas),
-        quality=quality,
         num_scored=len(scores.score_p),
-        num_groups=_num_groups(scores.group_p),
-        num_groups_u=_num_groups(scores.group_u),
+        num_groups=num_groups,
+        num_groups_u=num_groups_u,
         unit=unit,
         has_episodes=split.pool.episode is not None,
         num_scattered=num_scattered,
         may_use_reward=split.pool.rows.reward is not None and settings.get("inputs") == "sas",
-        shortcut=shortcut,
-        columns=check_columns(split, rng=rng),
-        selection=check_selection(split, scores, rng=rng, groups=unit.groups_name),
     )
-    verdict, advice, warnings = decide(evidence)
     return FilterReport(
-        verdict=verdict,
-        advice=advice,
-        warnings=warnings,
-        alphas=alphas,
-        alphas_agree=evidence.alphas_agree,
-        quality=quality,
-        shortcut=shortcut,
-        columns=evidence.columns,
-        selection=evidence.selection,
+        *decide(evidence),
+        **checks,
         histogram=score_histogram(scores),
         alpha_history=tuple(float(a) for a in alpha_history),
         doubtful=doubtful_episodes(split, scores, kept, unit=unit),
@@ -184,15 +183,13 @@ _RENAMED = {
 
 def current_keys(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a stored report with today's names; it may be older or damaged."""
-    made = dict(content)
-    for name, renamed in _RENAMED.items():
-        made[name] = _rename(made.get(name), renamed)
+    made = {name: _rename(value, _RENAMED.get(name, {})) for name, value in content.items()}
     if isinstance(made.get("alphas"), list):
         made["alphas"] = [
             current_estimate(alpha) if isinstance(alpha, dict) and "interval" in alpha else alpha
             for alpha in made["alphas"]
         ]
-    return {name: value for name, value in made.items() if name in content}
+    return made
 
 
 def _rename(part: Any, renamed: Mapping[str, str]) -> Any:
@@ -201,10 +198,6 @@ def _rename(part: Any, renamed: Mapping[str, str]) -> Any:
     if not isinstance(part, dict):
         return part
     return {renamed.get(name, name): value for name, value in part.items()}
-
-
-def _num_groups(group: np.ndarray | None) -> int | None:
-    return None if group is None else group_numbers(group, len(group))[1]
 
 
 def _plain(value: Any) -> Any:

@@ -25,16 +25,23 @@ _NARROWEST = 0.1  # of the axis of alpha: small differences should look small
 
 def alpha_picture(report: FilterReport) -> Markup:
     """Draw every estimate of alpha with its interval; empty without an estimate."""
-    dots = [_alpha_dot(estimate, own=not index) for index, estimate in enumerate(report.alphas)]
-    if not dots:
+    if not report.alphas:
         return Markup("")
-    low, high = _zoom([end for each in report.alphas for end in (each.value, each.low, each.high)])
+    dots = []
+    for each in report.alphas:
+        ends = as_percent_range(each.low, each.high)
+        name = shorten(each.method, LONGEST_NAME) + ("" if dots else " (the filter's method)")
+        text = as_percent(each.value) + (f" ({ends})" if ends else "")
+        dots.append(charts.Dot(name, each, text))
+    values = [end for each in report.alphas for end in (each.value, each.low, each.high)]
+    known = [value for value in values if math.isfinite(value)]
+    low, high = min(known), max(known)
+    air = max(0.15 * (high - low), (_NARROWEST - (high - low)) / 2)
     return charts.dots(
         "Estimates of alpha",
-        _words(dots),
         dot=dots,
-        low=low,
-        high=high,
+        low=max(low - air, 0.0),
+        high=min(high + air, 1.0),
         x_label="alpha, fraction of the unlabelled rows",
         percent=True,
     )
@@ -85,12 +92,16 @@ def score_picture(bins: Histogram) -> Markup:
 
 def auroc_picture(title: str, estimates: dict[str, Estimate]) -> Markup:
     """Draw AUROCs between chance and 1, each with its name."""
-    dots = [_auroc_dot(name, each) for name, each in estimates.items()]
+    dots = []
+    for name, each in estimates.items():
+        text = f"{each.value:.3f}" if math.isfinite(each.value) else "not known"
+        if each.interval is not None:
+            text += f" ({each.low:.3f}–{each.high:.3f})"
+        dots.append(charts.Dot(name, each, text))
     ends = [end for each in estimates.values() for end in (each.value, each.low)]
     known = [end for end in ends if math.isfinite(end)]
     return charts.dots(
         title,
-        _words(dots),
         dot=dots,
         low=math.floor(20 * min((CHANCE, *known))) / 20,
         high=1.0,
@@ -99,39 +110,11 @@ def auroc_picture(title: str, estimates: dict[str, Estimate]) -> Markup:
     )
 
 
-def _alpha_dot(estimate: Estimate, *, own: bool) -> charts.Dot:
-    ends = as_percent_range(estimate.low, estimate.high)
-    method = shorten(estimate.method, LONGEST_NAME)
-    return charts.Dot(
-        f"{method} (the filter's method)" if own else method,
-        estimate,
-        as_percent(estimate.value) + (f" ({ends})" if ends else ""),
-    )
-
-
-def _auroc_dot(name: str, estimate: Estimate) -> charts.Dot:
-    text = f"{estimate.value:.3f}" if math.isfinite(estimate.value) else "not known"
-    if estimate.interval is not None:
-        text += f" ({estimate.low:.3f}–{estimate.high:.3f})"
-    return charts.Dot(name, estimate, text)
-
-
-def _words(dots: list[charts.Dot]) -> str:
-    return "; ".join(f"{each.name}: {each.text}" for each in dots)
-
-
 def _upper_fraction(bins: Histogram, fraction: tuple[float, ...]) -> str:
     # A bin counts by its left edge, so that none is counted in part.
     pairs = zip(fraction, bins.edge[:-1], strict=True)
     # Rounding may lift the sum of all bins above 1.
     return as_percent(min(sum(each for each, left in pairs if left >= CHANCE), 1.0))
-
-
-def _zoom(values: list[float]) -> tuple[float, float]:
-    known = [value for value in values if math.isfinite(value)]
-    low, high = min(known), max(known)
-    air = max(0.15 * (high - low), (_NARROWEST - (high - low)) / 2)
-    return max(low - air, 0.0), min(high + air, 1.0)
 
 
 _HEADLINES: dict[Verdict, tuple[page.Tone, str]] = {
@@ -165,7 +148,7 @@ def as_page(report: FilterReport) -> str:
     lead = (
         f"Labelled rows: {as_count(quality.num_labelled)}. "
         f"Unlabelled rows: {as_count(quality.num_unlabelled)}. "
-        f"Decided by {page.shorten(report.unit, LONGEST_NAME)}."
+        f"Decided by {shorten(report.unit, LONGEST_NAME)}."
     )
     return page.document(
         "Domain filter report",
@@ -308,30 +291,25 @@ def _shortcut(report: FilterReport) -> Markup:
         ),
     )
     caption = "Probability that a labelled row scores above an unlabelled one, with 95 % intervals."
+    columns = page.paragraph("No single column separates the labelled rows by how it was recorded.")
+    if report.columns:
+        columns = page.table(
+            "Columns that separate the labelled rows by how they were recorded",
+            ("Column", "AUROC", "Finding"),
+            [
+                (
+                    shorten(c.column, LONGEST_NAME),
+                    f"{c.auroc:.3f}",
+                    f"{c.kind.capitalize()}: {c.sentence}",
+                )
+                for c in report.columns
+            ],
+            numeric=(1,),
+        )
     return page.section(
         "Is it dynamics, or a shortcut?",
         page.side_by_side(words, page.figure(picture, caption)),
-        _columns(report),
-    )
-
-
-def _columns(report: FilterReport) -> Markup:
-    if not report.columns:
-        return page.paragraph(
-            "No single column separates the labelled rows by how it was recorded."
-        )
-    return page.table(
-        "Columns that separate the labelled rows by how they were recorded",
-        ("Column", "AUROC", "Finding"),
-        [
-            (
-                page.shorten(each.column, LONGEST_NAME),
-                f"{each.auroc:.3f}",
-                f"{each.kind.capitalize()}: {each.sentence}",
-            )
-            for each in report.columns
-        ],
-        numeric=(1,),
+        columns,
     )
 
 
@@ -356,7 +334,7 @@ def _selection(report: FilterReport) -> Markup:
 
 
 def _doubtful(report: FilterReport) -> Markup:
-    column = page.shorten(report.unit_column, LONGEST_NAME)
+    column = shorten(report.unit_column, LONGEST_NAME)
     groups = f"values of {column}" if column else "episodes"
     heading = f"{groups[0].upper()}{groups[1:]} worth a look"
     if not report.doubtful:
@@ -366,7 +344,7 @@ def _doubtful(report: FilterReport) -> Markup:
         return page.section(heading, page.paragraph(words))
     rows = [
         (
-            page.shorten(each.episode, LONGEST_NAME),
+            shorten(each.episode, LONGEST_NAME),
             as_count(each.num_rows),
             f"{each.mean_score:.3f}" if math.isfinite(each.mean_score) else "not known",
             as_percent(each.kept_fraction),
@@ -405,5 +383,5 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             rows += _flat(value, f"{prefix}{key}.")
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            rows.append((page.shorten(f"{prefix}{key}", LONGEST_NAME), text))
+            rows.append((shorten(f"{prefix}{key}", LONGEST_NAME), text))
     return rows

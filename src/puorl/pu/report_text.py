@@ -7,12 +7,12 @@ import numpy as np
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from puorl.core.stats import Estimate
 from puorl.html.page import as_percent, shorten
-from puorl.pu.report import FilterReport, Quality, Shortcut
+from puorl.pu.report import FilterReport, Shortcut
 
 WIDTH = 80
 LONGEST_NAME = 80
@@ -95,19 +95,21 @@ def as_text(report: FilterReport) -> RenderableType:
 
 
 def _warning(text: str) -> Table:
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(width=12)
-    grid.add_column(width=WIDTH - 14, overflow="fold")
+    grid = _grid(Column(width=WIDTH - 14, overflow="fold"))
     grid.add_row(Text("warning", style="yellow"), Text(text))
     return grid
+
+
+def _grid(*columns: Column) -> Table:
+    return Table.grid(Column(width=12), *columns, padding=(0, 1, 0, 0))
 
 
 def _numbers(report: FilterReport) -> Table:
     quality = report.quality
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=WIDTH)
     table.add_column("in %", no_wrap=True)
-    table.add_column("estimate", justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="right", no_wrap=True)
+    for name in ("estimate", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold", ratio=1)
     for alpha in report.alphas:
         meaning = "Fraction of target rows among the unlabelled."
@@ -118,18 +120,15 @@ def _numbers(report: FilterReport) -> Table:
         upper = " An upper estimate." if name == "Precision" and is_upper else ""
         cells = _cells(getattr(quality, name.lower()), shown=shown)
         table.add_row(name.lower(), *cells, meaning + upper)
-    table.caption = f"{_kept(quality)}, {quality.num_labelled:,} labelled; decided by {report.unit}"
+    kept = f"{quality.num_kept:,} of {quality.num_unlabelled:,} unlabelled rows kept"
+    if quality.mean_weight is not None:
+        kept = (
+            f"all {quality.num_unlabelled:,} unlabelled rows kept with weights (mean "
+            f"{quality.mean_weight:.3f}), {quality.num_kept:,} of them with 0.5 or more"
+        )
+    table.caption = f"{kept}, {quality.num_labelled:,} labelled; decided by {report.unit}"
     table.caption_justify = "left"
     return table
-
-
-def _kept(quality: Quality) -> str:
-    if quality.mean_weight is None:
-        return f"{quality.num_kept:,} of {quality.num_unlabelled:,} unlabelled rows kept"
-    return (
-        f"all {quality.num_unlabelled:,} unlabelled rows kept with weights (mean "
-        f"{quality.mean_weight:.3f}), {quality.num_kept:,} of them with 0.5 or more"
-    )
 
 
 def _cells(estimate: Estimate, *, shown: bool = True) -> tuple[str, str]:
@@ -141,10 +140,7 @@ def _cells(estimate: Estimate, *, shown: bool = True) -> tuple[str, str]:
 
 
 def _checks(report: FilterReport) -> Table:
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=12)
-    table.add_column(width=6)
-    table.add_column(width=WIDTH - 21, overflow="fold")
+    table = _grid(Column(width=6), Column(width=WIDTH - 21, overflow="fold"))
     for name, mark, text in _answers(report):
         table.add_row(Text(name, style="bold"), Text(mark, style=_MARKS[mark]), Text(text))
     return table
@@ -175,23 +171,18 @@ def _mark(is_fine: bool, *, is_known: bool = True) -> str:
 
 
 def _histogram(report: FilterReport) -> Table:
-    table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(width=12)
-    table.add_column(no_wrap=True)
+    table = _grid(Column(no_wrap=True))
     table.add_row("", "")
     bins = report.histogram
     for name, fraction in (("labelled", bins.labelled), ("unlabelled", bins.unlabelled)):
-        table.add_row(Text(name, style="bold"), Text(_bars(fraction), style="cyan"))
+        # Square roots, so that a few rows between two high peaks can be seen.
+        height = np.sqrt(np.array(fraction))
+        level = np.ceil(height / max(float(height.max(initial=0.0)), 1e-12) * (len(_BARS) - 1))
+        bars = "".join(_BARS[int(k)] for k in level)
+        table.add_row(Text(name, style="bold"), Text(bars, style="cyan"))
     width = max(len(bins.unlabelled) - 2, 5)
     table.add_row("", Text("0" + "score".center(width) + "1", style="dim"))
     return table
-
-
-def _bars(fraction: tuple[float, ...]) -> str:
-    # Square roots, so that a few rows between two high peaks can be seen.
-    height = np.sqrt(np.array(fraction))
-    level = np.ceil(height / max(float(height.max(initial=0.0)), 1e-12) * (len(_BARS) - 1))
-    return "".join(_BARS[int(k)] for k in level)
 
 
 def _doubtful(report: FilterReport) -> Table:

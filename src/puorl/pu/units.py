@@ -105,7 +105,13 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:
     if unit.is_row:
         return None
     if unit.kind == "column":
-        cluster = number = _numbered(_column(split, unit.column))
+        columns = split.pool.columns
+        if unit.column not in columns:
+            raise DataError(
+                f"unit {unit}: expected one of {', '.join(columns) or 'the columns (none)'}, got "
+                f"{unit.column!r}"
+            )
+        cluster = number = _numbered(columns[unit.column])
     else:
         if split.pool.episode is None:
             raise DataError(
@@ -197,16 +203,6 @@ def _density(value: np.ndarray, at: np.ndarray) -> np.ndarray:
     count = np.histogram(value, np.append(at - step / 2, at[-1] + step / 2))[0]
     reach = np.arange(-len(at) + 1, len(at)) * step
     return np.convolve(count, np.exp(-0.5 * np.square(reach / max(width, step))), mode="valid")
-
-
-def _column(split: PUSplit, name: str) -> np.ndarray:
-    columns = split.pool.columns
-    if name not in columns:
-        raise DataError(
-            f"unit column:{name}: expected one of {', '.join(columns) or 'the columns (none)'}, "
-            f"got {name!r}"
-        )
-    return columns[name]
 
 
 def _numbered(value: np.ndarray) -> np.ndarray:

@@ -266,7 +266,6 @@ def _dots(each: Evaluated, *, scored: bool) -> Markup:
     unit = "score" if scored else "return"
     return charts.dots(
         f"Mean {unit} in {each.env}",
-        "; ".join(f"{d.name}: {d.text}" for d in dots),
         dot=dots,
         low=min(min(ends) - air, 0.0),
         high=max(max(ends) + air, 0.0),

@@ -3,8 +3,9 @@
 Names are loaded when first used: importing this package does not import JAX.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.rl.learner import LEARNERS, Learner, make, presets
@@ -30,29 +31,13 @@ __all__ = [
     "train_many",
 ]
 
-_HOME = {
-    "LEARNERS": "learner",
-    "Learner": "learner",
-    "MLflow": "metrics",
-    "NumpyPolicy": "policy",
-    "Policy": "policy",
-    "RunSpec": "run",
-    "Sink": "metrics",
-    "TensorBoard": "metrics",
-    "TrainResult": "run",
-    "WandB": "metrics",
-    "checkpoint_interval": "run",
-    "make": "learner",
-    "presets": "learner",
-    "train_many": "train",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'puorl.rl' has no attribute {name!r}")
-    return getattr(import_module(f"puorl.rl.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "learner": "LEARNERS Learner make presets",
+        "metrics": "MLflow Sink TensorBoard WandB",
+        "policy": "NumpyPolicy Policy",
+        "run": "RunSpec TrainResult checkpoint_interval",
+        "train": "train_many",
+    },
+)

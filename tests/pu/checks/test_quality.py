@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
-from puorl.pu.alpha import alpha_estimate, bbe
+from puorl.pu.alpha import alpha_estimate, bbe, bootstrap_interval
 from puorl.pu.checks.auroc import HeldOutScores
 from puorl.pu.checks.quality import estimates_agree, measure_quality, of_filter, second_alpha
 from puorl.pu.cross_fit import match_keep_rate
 from puorl.pu.fitting import HeldOutLogits
-from puorl.pu.intervals import bootstrap_interval
 
 
 def truth(drawn):

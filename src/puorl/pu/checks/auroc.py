@@ -128,7 +128,12 @@ def auroc_of(
     influence_u = (placed.unlabelled - placed.unlabelled.mean()) / len(placed.unlabelled)
     sum_p = np.bincount(number_p, influence_p, num_groups_p)
     sum_u = np.bincount(number_u, influence_u, num_groups_u)
-    variance = _scaled(sum_p) + _scaled(sum_u) + 2 * _shared(sum_p, sum_u, group_p, group_u)
+    variance = sum(float(len(s) / (len(s) - 1) * np.sum(s**2)) for s in (sum_p, sum_u))
+    if group_p is not None and group_u is not None:
+        # Covariance through groups with labelled and unlabelled rows.
+        groups = np.unique(group_p), np.unique(group_u)
+        _, in_p, in_u = np.intersect1d(*groups, return_indices=True)
+        variance += 2 * float(sum_p[in_p] @ sum_u[in_u])
     low, high = _ends(value, variance, num_groups)
     return Estimate(value, min(low, value), max(high, value))
 
@@ -186,20 +191,3 @@ def _fraction_below(score: np.ndarray, others: np.ndarray) -> np.ndarray:
     fraction = np.empty(len(score))
     fraction[order] = both / (2 * len(others))
     return fraction
-
-
-def _scaled(sums: np.ndarray) -> float:
-    return float(len(sums) / (len(sums) - 1) * np.sum(sums**2))
-
-
-def _shared(
-    sum_p: np.ndarray,
-    sum_u: np.ndarray,
-    group_p: np.ndarray | None,
-    group_u: np.ndarray | None,
-) -> float:
-    """Covariance through groups with labelled and unlabelled rows."""
-    if group_p is None or group_u is None:
-        return 0.0
-    _, in_p, in_u = np.intersect1d(np.unique(group_p), np.unique(group_u), return_indices=True)
-    return float(sum_p[in_p] @ sum_u[in_u])

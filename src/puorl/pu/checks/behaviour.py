@@ -131,11 +131,19 @@ def check_selection(
     if labelled is None or unlabelled is None:
         return _unknown(Estimate(CHANCE, 0.0, 1.0), scores, groups)
     found = _cross_fitted_auroc(labelled, unlabelled, rng)
-    allowed = 0.5 + max(_ALLOWED, _wrong_fraction(scores) / 2)
-    is_random = found.low <= allowed
-    if is_random and 2 * found.half_width > _WIDE:
+    kept_p, kept_u = float(scores.kept_p.mean()), float(scores.kept_u.mean())
+    wrong = float(np.clip(1 - scores.alpha.value * kept_p / kept_u, 0, 1))
+    if found.low > 0.5 + max(_ALLOWED, wrong / 2):
+        sentence = (
+            f"State and action separate labelled rows from kept ones (AUROC {found.value:.2f}, "
+            "chance is 0.50): they are no random draw of the target's rows, and alpha and recall "
+            "may be off."
+        )
+        return Selection(found, is_random=False, sentence=sentence)
+    if 2 * found.half_width > _WIDE:
         return _unknown(found, scores, groups)
-    return Selection(found, is_random, _sentence(found, is_random))
+    sentence = "Nothing contradicts that the labelled rows are a random draw of the target's."
+    return Selection(found, is_random=True, sentence=sentence)
 
 
 def _kind(
@@ -191,21 +199,7 @@ def _ridge(f_p: np.ndarray, f_u: np.ndarray) -> np.ndarray:
     return np.linalg.solve(gram, f_p.mean(axis=0) - f_u.mean(axis=0))
 
 
-def _wrong_fraction(scores: HeldOutScores) -> float:
-    kept = float(scores.kept_u.mean())
-    return float(np.clip(1 - scores.alpha.value * float(scores.kept_p.mean()) / kept, 0, 1))
-
-
 def _unknown(found: Estimate, scores: HeldOutScores, groups: str) -> Selection:
     few = "rows" if scores.group_p is None else f"rows or {groups}"
     sentence = f"Whether the labelled rows are a random draw is not known: too few {few} are kept."
     return Selection(found, is_random=True, sentence=sentence, is_known=False)
-
-
-def _sentence(found: Estimate, is_random: bool) -> str:
-    if is_random:
-        return "Nothing contradicts that the labelled rows are a random draw of the target's."
-    return (
-        f"State and action separate labelled rows from kept ones (AUROC {found.value:.2f}, chance "
-        "is 0.50): they are no random draw of the target's rows, and alpha and recall may be off."
-    )

@@ -47,8 +47,12 @@ def doubtful_episodes(
     is_kept = np.zeros(len(split.pool), bool)
     is_kept[split.unlabelled] = kept
     fraction = np.bincount(number, is_kept[scores.position_u]) / num_rows
-    stretched = np.interp(mean, [0.0, _threshold(scores), 1.0], [0.0, 0.5, 1.0])
-    distance = np.abs(stretched - 0.5)
+    # The score above which as many rows lie as are kept; 0.5 where that is none or all.
+    threshold, num_left = 0.5, int(np.count_nonzero(~scores.kept_u))
+    if 0 < num_left < len(scores.kept_u):
+        around = np.sort(scores.score_u)[num_left - 1 : num_left + 1]
+        threshold = float(np.clip((around[0] + around[1]) / 2, 1e-6, 1 - 1e-6))
+    distance = np.abs(np.interp(mean, [0.0, threshold, 1.0], [0.0, 0.5, 1.0]) - 0.5)
     order = np.argsort(distance, kind="stable")[:MOST]
     return tuple(
         DoubtfulEpisode(str(ids[i]), int(num_rows[i]), float(mean[i]), float(fraction[i]))
@@ -66,12 +70,3 @@ def _names(pool: Dataset, ids: np.ndarray, first: np.ndarray, number: np.ndarray
         if len(np.unique(name)) == len(name) and np.array_equal(name[number], column):
             return name
     return ids
-
-
-def _threshold(scores: HeldOutScores) -> float:
-    """Return the score above which as many rows lie as are kept; 0.5 where that is none or all."""
-    num_left = int(np.count_nonzero(~scores.kept_u))
-    if num_left in (0, len(scores.kept_u)):
-        return 0.5
-    below, above = np.sort(scores.score_u)[num_left - 1 : num_left + 1]
-    return float(np.clip((below + above) / 2, 1e-6, 1 - 1e-6))

@@ -151,7 +151,9 @@ def measure_quality(
     disputed = 0.0 if decided is None else float(np.mean(scores.kept_u != decided))
     recall_drawn = _draw_recall(scores, alpha, disputed, rng)
     _, num_groups = group_numbers(scores.group_p, num_p)
-    alpha_drawn = _draw_alpha(alpha, low, high, _critical_value(num_groups), rng)
+    side = rng.standard_normal(_NUM_DRAWS) * _critical_value(num_groups) / Z95**2
+    away = np.where(side < 0, side * (alpha - low), side * (high - alpha))
+    alpha_drawn = np.clip(alpha + away, 0, 1)
     precision = Estimate(np.nan)
     if num_kept > 0:
         kept = num_kept / num_u
@@ -210,13 +212,6 @@ def _draw_recall(
     drawn = rng.beta(worth * recall + 0.5, worth * (1 - recall) + 0.5, size=_NUM_DRAWS)
     spread = DISPUTE_FACTOR * min(disputed / (2 * max(alpha, 1e-9)), 1.0)
     return np.clip(drawn + spread * rng.standard_normal(_NUM_DRAWS), 0, 1)
-
-
-def _draw_alpha(
-    value: float, low: float, high: float, critical: float, rng: np.random.Generator
-) -> np.ndarray:
-    draw = rng.standard_normal(_NUM_DRAWS) * critical / Z95**2
-    return np.clip(value + np.where(draw < 0, draw * (value - low), draw * (high - value)), 0, 1)
 
 
 def _estimate(value: float, drawn: np.ndarray) -> Estimate:

@@ -157,7 +157,7 @@ def find_rounding(p: Side, u: Side) -> tuple[float, str] | None:
     """Find a difference in rounding: its AUROC and a description; None if there is none."""
     low = min(p.value.min(), u.value.min())
     high = max(p.value.max(), u.value.max())
-    p, u = _inner(p, low, high), _inner(u, low, high)
+    p, u = (side.where(~np.isin(side.value, (low, high, 0))) for side in (p, u))
     if len(p.value) == 0 or len(u.value) == 0:
         return None
     best: tuple[float, str] | None = None
@@ -173,11 +173,6 @@ def find_rounding(p: Side, u: Side) -> tuple[float, str] | None:
         )
         best = (0.5 + abs(difference) / 2, words)
     return best
-
-
-def _inner(side: Side, low: float, high: float) -> Side:
-    value = side.value
-    return side.where((value != low) & (value != high) & (value != 0))
 
 
 def _roundings(p: np.ndarray, u: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -240,8 +235,10 @@ def find_sample_rate(split: PUSplit, *, rng: np.random.Generator) -> ColumnShort
     if rows.time is None or rows.episode is None:
         return None
     step = time_steps(rows.time, rows.episode)
+    if np.isnan(step).all():
+        return None
     # Differences of large time stamps are noisy in their last digits.
-    step = np.round(step / max(float(np.nanmedian(step)), 1e-300), 2) if _any(step) else step
+    step = np.round(step / max(float(np.nanmedian(step)), 1e-300), 2)
     known = [at[~np.isnan(step[at])] for at in (split.labelled, split.unlabelled)]
     p, u = (rng.choice(at, min(len(at), _MAX_TIMES), replace=False) for at in known)
     if min(len(p), len(u)) == 0:
@@ -270,24 +267,9 @@ def time_steps(time: np.ndarray, episode: np.ndarray) -> np.ndarray:
     return step
 
 
-def _any(step: np.ndarray) -> bool:
-    return bool(np.any(~np.isnan(step)))
-
-
 _MAX_ROWS = 50_000
 """Rows of each set that are compared."""
 _LEAST_ROWS = 20
-
-
-@dataclass(frozen=True, eq=False)
-class _Column:
-    name: str
-    p: Side
-    u: Side
-    step_p: np.ndarray | None = None
-    step_u: np.ndarray | None = None
-    repeats: str | None = None
-    """The column of which this one is the next value: a finding there is not repeated."""
 
 
 def check_columns(split: PUSplit, *, rng: np.random.Generator) -> tuple[ColumnShortcut, ...]:
@@ -304,9 +286,13 @@ def check_columns(split: PUSplit, *, rng: np.random.Generator) -> tuple[ColumnSh
     if min(len(p.value), len(u.value)) < _LEAST_ROWS:
         return ()
     found: list[ColumnShortcut] = []
-    for column in _columns(split, p, u):
+    for name, value, step, repeats in _columns(split):
+        step_p, step_u = (None if step is None else _values(step, at).value for at in (p, u))
         known = {(f.column, f.kind) for f in found}
-        found += [f for f in _find(column) if (column.repeats, f.kind) not in known]
+        results = _find(_values(value, p), _values(value, u), step_p, step_u, repeats)
+        for kind, result in results.items():
+            if result is not None and (repeats, kind) not in known:
+                found.append(ColumnShortcut(name, kind, result[0], f"{name}: {result[1]}."))
     whole = (find_sample_rate(split, rng=rng), _find_missing(split, p, u))
     found += [f for f in whole if f is not None]
     return tuple(sorted(found, key=lambda f: -f.auroc))
@@ -323,56 +309,42 @@ def _sampled(split: PUSplit, position: np.ndarray, rng: np.random.Generator) -> 
     return Side(position, number, num_groups)
 
 
-def _columns(split: PUSplit, p: Side, u: Side) -> Iterator[_Column]:
+def _columns(
+    split: PUSplit,
+) -> Iterator[tuple[str, np.ndarray, np.ndarray | None, str | None]]:
+    """Yield name, values and changes of each column, and the column whose next value it is."""
     rows, origin = split.pool.rows, split.pool.provenance
-    obs_name = _names("obs", origin.obs_names, rows.obs.shape[1])
-    action_name = _names("action", origin.action_names, rows.action.shape[1])
-    for k, name in enumerate(obs_name):
-        step_p, step_u = (rows.next_obs[at.value, k] - rows.obs[at.value, k] for at in (p, u))
-        sides = _side(rows.obs[:, k], p), _side(rows.obs[:, k], u)
-        yield _Column(name, *sides, _finite(step_p), _finite(step_u))
-    for k, name in enumerate(obs_name):
-        sides = _side(rows.next_obs[:, k], p), _side(rows.next_obs[:, k], u)
-        yield _Column(f"next {name}", *sides, repeats=name)
-    for k, name in enumerate(action_name):
-        yield _Column(name, _side(rows.action[:, k], p), _side(rows.action[:, k], u))
+    obs_names = _names("obs", origin.obs_names, rows.obs.shape[1])
+    for k, name in enumerate(obs_names):
+        yield name, rows.obs[:, k], rows.next_obs[:, k] - rows.obs[:, k], None
+    for k, name in enumerate(obs_names):
+        yield f"next {name}", rows.next_obs[:, k], None, name
+    for k, name in enumerate(_names("action", origin.action_names, rows.action.shape[1])):
+        yield name, rows.action[:, k], None, None
     if rows.reward is not None:
-        yield _Column("reward", _side(rows.reward, p), _side(rows.reward, u))
+        yield "reward", rows.reward, None, None
 
 
 def _names(field: str, names: tuple[str, ...], count: int) -> list[str]:
     return list(names) if len(names) == count else [f"{field}[{k}]" for k in range(count)]
 
 
-def _side(column: np.ndarray, at: Side) -> Side:
+def _values(column: np.ndarray, at: Side) -> Side:
     values = column[at.value]
     return Side(values, at.number, at.num_groups).where(np.isfinite(values))
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
-    return values[np.isfinite(values)]
-
-
-def _find(column: _Column) -> Iterator[ColumnShortcut]:
-    p, u = column.p, column.u
+def _find(
+    p: Side, u: Side, step_p: np.ndarray | None, step_u: np.ndarray | None, repeats: str | None
+) -> dict[str, tuple[float, str] | None]:
+    """Search one column; return AUROC and description by kind."""
     if min(len(p.value), len(u.value)) < _LEAST_ROWS:
-        return
-    constant = _find_constant(p, u)
-    if constant is not None:
-        yield _shortcut(column, "constant", constant)
-        return
-    rounding = find_rounding(p, u)
-    if rounding is not None:
-        yield _shortcut(column, "rounding", rounding)
+        return {}
+    if constant := _find_constant(p, u):
+        return {"constant": constant}
     # The next value moves with its column, and would only repeat the finding.
-    if column.repeats is None:
-        offset = find_offset(p, u, column.step_p, column.step_u)
-        if offset is not None:
-            yield _shortcut(column, "offset", offset)
-
-
-def _shortcut(column: _Column, kind: str, found: tuple[float, str]) -> ColumnShortcut:
-    return ColumnShortcut(column.name, kind, found[0], f"{column.name}: {found[1]}.")
+    offset = find_offset(p, u, step_p, step_u) if repeats is None else None
+    return {"rounding": find_rounding(p, u), "offset": offset}
 
 
 def _find_constant(p: Side, u: Side) -> tuple[float, str] | None:
@@ -400,12 +372,11 @@ def _find_missing(split: PUSplit, p: Side, u: Side) -> ColumnShortcut | None:
     difference = clear_difference(ended_p, ended_u, missing_p, missing_u)
     if difference is None:
         return None
-    of_all_p = float(np.count_nonzero(missing_p)) / len(p.value)
-    of_all_u = float(np.count_nonzero(missing_u)) / len(u.value)
+    of_all_p, of_all_u = missing_p.sum() / len(p.value), missing_u.sum() / len(u.value)
     return ColumnShortcut(
         "next_obs",
         "missing",
-        0.5 + abs(of_all_p - of_all_u) / 2,
+        float(0.5 + abs(of_all_p - of_all_u) / 2),
         f"next_obs: missing in {missing_p.mean():.0%} of the labelled rows at which the task ended "
         f"and in {missing_u.mean():.0%} of the unlabelled.",
     )

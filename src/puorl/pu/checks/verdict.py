@@ -23,6 +23,8 @@ FEW_LABELLED = 100
 FEW_GROUPS = 10
 _NO_TARGET = 0.02
 _WIDE = 0.2
+_LOW_PRECISION = 0.9
+_LOW_RECALL = 0.8
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,8 @@ class Evidence:
     @property
     def groups_name(self) -> str:
         """Plural name of groups of rows: episodes, values of a column, or just rows."""
-        if not self.has_episodes and self.unit.kind != "column":
-            return "rows"
-        return self.unit.groups_name
+        has_groups = self.has_episodes or self.unit.kind == "column"
+        return self.unit.groups_name if has_groups else "rows"
 
     @property
     def alpha_ends(self) -> tuple[float, float]:
@@ -68,16 +69,9 @@ class Evidence:
         return alpha.interval or (alpha.value, alpha.value)
 
     @property
-    def alpha_is_rough(self) -> bool:
-        """Whether the interval of alpha is too wide to rely on."""
-        low, high = self.alpha_ends
-        return high - low > _WIDE
-
-    @property
     def precision_is_rough(self) -> bool:
-        """Whether that of the precision is, or the precision is not known."""
-        precision = self.quality.precision
-        return not precision.high - precision.low <= _WIDE
+        """Whether the precision is not known, or its interval is too wide to rely on."""
+        return not self.quality.precision.high - self.quality.precision.low <= _WIDE
 
     @property
     def has_no_target(self) -> bool:
@@ -85,47 +79,65 @@ class Evidence:
         return self.alpha_ends[1] < _NO_TARGET
 
     @property
-    def has_few_labels(self) -> bool:
+    def few(self) -> Literal["rows", "groups", ""]:
         """Whether labelled rows, or their groups, are too few for precise numbers."""
-        return self.has_few_rows or self._has_few_groups
-
-    @property
-    def has_few_rows(self) -> bool:
-        """Whether rows are few, and not their groups."""
-        return self.num_scored < FEW_LABELLED and not self._has_few_groups
-
-    @property
-    def _has_few_groups(self) -> bool:
-        return self.num_groups is not None and self.num_groups < FEW_GROUPS
+        if self.num_groups is not None and self.num_groups < FEW_GROUPS:
+            return "groups"
+        return "rows" if self.num_scored < FEW_LABELLED else ""
 
     @property
     def may_use_episodes(self) -> bool:
         """Whether deciding by whole episodes is possible and not done."""
         return self.unit.is_row and self.has_episodes
 
+    @property
+    def kept_rows(self) -> str:
+        """Name of the rows that recall and precision are about."""
+        return "the rows of weight 0.5 or more" if self.quality.is_soft else "the kept rows"
 
-def cannot_tell_advice(evidence: Evidence) -> str:
-    """Advise where no second domain is detectable."""
+
+def decide(evidence: Evidence) -> tuple[Verdict, str, tuple[str, ...]]:
+    """Return the verdict, one or two sentences of advice, and warnings, the gravest first.
+
+    Notes that make no number doubtful come last; "clear" may have them too.
+    """
+    notes = tuple(_label_notes(evidence))
+    data = tuple(_data_warnings(evidence))
+    if not evidence.second_domain_detectable and not evidence.looks_separated:
+        return "cannot_tell", _cannot_tell_advice(evidence), (*data, *notes)
+    doubts = (*data, *_number_warnings(evidence))
+    shortcut = evidence.shortcut
+    if shortcut.is_shortcut:
+        gravest = (
+            f"(s, a) alone gives {shortcut.fraction:.0%} of the separation "
+            f"(AUROC {shortcut.auroc_behaviour.value:.2f} of {shortcut.auroc.value:.2f})."
+        )
+        return "behaviour", _behaviour_advice(evidence), (gravest, *doubts, *notes)
+    if doubts:
+        return "doubtful", _doubtful_advice(evidence), (*doubts, *notes)
+    return "clear", _clear_advice(evidence.quality), notes
+
+
+def _cannot_tell_advice(evidence: Evidence) -> str:
     steps = [_label_more(evidence)]
     if evidence.may_use_episodes:
         steps.append("decide by whole episodes")
     if evidence.may_use_reward:
         steps.append("let the filter see rewards too (inputs sars)")
+    *first, last = steps
+    either = f"{', '.join(first)} or {last}" if first else last
     known = evidence.quality.precision_is_known
     upper = ", and read the precision as an upper estimate" if known else ""
     return (
         "No second domain is detectable with these inputs: nearly all rows are yours, or the "
-        f"others look the same; the data cannot say which. To learn more, {_either(steps)}{upper}."
+        f"others look the same; the data cannot say which. To learn more, {either}{upper}."
     )
 
 
-def behaviour_advice(evidence: Evidence) -> str:
-    """Advise where behaviour separates the rows."""
-    rejected = evidence.groups_name
+def _behaviour_advice(evidence: Evidence) -> str:
+    said, rejected = "is kept", f"rejected {evidence.groups_name}"
     if evidence.quality.is_soft:
-        said, rejected = "has a high weight", f"{rejected} of low weight"
-    else:
-        said, rejected = "is kept", f"rejected {rejected}"
+        said, rejected = "has a high weight", f"{evidence.groups_name} of low weight"
     return (
         "State and action alone separate the rows almost as well as all inputs do, so what "
         f"{said} may be a way of acting and not a domain. Check that the labelled rows hold every "
@@ -133,7 +145,7 @@ def behaviour_advice(evidence: Evidence) -> str:
     )
 
 
-def doubtful_advice(evidence: Evidence) -> str:
+def _doubtful_advice(evidence: Evidence) -> str:
     """Advise about the gravest cause of doubt."""
     if evidence.columns:
         names = ", ".join(dict.fromkeys(column.column for column in evidence.columns[:3]))
@@ -146,7 +158,7 @@ def doubtful_advice(evidence: Evidence) -> str:
             "Check that the labelled rows and the unlabelled ones come from the same kind of "
             "recording, and that the target is among the unlabelled at all."
         )
-    if evidence.has_few_labels or not evidence.second_domain_detectable:
+    if evidence.few or not evidence.second_domain_detectable:
         return _few_advice(evidence)
     if not evidence.selection.is_random:
         return (
@@ -156,9 +168,7 @@ def doubtful_advice(evidence: Evidence) -> str:
     return f"{_target_fraction(evidence)} {_to_learn_more(evidence)}"
 
 
-def clear_advice(evidence: Evidence) -> str:
-    """Advise where nothing is doubtful."""
-    quality = evidence.quality
+def _clear_advice(quality: Quality) -> str:
     ends = f"{_percent(quality.precision.low)} to {_percent(quality.precision.high)}"
     recall = _percent(quality.recall.value)
     if quality.is_soft:
@@ -176,9 +186,9 @@ def _few_advice(evidence: Evidence) -> str:
     """Advise where there are too few rows or groups."""
     few, more = f"{evidence.num_scored:,} labelled rows", _label_more(evidence)
     num_p, num_u = evidence.num_groups, evidence.num_groups_u
-    if num_p is not None and num_u is not None and not evidence.has_few_rows:
+    if num_p is not None and num_u is not None and evidence.few != "rows":
         few = f"{num_p:,} labelled {evidence.groups_name}"
-        if not evidence.has_few_labels and num_u < num_p:
+        if not evidence.few and num_u < num_p:
             few = f"{num_u:,} unlabelled {evidence.groups_name}"
             more = f"add unlabelled rows of more {evidence.groups_name}"
     if not evidence.looks_separated:
@@ -197,15 +207,10 @@ def _label_more(evidence: Evidence) -> str:
     return f"label rows {of} more {groups}"
 
 
-def _either(steps: list[str]) -> str:
-    *first, last = steps
-    return f"{', '.join(first)} or {last}" if first else last
-
-
 def _target_fraction(evidence: Evidence) -> str:
     """State how many of the kept rows are the target's, as far as it is known."""
     precision = evidence.quality.precision
-    kept = kept_rows(evidence)
+    kept = evidence.kept_rows
     if not evidence.quality.precision_is_known:
         return f"How many of {kept} are yours is not known."
     low, high = _percent(precision.low), _percent(precision.high)
@@ -227,35 +232,8 @@ def _to_learn_more(evidence: Evidence) -> str:
     return f"{by_episode} more rows{looked_at}{before}."
 
 
-def kept_rows(evidence: Evidence) -> str:
-    """Name the rows that recall and precision are about."""
-    return "the rows of weight 0.5 or more" if evidence.quality.is_soft else "the kept rows"
-
-
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.3g} %"
-
-
-_LOW_PRECISION = 0.9
-_LOW_RECALL = 0.8
-
-
-def decide(evidence: Evidence) -> tuple[Verdict, str, tuple[str, ...]]:
-    """Return the verdict, one or two sentences of advice, and warnings, the gravest first.
-
-    Notes that make no number doubtful come last; "clear" may have them too.
-    """
-    notes = tuple(_label_notes(evidence))
-    if not evidence.second_domain_detectable and not evidence.looks_separated:
-        warnings = (*_data_warnings(evidence), *notes)
-        return "cannot_tell", cannot_tell_advice(evidence), warnings
-    doubts = (*_data_warnings(evidence), *_number_warnings(evidence))
-    if evidence.shortcut.is_shortcut:
-        warnings = (_shortcut(evidence.shortcut), *doubts, *notes)
-        return "behaviour", behaviour_advice(evidence), warnings
-    if doubts:
-        return "doubtful", doubtful_advice(evidence), (*doubts, *notes)
-    return "clear", clear_advice(evidence), notes
 
 
 def _label_notes(evidence: Evidence) -> Iterator[str]:
@@ -272,18 +250,12 @@ def _data_warnings(evidence: Evidence) -> Iterator[str]:
     """Warn about the rows, whatever the scores are."""
     for column in evidence.columns:
         yield f"Recording separates labelled rows from unlabelled ones. {column.sentence}"
-    if not evidence.has_few_labels:
-        return
-    if evidence.has_few_rows:
-        yield (
-            f"Only {evidence.num_scored:,} labelled rows could be scored; every number here is "
-            "rough."
-        )
-    else:
-        yield (
-            f"The labelled rows come from {evidence.num_groups:,} {evidence.groups_name} only; "
-            "every number here is rough."
-        )
+    rough = "every number here is rough."
+    if evidence.few == "rows":
+        yield f"Only {evidence.num_scored:,} labelled rows could be scored; {rough}"
+    elif evidence.few:
+        groups = f"{evidence.num_groups:,} {evidence.groups_name}"
+        yield f"The labelled rows come from {groups} only; {rough}"
 
 
 def _number_warnings(evidence: Evidence) -> Iterator[str]:
@@ -311,7 +283,7 @@ def _number_warnings(evidence: Evidence) -> Iterator[str]:
     if not evidence.alphas_agree:
         said = " and ".join(f"{a.method} {a.value:.2f}" for a in evidence.alphas)
         yield f"Two estimates of alpha disagree: {said}."
-    if evidence.alpha_is_rough:
+    if high - low > _WIDE:
         yield f"Alpha is known roughly only: {low:.0%} to {high:.0%}."
     if quality.precision_is_upper:
         also = ", and so is the precision" if quality.precision_is_known else ""
@@ -326,7 +298,7 @@ def _number_warnings(evidence: Evidence) -> Iterator[str]:
 
 
 def _precision_warnings(evidence: Evidence) -> Iterator[str]:
-    precision, kept = evidence.quality.precision, kept_rows(evidence)
+    precision, kept = evidence.quality.precision, evidence.kept_rows
     if not math.isfinite(precision.value):
         yield f"How many of {kept} are the target's is not known: held-out networks keep none."
         return
@@ -340,10 +312,3 @@ def _precision_warnings(evidence: Evidence) -> Iterator[str]:
         )
     if precision.value < _LOW_PRECISION:
         yield f"About {1 - precision.value:.0%} of {kept} are not the target's."
-
-
-def _shortcut(shortcut: Shortcut) -> str:
-    return (
-        f"(s, a) alone gives {shortcut.fraction:.0%} of the separation "
-        f"(AUROC {shortcut.auroc_behaviour.value:.2f} of {shortcut.auroc.value:.2f})."
-    )
