@@ -245,15 +245,14 @@ def _arrays(name: str, params: mlp.Params) -> dict[str, np.ndarray]:
 
 
 def _params(name: str, arrays: dict[str, np.ndarray]) -> mlp.Params:
-    count = sum(key.startswith(f"{name}.w") for key in arrays)
-    if not count:
+    def array(part: str, i: int) -> jax.Array:
+        return jnp.asarray(arrays[f"{name}.{part}{i}"])
+
+    made = []
+    for i in range(sum(key.startswith(f"{name}.w") for key in arrays)):
+        has_norm = f"{name}.scale{i}" in arrays
+        norm = mlp.LayerNorm(array("scale", i), array("offset", i)) if has_norm else None
+        made.append(mlp.Layer(array("w", i), array("b", i), norm))
+    if not made:
         raise KeyError(name)
-    return tuple(_layer(name, i, arrays) for i in range(count))
-
-
-def _layer(name: str, i: int, arrays: dict[str, np.ndarray]) -> mlp.Layer:
-    w, b = jnp.asarray(arrays[f"{name}.w{i}"]), jnp.asarray(arrays[f"{name}.b{i}"])
-    if f"{name}.scale{i}" not in arrays:
-        return mlp.Layer(w, b)
-    scale, offset = arrays[f"{name}.scale{i}"], arrays[f"{name}.offset{i}"]
-    return mlp.Layer(w, b, mlp.LayerNorm(jnp.asarray(scale), jnp.asarray(offset)))
+    return tuple(made)

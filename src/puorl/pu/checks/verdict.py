@@ -101,7 +101,14 @@ def decide(evidence: Evidence) -> tuple[Verdict, str, tuple[str, ...]]:
 
     Notes that make no number doubtful come last; "clear" may have them too.
     """
-    notes = tuple(_label_notes(evidence))
+    notes: tuple[str, ...] = ()
+    if evidence.num_scattered:
+        unit = evidence.unit
+        name = unit.column if unit.kind == "column" else unit.kind
+        notes = (
+            f"Labels are scattered: {evidence.num_scattered:,} unlabelled rows share their {name} "
+            "with labelled ones; they count as labelled, and are kept.",
+        )
     data = tuple(_data_warnings(evidence))
     if not evidence.second_domain_detectable and not evidence.looks_separated:
         return "cannot_tell", _cannot_tell_advice(evidence), (*data, *notes)
@@ -165,7 +172,11 @@ def _doubtful_advice(evidence: Evidence) -> str:
             "Label rows from everywhere the target was, or expect that target rows unlike the "
             "labelled ones are lost."
         )
-    return f"{_target_fraction(evidence)} {_to_learn_more(evidence)}"
+    label = "Decide by whole episodes, or label" if evidence.may_use_episodes else "Label"
+    groups = evidence.groups_name
+    looked_at = "" if groups == "rows" else f", and look at the doubtful {groups}"
+    before = " before you rely on them" if evidence.precision_is_rough else ""
+    return f"{_target_fraction(evidence)} {label} more rows{looked_at}{before}."
 
 
 def _clear_advice(quality: Quality) -> str:
@@ -224,26 +235,8 @@ def _target_fraction(evidence: Evidence) -> str:
     return f"Of {kept} {low} to {high} are likely yours."
 
 
-def _to_learn_more(evidence: Evidence) -> str:
-    by_episode = "Decide by whole episodes, or label" if evidence.may_use_episodes else "Label"
-    groups = evidence.groups_name
-    looked_at = "" if groups == "rows" else f", and look at the doubtful {groups}"
-    before = " before you rely on them" if evidence.precision_is_rough else ""
-    return f"{by_episode} more rows{looked_at}{before}."
-
-
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.3g} %"
-
-
-def _label_notes(evidence: Evidence) -> Iterator[str]:
-    if evidence.num_scattered:
-        unit = evidence.unit
-        name = unit.column if unit.kind == "column" else unit.kind
-        yield (
-            f"Labels are scattered: {evidence.num_scattered:,} unlabelled rows share their {name} "
-            "with labelled ones; they count as labelled, and are kept."
-        )
 
 
 def _data_warnings(evidence: Evidence) -> Iterator[str]:
@@ -290,25 +283,17 @@ def _number_warnings(evidence: Evidence) -> Iterator[str]:
         yield f"Alpha is bounded from above only{also}."
     if not evidence.selection.is_random:
         yield evidence.selection.sentence
-    if quality.num_kept > 0:
-        yield from _precision_warnings(evidence)
+    precision, kept = quality.precision, evidence.kept_rows
+    if quality.num_kept > 0 and not math.isfinite(precision.value):
+        yield f"How many of {kept} are the target's is not known: held-out networks keep none."
+    elif quality.num_kept > 0 and quality.precision_is_open:
+        yield f"How many of {kept} are the target's is not known: any fraction fits the data."
+    elif quality.num_kept > 0:
+        if evidence.precision_is_rough:
+            ends = f"{precision.low:.0%} to {precision.high:.0%}"
+            yield f"The precision is known roughly only: {ends} of {kept} are the target's."
+        if precision.value < _LOW_PRECISION:
+            yield f"About {1 - precision.value:.0%} of {kept} are not the target's."
     if quality.recall.value < _LOW_RECALL:
         lost = "get a weight below 0.5" if quality.is_soft else "are thrown away"
         yield f"About {1 - quality.recall.value:.0%} of the target's rows {lost}."
-
-
-def _precision_warnings(evidence: Evidence) -> Iterator[str]:
-    precision, kept = evidence.quality.precision, evidence.kept_rows
-    if not math.isfinite(precision.value):
-        yield f"How many of {kept} are the target's is not known: held-out networks keep none."
-        return
-    if evidence.quality.precision_is_open:
-        yield f"How many of {kept} are the target's is not known: any fraction fits the data."
-        return
-    if evidence.precision_is_rough:
-        yield (
-            f"The precision is known roughly only: {precision.low:.0%} to "
-            f"{precision.high:.0%} of {kept} are the target's."
-        )
-    if precision.value < _LOW_PRECISION:
-        yield f"About {1 - precision.value:.0%} of {kept} are not the target's."
