@@ -35,8 +35,8 @@ class Linear(Method):
         limit = np.quantile(error[split.labelled], self.recall)
         kept = split.unlabelled[error[split.unlabelled] <= limit]
         rows = np.concatenate([split.labelled, kept])
-        about = {"method": self.name, "seed": None, "num_rows": len(rows), "limit": float(limit)}
-        return puorl.TrainingSet(split.pool, rows, returns=split.returns, about=about)
+        metadata = {"method": self.name, "seed": None, "num_rows": len(rows), "limit": float(limit)}
+        return puorl.TrainingSet(split.pool, rows, returns=split.returns, metadata=metadata)
 
 
 def machine(rows: int, strength: float, seed: int) -> puorl.Dataset:

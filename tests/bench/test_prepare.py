@@ -55,7 +55,7 @@ def test_what_is_kept_is_what_was_made(split, tmp_path, monkeypatch):
         assert getattr(first.set, name) == getattr(again.set, name)
     assert (first.content_hash, first.seconds) == (again.content_hash, again.seconds)
     assert first.set.groups.num_first == 10
-    assert first.set.about["seed"] == 3
+    assert first.set.metadata["seed"] == 3
 
 
 def test_other_seeds_settings_and_splits_are_made_anew(split, tmp_path):
@@ -101,7 +101,7 @@ def test_sets_prepared_by_an_earlier_version_are_read(split, tmp_path, monkeypat
     monkeypatch.setattr("puorl.methods.igdf.IGDF.prepare", None)
     again = prepared(tmp_path, split, IGDF)
     assert again.content_hash == first.content_hash
-    assert again.set.about == first.set.about
+    assert again.set.metadata == first.set.metadata
 
 
 @pytest.mark.parametrize("workers", [1, 2])

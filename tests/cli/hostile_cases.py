@@ -12,7 +12,7 @@ def cases(start, table):
 INSPECT = cases(
     "inspect",
     """
-    | expected at least one path
+    | need at least one path
     nothing.csv | no such file
     '' | an empty name: no such file
     '*.none' | expected a pattern that matches files
@@ -115,7 +115,7 @@ FILTER = cases(
     "filter",
     """
     | Missing from puorl filter: --labelled EXPR
-    --labelled 'reward > 0' --out x | expected at least one path
+    --labelled 'reward > 0' --out x | need at least one path
     nothing.npz --labelled 'reward > 0' --out x | nothing.npz: no such file
     junk.hdf5 --labelled 'reward > 0' --out x | junk.hdf5: expected a readable HDF5 file
     hole.csv --labelled 'reward > 0' --out x | got NUL bytes
@@ -154,7 +154,7 @@ TRAIN = cases(
     "train --steps 20 --learner td3_bc",
     """
     | Missing from puorl train: --out PATH
-    --out x | expected at least one path
+    --out x | need at least one path
     nothing.npz --out x | nothing.npz: no such file
     junk.npz --out x | junk.npz: expected a readable NPZ file
     rows.npz --out letter | letter: expected a folder, found a file

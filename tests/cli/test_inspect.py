@@ -145,4 +145,4 @@ def test_a_wrong_count_names_its_option(capsys):
 
 def test_no_path_is_an_error(capsys):
     assert main(["inspect"]) == 2
-    assert capsys.readouterr().err.startswith("puorl: error: expected at least one path")
+    assert capsys.readouterr().err.startswith("puorl: error: need at least one path")

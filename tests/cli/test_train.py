@@ -163,7 +163,8 @@ def test_json_is_one_object_and_a_finished_run_is_evaluated_anew(here, unbroken,
     assert err == "300 rows; 2 policies by bc, 60 steps each\n"
     assert results(here / "run") == results(unbroken)
     assert main(words()) == 0
-    assert capsys.readouterr().out.endswith("2 policies, 60 steps; the run had ended before\n")
+    out = capsys.readouterr().out
+    assert out.endswith("2 policies, 60 steps; already finished, nothing to do\n")
 
 
 def test_rewards_that_cannot_be_scaled_are_warned_of(here, capsys, monkeypatch):

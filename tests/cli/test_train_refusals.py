@@ -79,7 +79,7 @@ def test_data_that_cannot_be_learnt_from_leaves_nothing_behind(here, capsys):
         assert names_in(here) == before
         assert names_in(here / "run") == []
     assert main(["train", "--out", "run"]) == 2
-    assert "expected at least one path" in capsys.readouterr().err
+    assert "need at least one path" in capsys.readouterr().err
 
 
 def test_a_folder_of_others_is_left_alone_and_not_even_data_is_read(here, capsys, monkeypatch):

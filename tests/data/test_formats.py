@@ -46,7 +46,7 @@ def test_nothing_there(tmp_path):
         puorl.load(tmp_path / "absent.npz")
     with pytest.raises(DataError, match="expected a pattern that matches files, found none"):
         puorl.load(tmp_path / "*.npz")
-    with pytest.raises(DataError, match="at least one path, got an empty list"):
+    with pytest.raises(DataError, match="need at least one path, have none"):
         puorl.load([])
     with pytest.raises(DataError, match="found a folder with none of these"):
         puorl.load(tmp_path)

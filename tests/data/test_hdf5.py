@@ -112,7 +112,7 @@ def test_nested_keys_are_named_by_path(file):
     assert data.obs.shape == (n, 2)
     assert data.columns["robot/battery"].tolist() == [0, 1, 2, 3]
     assert puorl.load(file, obs="infos/qpos", action="log/command").obs.shape == (n - 1, 3)
-    with pytest.raises(DataError, match="found: .*robot/states.*name it with obs="):
+    with pytest.raises(DataError, match="found: .*robot/states.*name the one that is obs"):
         puorl.load(file)
     with pytest.raises(DataError, match="'robot/state'.*found: robot/states, "):
         puorl.load(file, obs="robot/state", action="log/command")

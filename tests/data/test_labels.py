@@ -124,7 +124,7 @@ def test_a_file_that_is_data_too_is_refused(file):
 
 @pytest.mark.parametrize("name", ["none.csv", "none.txt", "none.hdf5"])
 def test_a_file_that_is_not_there(file, name):
-    with pytest.raises(DataError, match="no such file; labelled= takes a condition or a file"):
+    with pytest.raises(DataError, match="no such file; labels are a condition or a file"):
         known(file, name)
 
 

@@ -36,10 +36,10 @@ def test_what_every_method_hands_over(name, tiny, small_split):
     labelled = chosen.rows[: len(small_split.labelled)]
     assert np.array_equal(labelled, small_split.labelled)
     assert len(np.unique(chosen.rows)) == len(chosen)
-    assert json.loads(json.dumps(chosen.about, allow_nan=False)) == dict(chosen.about)
-    assert chosen.about["method"] == name
-    assert chosen.about["num_rows"] == len(chosen)
-    assert chosen.about["seed"] == (5 if name in ("pu", "dara", "igdf") else None)
+    assert json.loads(json.dumps(chosen.metadata, allow_nan=False)) == dict(chosen.metadata)
+    assert chosen.metadata["method"] == name
+    assert chosen.metadata["num_rows"] == len(chosen)
+    assert chosen.metadata["seed"] == (5 if name in ("pu", "dara", "igdf") else None)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -67,7 +67,7 @@ def test_sizes_at_the_papers_protocol(tiny):
 
     assert [size(name) for name in ("olp", "oracle")] == [10_000, 300_000]
     assert [size(name) for name in ("sharing_all", "dara", "igdf")] == [1_000_000] * 3
-    assert make("oracle").prepare(split, seed=0).about["alpha"] == 29 / 99
+    assert make("oracle").prepare(split, seed=0).metadata["alpha"] == 29 / 99
 
 
 def test_the_oracle_takes_all_target_rows_and_no_other(small_split):
@@ -119,9 +119,9 @@ def test_titles_are_known_without_importing_a_method():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_base_class_prepares_nothing(small_split):
-    with pytest.raises(NotImplementedError):
-        Method().prepare(small_split, seed=0)
+def test_a_method_must_prepare():
+    with pytest.raises(TypeError, match="abstract method '?prepare"):
+        Method()  # pyright: ignore[reportAbstractUsage]
 
 
 def test_settings_reach_the_method():

@@ -38,11 +38,11 @@ def test_delta_is_zero_where_both_classifiers_agree():
 
 def test_delta_is_clipped(small_split):
     free = DARA(hidden=(4,), num_steps=3, batch_size=8).prepare(small_split, seed=0)
-    low, high = free.about["delta_range"]
+    low, high = free.metadata["delta_range"]
     bound = min(-low, high) / 2
     assert bound > 0
     bounded = DARA(hidden=(4,), num_steps=3, batch_size=8, clip=bound).prepare(small_split, seed=0)
-    assert bounded.about["delta_range"] == pytest.approx([-bound, bound])
+    assert bounded.metadata["delta_range"] == pytest.approx([-bound, bound])
 
 
 def test_cross_entropy_is_that_of_float64():
@@ -101,8 +101,8 @@ def test_labelled_rewards_are_untouched_and_others_follow_delta(small_split):
     twice = DARA(hidden=(4,), num_steps=3, batch_size=8, eta=0.2).prepare(small_split, seed=0)
     once = delta_of(chosen, small_split, 0.1)
     np.testing.assert_allclose(delta_of(twice, small_split, 0.2), once, atol=1e-5)
-    assert chosen.about["delta_mean_size"] == pytest.approx(np.abs(once).mean(), rel=1e-4)
-    assert chosen.about["delta_range"] == pytest.approx([once.min(), once.max()], rel=1e-4)
+    assert chosen.metadata["delta_mean_size"] == pytest.approx(np.abs(once).mean(), rel=1e-4)
+    assert chosen.metadata["delta_range"] == pytest.approx([once.min(), once.max()], rel=1e-4)
 
 
 def test_half_of_a_batch_may_be_labelled(small_split):

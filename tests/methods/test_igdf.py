@@ -62,7 +62,7 @@ def test_weights_and_groups(small_split, tiny):
     assert tiny.score.std() > 0.0
     assert np.all(tiny.critic_weight[:100] == 1.0)
     np.testing.assert_allclose(tiny.critic_weight[100:], np.exp(tiny.score[100:]), rtol=1e-6)
-    found = tiny.about["unlabelled_score"]
+    found = tiny.metadata["unlabelled_score"]
     assert found["min"] == tiny.score[100:].min()
     assert found["max"] == tiny.score[100:].max()
     doubled = IGDF(**TINY, importance=2.0).prepare(small_split, seed=0)
@@ -119,6 +119,6 @@ def test_scores_tell_the_targets_next_states_from_the_sources(worlds):
     chosen = method.prepare(split, seed=0)
     of_target = split.reveal("scoring")[split.unlabelled] == 0
     assert auc(chosen.score[len(split.labelled) :], of_target) > 0.95
-    means = (chosen.about[f"{group}_score"]["mean"] for group in ("labelled", "unlabelled"))
+    means = (chosen.metadata[f"{group}_score"]["mean"] for group in ("labelled", "unlabelled"))
     labelled, unlabelled = means
     assert labelled > unlabelled + 0.2

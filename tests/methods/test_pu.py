@@ -14,24 +14,28 @@ def test_a_fitted_filter_serves_all_seeds(small_split, fitted):
     assert np.array_equal(first.rows, kept.rows)
     assert np.array_equal(second.rows, kept.rows)
     assert first.weight is None
-    assert first.about == second.about
+    assert first.metadata == second.metadata
 
 
 def test_what_it_found(small_split, fitted):
-    about = PU(filter=fitted).prepare(small_split, seed=0).about
+    metadata = PU(filter=fitted).prepare(small_split, seed=0).metadata
     num_kept = int(fitted.predict(small_split).sum())
     assert 0 < num_kept < 900
-    assert about["seed"] == 5
-    assert about["num_kept"] == num_kept
-    assert about["kept_fraction"] == num_kept / 900
-    assert about["alpha"] == fitted.alpha_.value
-    assert (about["preset"], about["mode"], about["unit"]) == ("own settings", "hard", "transition")
-    assert about["fitted_on_this_split"]
+    assert metadata["seed"] == 5
+    assert metadata["num_kept"] == num_kept
+    assert metadata["kept_fraction"] == num_kept / 900
+    assert metadata["alpha"] == fitted.alpha_.value
+    assert (metadata["preset"], metadata["mode"], metadata["unit"]) == (
+        "own settings",
+        "hard",
+        "transition",
+    )
+    assert metadata["fitted_on_this_split"]
 
 
 def test_another_splits_filter_is_said_to_be_one(worlds, fitted):
     other = worlds.split(1_000, shift=1.5)
-    assert not PU(filter=fitted).prepare(other, seed=0).about["fitted_on_this_split"]
+    assert not PU(filter=fitted).prepare(other, seed=0).metadata["fitted_on_this_split"]
 
 
 def test_it_keeps_target_rows(small_split, fitted):
@@ -47,9 +51,9 @@ def test_it_fits_a_filter_of_its_own(small_split, quick_config, monkeypatch):
     expected = DomainFilter(config=quick_config, mode="soft").fit(small_split, seed=5)
     assert np.array_equal(chosen.weight[100:], expected.score(small_split))
     assert np.all(chosen.weight[:100] == 1.0)
-    assert chosen.about["kept_fraction"] == pytest.approx(chosen.weight[100:].mean(), rel=1e-5)
-    assert (chosen.about["preset"], chosen.about["mode"]) == ("thorough", "soft")
-    assert chosen.about["seed"] == 5
+    assert chosen.metadata["kept_fraction"] == pytest.approx(chosen.weight[100:].mean(), rel=1e-5)
+    assert (chosen.metadata["preset"], chosen.metadata["mode"]) == ("thorough", "soft")
+    assert chosen.metadata["seed"] == 5
 
 
 def test_a_fitted_filter_goes_with_no_settings(fitted):
@@ -86,7 +90,7 @@ def test_settings_may_change_the_filters_config():
 def test_a_changed_config_is_said_to_be_one(small_split, quick_config, monkeypatch):
     monkeypatch.setitem(PRESETS, "thorough", quick_config)
     chosen = make("pu", preset="thorough", num_main=1).prepare(small_split, seed=5)
-    assert chosen.about["preset"] == "thorough, changed"
+    assert chosen.metadata["preset"] == "thorough, changed"
 
 
 def test_a_fit_goes_on_from_a_folder(small_split, quick_config, monkeypatch, tmp_path):

@@ -280,7 +280,7 @@ def _row(
         "same_as": None,
         **found,
         "filter": prepared and prepared.filter,
-        "metadata": dict(prepared.set.about) if prepared else {},
+        "metadata": dict(prepared.set.metadata) if prepared else {},
         "num_rows": len(prepared.set) if prepared else None,
         "content_hash": prepared and prepared.content_hash,
         "data": data.fingerprints if data else {},

@@ -217,7 +217,7 @@ def _grade(made: TrainingSet, split: PUSplit) -> dict[str, Any]:
     kept = rows[split.unlabelled]
     num_right = int((kept & truth).sum())
     return {
-        **{name: made.about[name] for name in ("preset", "seed", "alpha", "alpha_interval")},
+        **{name: made.metadata[name] for name in ("preset", "seed", "alpha", "alpha_interval")},
         "true_alpha": float(truth.mean()),
         "accuracy": float((kept == truth).mean()),
         "recall": num_right / max(1, int(truth.sum())),
@@ -239,7 +239,7 @@ def _write(path: Path, prepared: PreparedSet, identity: dict[str, Any]) -> None:
             "arrays": hashing.of_arrays(arrays),
             "groups": None if chosen.groups is None else dataclasses.asdict(chosen.groups),
             "returns": chosen.returns,
-            "metadata": dict(chosen.about),
+            "metadata": dict(chosen.metadata),
             "content_hash": prepared.content_hash,
             "filter": prepared.filter,
             "seconds": prepared.seconds,
@@ -267,7 +267,7 @@ def _read(path: Path, split: PUSplit) -> PreparedSet | None:
             **arrays,
             groups=None if content["groups"] is None else Groups(**content["groups"]),
             returns=None if content["returns"] is None else tuple(content["returns"]),
-            about=content["metadata"],
+            metadata=content["metadata"],
         )
         return PreparedSet(chosen, content["content_hash"], content["seconds"], content["filter"])
     except (DataError, OSError, BadZipFile, ValueError, KeyError, TypeError):

@@ -235,7 +235,7 @@ class Train:
         return {
             "paths": list(self.paths),
             "fields": fields,
-            "parts": chosen.about["parts"],
+            "parts": chosen.metadata["parts"],
             "env": None if spec is None else spec.text,
             "eval_every": self.eval_every,
             "eval_episodes": None if spec is None else self.eval_episodes,
@@ -363,7 +363,7 @@ class TrainProgress:
 
     def __str__(self) -> str:
         if self.pace is None:
-            return "the run had ended before"
+            return "already finished, nothing to do"
         resumed = f" from step {self.resumed_step:,} on" if self.resumed_step else ""
         took = describe_time(self.seconds)
         return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"

@@ -40,7 +40,7 @@ class _Rows(NamedTuple):
 def read_training_set(
     paths: Sequence[str], options: DataOptions, *, next_action: bool
 ) -> TrainingSet:
-    """Read all rows of all paths; ``about`` of the result lists the files.
+    """Read all rows of all paths; ``metadata`` of the result lists the files.
 
     A folder of `puorl filter`, or its file of kept rows, also gives the range of returns of all
     its rows, and weights if it was written in the mode soft.
@@ -66,8 +66,8 @@ def read_training_set(
             [np.ones(len(p.dataset), np.float32) if p.weight is None else p.weight for p in parts]
         )
     returns = (min(ends), max(ends)) if ends else None
-    about = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
-    return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, about=about)
+    metadata = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
+    return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, metadata=metadata)
 
 
 def _separate(paths: Sequence[str]) -> tuple[list[Path], list[str]]:

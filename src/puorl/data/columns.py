@@ -89,7 +89,7 @@ def named(
             if name in owner:
                 raise DataError(
                     f"{source}: the {kind} {name!r} is named for {owner[name]} and again for "
-                    f"{field}; name another with {field}="
+                    f"{field}; name another for {field}"
                 )
             owner[name] = field
     return claimed
@@ -110,8 +110,8 @@ def _search(
         elif field in ("obs", "action"):
             raise DataError(
                 f"{source}: expected {field} under one of its usual names "
-                f"({', '.join(USUAL[field])}), found: {listed(available, near=field)}; name it "
-                f"with {field}="
+                f"({', '.join(USUAL[field])}), found: {listed(available, near=field)}; name "
+                f"the one that is {field}"
             )
 
 
@@ -154,7 +154,7 @@ def _matched(
         if not matches:
             raise DataError(
                 f"{source}: expected columns that match {item!r} (named for {field}), "
-                f"found: {listed(header, near=item)}; name others with {field}="
+                f"found: {listed(header, near=item)}; name others for {field}"
             )
         found += sorted(matches, key=natural_key)
     if not found:
@@ -169,7 +169,7 @@ def _present(
         return name
     raise DataError(
         f"{source}: expected the {kind} {name!r} (named for {field}), "
-        f"found: {listed(header, near=name)}; name one of these with {field}="
+        f"found: {listed(header, near=name)}; name one of these for {field}"
     )
 
 

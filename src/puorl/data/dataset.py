@@ -276,7 +276,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         if len(named) > 1:
             raise DataError(
                 f"expected the same {what} in all parts, got {', '.join(map(str, sorted(named)))}; "
-                "name the columns in one order with obs= and action="
+                "name the columns of obs and action in one order"
             )
     held = [p.rows.arrays() for p in parts]
     common = [k for k in held[0] if all(k in h for h in held)]

@@ -128,7 +128,7 @@ def draw_episodes(
     if num_labelled >= len(chosen[0]):
         raise DataError(
             f"target: need more than {num_labelled} episodes to leave unlabelled ones, have "
-            f"{len(chosen[0])}; raise rows= or target_fraction="
+            f"{len(chosen[0])}; raise rows or target_fraction"
         )
     labelled = [(0, rows) for rows in chosen[0][:num_labelled]]
     rest = [(0, rows) for rows in chosen[0][num_labelled:]]
@@ -246,7 +246,7 @@ def _check_sizes(target: Dataset, others: Sequence[Dataset], counts: Sequence[in
         if len(dataset) < need:
             raise DataError(
                 f"{name}: need {need:,} rows to draw from, there are only {len(dataset):,}; lower "
-                "rows= or add data"
+                "rows or add data"
             )
         if need < 1:
             raise ConfigError(f"{name}: expected at least one row to draw, got {need}")

@@ -177,7 +177,7 @@ def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Pa
     """
     if not isinstance(path, str | os.PathLike):
         if not path:
-            raise DataError("expected at least one path, got an empty list")
+            raise DataError("need at least one path, have none; name files, globs or folders")
         return [found for one in path for found in expand(one, ids=ids)]
     text = os.fspath(path)
     if os.path.exists(text):
@@ -303,6 +303,6 @@ def _written_format(path: Path, given: str | None) -> Format:
 
 def _unknown(path: Path, given: str | None, subject: str, known: Sequence[str]) -> ConfigError:
     return ConfigError(
-        f"{path}: cannot tell {subject} (suffix {path.suffix!r}, format {given!r}); name it with "
-        f"format=, one of: {', '.join(known)}"
+        f"{path}: cannot tell {subject} (suffix {path.suffix!r}, format {given!r}); choose one of: "
+        f"{', '.join(known)}"
     )

@@ -80,7 +80,7 @@ def read_labels(
         return LabelledRows(data, data, "one")
     data = load(paths, format=format, **names)
     if not os.path.exists(labelled):
-        raise DataError(f"{labelled}: no such file; labelled= takes a condition or a file")
+        raise DataError(f"{labelled}: no such file; labels are a condition or a file")
     if _is_list(labelled):
         listed, notes = match_keep_list(labelled, data)
         mask = np.isin(np.arange(len(data)), listed)

@@ -284,7 +284,7 @@ def _single_fields(
     """Fill the fields with one value a row; return the keys that the user named for them."""
     if names.next_obs is not None:
         raise DataError(
-            f"{source}: Minari keeps next states in its observations; leave next_obs= out"
+            f"{source}: Minari keeps next states in its observations; leave next_obs out"
         )
     rows.arrays |= {name: steps[key] for name, key in _STEP_FIELDS.items()}
     taken = set()
@@ -335,7 +335,7 @@ def _is_numbers(key: str, values: np.ndarray, rows: RawRows, source: str) -> boo
     if values.ndim > 2:
         raise DataError(
             f"{source}: {key}: expected one row of numbers a step, got shape {values.shape[1:]}; "
-            "flatten images before, or choose other parts with obs= or action="
+            "flatten images before, or choose other parts for obs or action"
         )
     return True
 

@@ -183,7 +183,7 @@ def _add_matrix(
         if block.ndim == 2 and len(columns) > 1:
             raise DataError(
                 f"{where}: expected one number a row beside other columns, got a list; "
-                f"name one list column or several plain ones with {field}="
+                f"name one list column or several plain ones for {field}"
             )
         labels += [name] if block.ndim == 1 else [f"{name}[{i}]" for i in range(block.shape[1])]
         blocks.append(block)

@@ -50,7 +50,7 @@ class TrainingSet:
     score: np.ndarray | None = None
     """(k,) float32. Selects the best rows of the second group."""
     groups: Groups | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     """Results of the method that made the set, JSON-ready, e.g. its estimate of alpha."""
 
     def __post_init__(self) -> None:

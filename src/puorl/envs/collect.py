@@ -177,7 +177,7 @@ def collect(
         )
     # Twice: as they were played, and put in order.
     need = 2 * row_bytes(spec) * num_rows
-    require_memory(need, f"rows {num_rows:,}", repair="take fewer rows=")
+    require_memory(need, f"rows {num_rows:,}", repair="take fewer rows")
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}")
     named = quality if policy is None else None

@@ -7,6 +7,7 @@ To add a method, write its class in a new module and add an entry to `METHODS`.
 
 import dataclasses
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,18 +19,19 @@ from puorl.data.training_set import TrainingSet
 from puorl.pu.config import check_choice
 
 
-class Method:
+@dataclass(frozen=True)
+class Method(ABC):
     """Base class of methods; a subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
 
+    @abstractmethod
     def prepare(self, split: PUSplit, *, seed: int) -> TrainingSet:
         """Make the training set; the same split, settings and seed give the same result."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         """Return all settings, defaults included, JSON-ready; two equal ones give equal sets."""
-        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[call-overload]
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
     def configured(cls, settings: Mapping[str, Any]) -> Self:
@@ -38,7 +40,7 @@ class Method:
         Raises:
             ConfigError: Unknown setting, or a value out of range.
         """
-        fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        fields = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(settings) - set(fields))
         if unknown:
             known = f"settings among {', '.join(fields)}" if fields else "no settings"

@@ -53,5 +53,5 @@ class Oracle(Method):
 
 
 def _training_set(name: str, split: PUSplit, rows: np.ndarray, **found: Any) -> TrainingSet:
-    about = {"method": name, "seed": None, "num_rows": len(rows), **found}
-    return TrainingSet(split.pool, rows, returns=split.returns, about=about)
+    metadata = {"method": name, "seed": None, "num_rows": len(rows), **found}
+    return TrainingSet(split.pool, rows, returns=split.returns, metadata=metadata)

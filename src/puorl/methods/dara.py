@@ -77,7 +77,7 @@ class DARA(Method):
             DataError: No rewards, or no next states.
         """
         if split.pool.reward is None:
-            raise DataError("dara: expected rows with a reward, got none; name it with reward=")
+            raise DataError("dara: expected rows with a reward, got none; name its column")
         seen = two_domains.as_domains(split, standardise=self.standardise)
         num_sa = seen.x.shape[1] - split.pool.obs.shape[1]
 
@@ -101,7 +101,7 @@ class DARA(Method):
             returns=split.returns,
             reward=reward,
             groups=Groups(num_first=num_labelled) if self.sampling == "half" else None,
-            about={
+            metadata={
                 "method": self.name,
                 "seed": int(seed),
                 "num_rows": len(seen.rows),

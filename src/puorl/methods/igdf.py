@@ -107,7 +107,7 @@ class IGDF(Method):
             critic_weight=weight,
             score=score,
             groups=Groups(num_first=num_labelled, first_share=_FIRST_FRACTION, top=self.xi),
-            about={
+            metadata={
                 "method": self.name,
                 "seed": int(seed),
                 "num_rows": len(seen.rows),

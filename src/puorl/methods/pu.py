@@ -64,7 +64,7 @@ class PU(Method):
         num_kept = len(chosen) - len(split.labelled)
         weight = chosen.weight
         kept = num_kept if weight is None else float(weight[-num_kept:].sum(dtype=float))
-        about = {
+        metadata = {
             "method": self.name,
             "num_rows": len(chosen),
             "num_kept": num_kept,
@@ -72,4 +72,4 @@ class PU(Method):
             **fitted.metadata(split),
             **({} if self.config is None else {"preset": f"{self.preset}, changed"}),
         }
-        return dataclasses.replace(chosen, about=about)
+        return dataclasses.replace(chosen, metadata=metadata)

@@ -166,7 +166,7 @@ def _line(
     rows, reward = chosen.rows, chosen.reward
     if reward is None:
         if chosen.pool.reward is None:
-            raise DataError("training: expected rows with a reward, got none; name it with reward=")
+            raise DataError("training: expected rows with a reward, got none; name its column")
         reward = chosen.pool.reward[rows]
     factor = reward_factor(chosen) if scale_rewards else None
     columns = [reward * (1.0 if factor is None else factor)]
