@@ -307,7 +307,7 @@ def test_one_key_cannot_be_two_fields():
 @pytest.mark.parametrize("field", ["obs", "action"])
 def test_required_fields_must_be_found(field):
     keys = [k for k in ("observations", "actions", "battery") if not k.startswith(field[:3])]
-    with pytest.raises(DataError, match=rf"expected {field} under.*battery.*name the one that is {field}"):
+    with pytest.raises(DataError, match=rf"{field} under.*battery.*the one that is {field}"):
         columns.resolve(keys, FieldNames(), "f")
 
 
