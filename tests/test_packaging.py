@@ -91,9 +91,7 @@ def test_policies_and_published_numbers_are_inside(built):
             for quality in ("medium", "expert"):
                 file = f"puorl/envs/policies/{body}-{domain}-{quality}.safetensors"
                 assert file in policies
-    tables = ("classifier_accuracy", "policy_scores")
-    assert {f"puorl/bench/published_numbers/{name}.csv" for name in tables} <= names
-    assert {"puorl/envs/contents.json", "puorl/py.typed"} <= names
+    assert {"puorl/bench/paper.csv", "puorl/envs/contents.json", "puorl/py.typed"} <= names
 
 
 def test_a_wheel_from_the_sdist_is_a_wheel_from_here(built, tmp_path):

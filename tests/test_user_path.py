@@ -187,8 +187,7 @@ def test_the_report_names_alpha(walk):
     others = set(log.ours) - log.known
     rows = sum(log.num_rows[name] for name in others)
     share = sum(log.num_rows[name] for name in others if log.ours[name]) / rows
-    low, high = alphas["bbe"]["interval"]
-    assert low < share < high
+    assert alphas["bbe"]["low"] < share < alphas["bbe"]["high"]
     assert abs(alphas["bbe"]["value"] - share) < 0.15
     assert report["quality"]["num_unlabelled"] == rows
     page = html.unescape((folder / "ours" / "report.html").read_text())

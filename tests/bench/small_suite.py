@@ -49,7 +49,7 @@ def numbers(out):
 @contextmanager
 def killed_while_training(after=None):
     """The run inside is interrupted: at its first point, or once the point ``after`` is written."""
-    written = groups._Pace.on_point
+    written = groups._Pace.on_checkpoint
 
     def interrupted(self, point, lanes):
         if after is not None:
@@ -58,7 +58,7 @@ def killed_while_training(after=None):
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups._Pace, "on_point", interrupted)
+        patch.setattr(groups._Pace, "on_checkpoint", interrupted)
         with pytest.raises(KeyboardInterrupt):
             yield
 

@@ -163,7 +163,7 @@ def test_settings_of_one_name_are_told_apart_by_the_whole_id(tmp_path):
     assert len(list(tmp_path.glob("groups/*/run/policies/*"))) == 2
 
 
-def test_a_group_begun_on_another_device_keeps_its_rests(tmp_path, monkeypatch):
+def test_a_group_begun_on_another_device_keeps_its_interval(tmp_path, monkeypatch):
     plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=1)
     with killed_while_training():
         run(plan, tmp_path)

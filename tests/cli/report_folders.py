@@ -18,7 +18,7 @@ FILTER_FIGURES = [
     "Estimates of alpha",
     "Alpha over the epochs",
     "Scores of labelled and unlabelled rows",
-    "Separation with all inputs and with behaviour alone",
+    "AUROC with all inputs and with behaviour alone",
     "Labelled rows against kept unlabelled rows",
 ]
 RUN_FIGURES = ["Score over training", "Return over training", "actor_loss of run"]

@@ -26,7 +26,7 @@ def small(monkeypatch):
 def test_list_names_every_suite(capsys):
     assert main(["bench", "list"]) == 0
     out = capsys.readouterr().out
-    assert all(f" {name} " in out for name in suites.names())
+    assert all(f" {name} " in out for name in suites.suite_names())
     assert max(map(len, out.splitlines())) <= 80
     assert main(["bench", "list", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)

@@ -273,7 +273,7 @@ def arrays(n, **more):
         (
             arrays(90, obs=np.ones((90, 2)), next_obs=np.ones((90, 2)), action=np.ones((90, 1))),
             [],
-            "every column is constant",
+            "expected columns that vary, got only constant ones",
         ),
         (arrays(90, obs=np.full((90, 2), np.nan)), [], "NaN or infinite"),
         (arrays(90), ["--inputs", "sar"], "--inputs sar: expected rewards"),

@@ -152,7 +152,7 @@ def test_a_device_that_runs_out_of_memory_after_all_is_one_line(here, capsys, mo
         ("evaluate rows.npz --env hopper", "puorl.cli.evaluate.read_members"),
         ("bench run smoke --out x", "puorl.bench.runner.run"),
         ("bench report hollow", "puorl.cli.bench.Store.latest"),
-        ("bench list", "puorl.cli.bench.suites.names"),
+        ("bench list", "puorl.cli.bench.suite_names"),
         ("demo --out x", "puorl.demo.study.make_data"),
         ("doctor", "puorl.cli.doctor.examine"),
     ],

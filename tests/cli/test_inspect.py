@@ -59,7 +59,7 @@ def test_json_is_one_object_and_nothing_else(file, capsys):
     assert err == ""
     seen = json.loads(out)
     assert seen["num_rows"] == 60
-    assert seen["labels"] == {"num_rows": 10, "share": pytest.approx(1 / 6), "num_episodes": 3}
+    assert seen["labels"] == {"num_rows": 10, "fraction": pytest.approx(1 / 6), "num_episodes": 3}
     assert {f["level"] for f in seen["findings"]} <= {"info", "warning", "problem"}
 
 

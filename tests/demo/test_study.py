@@ -29,7 +29,7 @@ FIGURES = [
     "Scores of labelled and unlabelled rows",
     "Alpha over the epochs",
     "Estimates of alpha",
-    "Separation with all inputs and with behaviour alone",
+    "AUROC with all inputs and with behaviour alone",
     "Scores of the unlabelled rows by their true origin",
     "Learning curves",
     "Final scores",

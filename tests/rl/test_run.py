@@ -392,7 +392,7 @@ def test_a_damaged_state_is_told(spec, tmp_path):
         run(folder, spec, on_checkpoint=halt_at(4))
     (state,) = folder.rglob("step-*.safetensors")
     state.write_bytes(state.read_bytes()[:100])
-    with pytest.raises(DataError, match="expected a whole state"):
+    with pytest.raises(DataError, match="expected a whole checkpoint"):
         run(folder, spec)
 
 

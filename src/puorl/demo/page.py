@@ -250,7 +250,7 @@ def _filter(settings: DemoSettings, filtered: Filtered) -> Markup:
     report = filtered.report
     check = report.shortcut
     auroc = auroc_picture(
-        "Separation with all inputs and with behaviour alone",
+        "AUROC with all inputs and with behaviour alone",
         {"all inputs": check.auroc, "behaviour (s, a) alone": check.auroc_behaviour},
     )
     figures = (

@@ -185,6 +185,8 @@ def _report(path: Path) -> FilterReport:
     if isinstance(content, dict):
         content = current_keys(content)
     report = decode(FilterReport, content, path)
+    if not all(math.isfinite(each.value) for each in report.alphas):
+        raise DataError(f"{path}: expected finite estimates of alpha, got one that is not")
     bins = report.histogram
     num_bins = max(len(bins.edge) - 1, 0)
     if {len(bins.labelled), len(bins.unlabelled)} != {num_bins}:
