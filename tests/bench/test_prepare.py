@@ -51,7 +51,7 @@ def test_what_is_kept_is_what_was_made(split, tmp_path, monkeypatch):
     for name, array in arrays(first).items():
         np.testing.assert_array_equal(array, arrays(again)[name])
         assert array.dtype == arrays(again)[name].dtype
-    for name in ("groups", "returns", "about"):
+    for name in ("groups", "returns", "metadata"):
         assert getattr(first.set, name) == getattr(again.set, name)
     assert (first.content_hash, first.seconds) == (again.content_hash, again.seconds)
     assert first.set.groups.num_first == 10
