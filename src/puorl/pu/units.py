@@ -12,6 +12,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
+from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 
 NUM_FOLDS = 5
@@ -94,6 +95,71 @@ class Grouping:
             return (total / count)[self.number]
 
 
+class Units(NamedTuple):
+    """The units of a dataset."""
+
+    name: np.ndarray
+    """(units,) str."""
+    number: np.ndarray
+    """(n,) int64. Unit of each row."""
+    cluster: np.ndarray
+    """(n,) int64. Rows that depend on each other: episodes, also where windows are decided."""
+
+    @property
+    def num_rows(self) -> np.ndarray:
+        """(units,) int64. Rows of each unit."""
+        return np.bincount(self.number, minlength=len(self.name))
+
+
+def number_units(data: Dataset, unit: Unit) -> Units:
+    """Number and name the units of a dataset.
+
+    Raises:
+        DataError: The rows have no episodes, or no such column.
+    """
+    if unit.kind == "column":
+        columns = data.columns
+        if unit.column not in columns:
+            raise DataError(
+                f"unit {unit}: expected one of {', '.join(columns) or 'the columns (none)'}, got "
+                f"{unit.column!r}"
+            )
+        ids, number = np.unique(columns[unit.column], return_inverse=True)
+        number = number.reshape(-1)
+        return Units(ids.astype(str), number, number)
+    if data.episode is None:
+        raise DataError(
+            f"unit {unit.kind}: expected rows with episode ids, got none; give an episode "
+            "column, split whole episodes (unit='episode'), or decide by transition"
+        )
+    name, cluster = episode_names(data)
+    if unit.kind == "episode":
+        return Units(name, cluster, cluster)
+    number = _windows(cluster, data, unit.length)
+    first = np.unique(number, return_index=True)[1]
+    begin = np.unique(cluster[first], return_index=True)[1]
+    place = np.arange(len(first)) - begin[cluster[first]]
+    text = [f"{name[e]} [{k + 1}]" for e, k in zip(cluster[first], place, strict=True)]
+    return Units(np.array(text), number, cluster)
+
+
+def episode_names(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return a name for each episode, and the number of the episode of each row.
+
+    A text column that names each episode gives the names, else they are the numbers.
+    """
+    assert data.episode is not None
+    ids, first, number = np.unique(data.episode, return_index=True, return_inverse=True)
+    number = number.reshape(-1)
+    for column in data.columns.values():
+        if column.dtype.kind != "U":
+            continue
+        name = column[first]
+        if len(np.unique(name)) == len(name) and np.array_equal(name[number], column):
+            return name, number
+    return ids.astype(str), number
+
+
 def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:
     """Number the units of a split and assign folds; None where units are single rows.
 
@@ -104,22 +170,8 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:
     """
     if unit.is_row:
         return None
-    if unit.kind == "column":
-        columns = split.pool.columns
-        if unit.column not in columns:
-            raise DataError(
-                f"unit {unit}: expected one of {', '.join(columns) or 'the columns (none)'}, got "
-                f"{unit.column!r}"
-            )
-        cluster = number = _numbered(columns[unit.column])
-    else:
-        if split.pool.episode is None:
-            raise DataError(
-                f"unit {unit.kind}: expected rows with episode ids, got none; give an episode "
-                "column, split whole episodes (unit='episode'), or decide by transition"
-            )
-        cluster = _numbered(split.pool.episode)
-        number = cluster if unit.kind == "episode" else _windows(cluster, split, unit.length)
+    found = number_units(split.pool, unit)
+    number, cluster = found.number, found.cluster
     is_labelled = np.zeros(len(number), bool)
     is_labelled[split.labelled] = True
     labelled = np.bincount(number, is_labelled)[number] > 0
@@ -209,8 +261,8 @@ def _numbered(value: np.ndarray) -> np.ndarray:
     return np.unique(value, return_inverse=True)[1].reshape(-1)
 
 
-def _windows(episode: np.ndarray, split: PUSplit, length: int) -> np.ndarray:
-    time = split.pool.rows.time
+def _windows(episode: np.ndarray, data: Dataset, length: int) -> np.ndarray:
+    time = data.rows.time
     order = np.lexsort((np.arange(len(episode)) if time is None else time, episode))
     ordered = episode[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.checks.auroc import HeldOutScores
-from puorl.pu.units import Unit
+from puorl.pu.units import Unit, number_units
 
 MOST = 12
 _SURE = 0.4
@@ -34,12 +33,10 @@ def doubtful_episodes(
     the unlabelled rows). Empty where rows carry no episode, or where all episodes are clear. Where
     the unit is a column, its values are listed instead.
     """
-    numbered = split.pool.columns[unit.column] if unit.kind == "column" else split.pool.episode
-    if numbered is None or len(scores.position_u) == 0:
+    if (unit.kind != "column" and split.pool.episode is None) or len(scores.position_u) == 0:
         return ()
-    ids, first, number = np.unique(numbered, return_index=True, return_inverse=True)
-    if unit.kind != "column":
-        ids = _names(split.pool, ids, first, number)
+    found = number_units(split.pool, unit if unit.kind == "column" else Unit("episode"))
+    ids, number = found.name, found.number
     present, number = np.unique(number[scores.position_u], return_inverse=True)
     ids = ids[present]
     num_rows = np.bincount(number)
@@ -59,14 +56,3 @@ def doubtful_episodes(
         for i in order
         if distance[i] < _SURE
     )
-
-
-def _names(pool: Dataset, ids: np.ndarray, first: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Return text ids of the episodes where a column names each of them, else their numbers."""
-    for column in pool.columns.values():
-        if column.dtype.kind != "U":
-            continue
-        name = column[first]
-        if len(np.unique(name)) == len(name) and np.array_equal(name[number], column):
-            return name
-    return ids

@@ -1,0 +1,360 @@
+"""A model of how machines move, with a few numbers z for each unit, learnt without labels.
+
+Two views of a machine, each with its own model and its own z:
+
+- ``dynamics``: p(s after h steps | s, a, z), for several horizons h. What acts on a machine is
+  given, so a driver's habits explain little of z.
+- ``relations``: p(one sensor | the other sensors, a, z). A pump's pressure at a speed and a flow is
+  a property of the pump that one step does not show, since the state tells it already. A gait makes
+  such relations too: this view is for units that were recorded several times.
+
+Predictions have a location and a scale for each output (Student t, 4 degrees of freedom). Noise is
+added to z in training, so that near z must mean the same and every number of z must be worth its
+place. Seeds and sizes of z are lanes of one compiled program.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from puorl.core.checkpoint import Checkpoint
+from puorl.core.progress import Advance
+from puorl.nn import adam, mlp
+from puorl.pu.machines.sequences import SequenceConfig, Sequences
+
+View = Literal["dynamics", "relations"]
+_DEGREES = 4.0
+_INFORMATION = (_DEGREES + 1.0) / (_DEGREES + 3.0)
+"""Fisher information of a Student t's location, in units of 1 / scale²."""
+_SCALE_INFORMATION = 2.0 * _DEGREES / (_DEGREES + 3.0)
+"""The same of its log scale."""
+_LOG_SCALE = 5.0
+_CHUNK = 500
+_BLOCK = 20
+"""Rows that are held out together: neighbours are alike."""
+
+
+@dataclass(frozen=True)
+class DynamicsConfig:
+    """Networks, latents and training of one view."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    latent_sizes: tuple[int, ...] = (1, 2, 4)
+    num_seeds: int = 2
+    num_steps: int = 2_500
+    batch_size: int = 512
+    learning_rate: float = 1e-3
+    """At the start; it falls to 0 as a half cosine, as that of the latents does."""
+    latent_learning_rate: float = 1e-2
+    noise: float = 0.3
+    """Deviation of the noise on z."""
+    penalty: float = 1e-3
+    """On |z|²."""
+    sequences: SequenceConfig = field(default_factory=SequenceConfig)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Size of z in each lane."""
+        return tuple(size for size in self.latent_sizes for _ in range(self.num_seeds))
+
+
+class Batch(NamedTuple):
+    """Rows of a view: what is given, what is predicted, and which of it is known."""
+
+    given: jax.Array
+    outcome: jax.Array
+    weight: jax.Array
+    unit: jax.Array
+
+
+class TrainState(NamedTuple):
+    """All lanes in training."""
+
+    params: mlp.Params
+    z: jax.Array
+    """(lanes, units, size) float32."""
+    moments: adam.Moments
+    z_moments: adam.Moments
+    key: jax.Array
+
+
+class UnitLatents(NamedTuple):
+    """Estimated z of groups of rows by one lane."""
+
+    z: np.ndarray
+    """(groups, size) float64."""
+    information: np.ndarray
+    """(groups, size, size) float64. Fisher information of all rows of a group."""
+    num_rows: np.ndarray
+    """(groups,) int64."""
+
+
+def make_batch(view: View, rows: Sequences, unit: np.ndarray) -> Batch:
+    """Select what a view reads and predicts."""
+    if view == "dynamics":
+        parts = rows.given, rows.outcome, rows.weight
+    else:
+        parts = rows.action, rows.state, np.ones_like(rows.state)
+    return Batch(*(jnp.asarray(part) for part in parts), jnp.asarray(unit, jnp.int32))
+
+
+def init_state(
+    view: View, batch: Batch, num_units: int, config: DynamicsConfig, seed: int
+) -> TrainState:
+    """Draw networks and latents of all lanes."""
+    num_outputs, size = batch.outcome.shape[1], max(config.latent_sizes)
+    num_inputs = batch.given.shape[1] + size + (2 * num_outputs if view == "relations" else 0)
+    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), view == "relations")
+    net_key, z_key, key = jax.random.split(key, 3)
+    sizes = (num_inputs, *config.hidden, 2 * num_outputs)
+    keys = jax.random.split(net_key, len(config.lanes))
+    params = jax.vmap(lambda k: mlp.init_mlp(k, sizes, init="lecun"))(keys)
+    z = 0.1 * jax.random.normal(z_key, (len(config.lanes), num_units, size), jnp.float32)
+    return TrainState(params, z, adam.init(params), adam.init(z), key)
+
+
+def train(
+    view: View,
+    batch: Batch,
+    num_units: int,
+    config: DynamicsConfig,
+    *,
+    seed: int,
+    checkpoint: Checkpoint,
+    advance: Advance,
+) -> TrainState:
+    """Train all lanes, or go on from a checkpoint; the result is the same."""
+    state, first = checkpoint.restore(view, init_state(view, batch, num_units, config, seed))
+    if first:
+        advance(first, earlier=True)
+    while first < config.num_steps:
+        length = min(_CHUNK, config.num_steps - first)
+        state = _run(view, state, jnp.int32(first), batch, config, length)
+        first += length
+        advance(length)
+        checkpoint.store(view, state, first, now=first == config.num_steps)
+    return state
+
+
+@partial(jax.jit, static_argnames=("view", "config", "length"))
+def _run(
+    view: View,
+    state: TrainState,
+    first: jax.Array,
+    batch: Batch,
+    config: DynamicsConfig,
+    length: int,
+) -> TrainState:
+    used = size_mask(config)
+
+    def loss(
+        params: mlp.Params, z: jax.Array, used: jax.Array, rows: Batch, key: jax.Array
+    ) -> jax.Array:
+        noise_key, mask_key = jax.random.split(key)
+        own = z[rows.unit] * used
+        noisy = own + config.noise * used * jax.random.normal(noise_key, own.shape, jnp.float32)
+        if view == "dynamics":
+            nll = row_nll(params, rows, noisy)
+        else:  # one sensor of each row, at random
+            hidden = jax.random.randint(mask_key, (len(own),), 0, rows.outcome.shape[1])
+            nll = rows.outcome.shape[1] * _relation_nll(params, rows, noisy, hidden)
+        return nll.mean() + config.penalty * jnp.square(own).sum(axis=1).mean()
+
+    gradient = jax.vmap(jax.grad(loss, argnums=(0, 1)), in_axes=(0, 0, 0, None, 0))
+
+    def step(carry: Any, number: jax.Array) -> tuple[Any, None]:
+        params, z, moments, z_moments = carry
+        row_key, lane_key = jax.random.split(jax.random.fold_in(state.key, number))
+        picks = jax.random.randint(row_key, (config.batch_size,), 0, len(batch.unit))
+        rows = jax.tree.map(lambda leaf: leaf[picks], batch)
+        keys = jax.random.split(lane_key, len(config.lanes))
+        grad, z_grad = gradient(params, z, used, rows, keys)
+        pace = 0.5 * (1.0 + jnp.cos(jnp.pi * number.astype(jnp.float32) / config.num_steps))
+        rates = config.learning_rate * pace, config.latent_learning_rate * pace
+        params, moments = adam.update(params, grad, moments, learning_rate=rates[0])
+        z, z_moments = adam.update(z, z_grad, z_moments, learning_rate=rates[1])
+        return (params, z, moments, z_moments), None
+
+    numbers = first + jnp.arange(length, dtype=jnp.int32)
+    carry, _ = jax.lax.scan(step, tuple(state[:4]), numbers)
+    return TrainState(*carry, state.key)
+
+
+def size_mask(config: DynamicsConfig) -> jax.Array:
+    """(lanes, size) float32. 1 for the numbers of z that a lane uses."""
+    return jnp.asarray(
+        [[float(k < size) for k in range(max(config.latent_sizes))] for size in config.lanes],
+        jnp.float32,
+    )
+
+
+def predict(
+    params: mlp.Params, given: jax.Array, z: jax.Array, *, forward_mode: bool = False
+) -> tuple[jax.Array, jax.Array]:
+    """Return location and log scale of every output; products of `mlp` have no forward mode."""
+    x = jnp.concatenate([given, z], axis=1)
+    if forward_mode:
+        for layer in params[:-1]:
+            x = jax.nn.silu(x @ layer.w + layer.b)
+        made = x @ params[-1].w + params[-1].b
+    else:
+        made = mlp.apply_mlp(params, x, activation=jax.nn.silu)
+    location, log_scale = jnp.split(made, 2, axis=1)
+    return location, _LOG_SCALE * jnp.tanh(log_scale / _LOG_SCALE)
+
+
+def output_nll(location: jax.Array, log_scale: jax.Array, rows: Batch) -> jax.Array:
+    """(n, outputs) float32. Negative log-likelihood of a Student t, up to a constant."""
+    square = jnp.square((rows.outcome - location) * jnp.exp(-log_scale))
+    nll = log_scale + 0.5 * (_DEGREES + 1.0) * jnp.log1p(square / _DEGREES)
+    return rows.weight * nll
+
+
+def row_nll(params: mlp.Params, rows: Batch, z: jax.Array) -> jax.Array:
+    """(n,) float32. The same, summed over the outputs of the view ``dynamics``."""
+    return output_nll(*predict(params, rows.given, z), rows).sum(axis=1)
+
+
+def _relation_inputs(rows: Batch, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+    mask = jax.nn.one_hot(hidden, rows.outcome.shape[1], dtype=jnp.float32)
+    return jnp.concatenate([rows.outcome * (1.0 - mask), mask, rows.given], axis=1), mask
+
+
+def _relation_nll(params: mlp.Params, rows: Batch, z: jax.Array, hidden: jax.Array) -> jax.Array:
+    given, mask = _relation_inputs(rows, hidden)
+    return (mask * output_nll(*predict(params, given, z), rows)).sum(axis=1)
+
+
+def all_outputs(
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(n, outputs) each. Location and log scale of all outputs of a view."""
+    if view == "dynamics":
+        return predict(params, rows.given, z, forward_mode=True)
+
+    def one(sensor: jax.Array) -> tuple[jax.Array, jax.Array]:
+        given, _ = _relation_inputs(rows, jnp.full(len(z), sensor))
+        location, log_scale = predict(params, given, z, forward_mode=True)
+        return location[:, sensor], log_scale[:, sensor]
+
+    return jax.vmap(one, out_axes=1)(jnp.arange(rows.outcome.shape[1]))
+
+
+def fit_latents(
+    view: View,
+    params: mlp.Params,
+    used: np.ndarray,
+    rows: Batch,
+    start: np.ndarray,
+    *,
+    num_iterations: int,
+    penalty: float,
+) -> UnitLatents:
+    """Estimate z of groups of rows with the networks held: damped Gauss-Newton steps.
+
+    Args:
+        view: Which outputs.
+        params: Networks of one lane.
+        used: (size,) float. 1 for the numbers of z that the lane uses.
+        rows: ``unit`` numbers the groups; any number of rows and groups, no new compilation while
+            both stay within a power of two.
+        start: (groups, size) float. First guess.
+        num_iterations: Steps.
+        penalty: As in training.
+    """
+    num_groups, num_rows = len(start), len(rows.unit)
+    room_groups, room_rows = _power_of_two(num_groups + 1), _power_of_two(num_rows)
+    fill = room_rows - num_rows
+
+    def padded(leaf: jax.Array) -> jax.Array:
+        return jnp.pad(leaf, ((0, fill),) + ((0, 0),) * (leaf.ndim - 1))
+
+    room = jax.tree.map(padded, rows)
+    # Rows of the padding belong to a group of their own, the last.
+    unit = jnp.where(jnp.arange(room_rows) < num_rows, room.unit, room_groups - 1)
+    room = room._replace(unit=unit)
+    z = np.zeros((room_groups, start.shape[1]))
+    z[:num_groups] = start
+    count = np.bincount(np.asarray(rows.unit), minlength=room_groups).astype(np.float64)
+    ridge = (2.0 * penalty * count + _WEAK)[:, None, None] * np.eye(z.shape[1])
+    information = np.zeros((*z.shape, z.shape[1]))
+    for iteration in range(num_iterations + 1):
+        moved, found = _information(view, params, room, jnp.asarray(z * used, jnp.float32))
+        information = np.asarray(found, np.float64) * np.outer(used, used)
+        if iteration == num_iterations:
+            break
+        pull = (np.asarray(moved, np.float64) + ridge[:, 0, :1] * z) * used
+        step = np.linalg.solve(information + ridge, pull[..., None])[..., 0]
+        z -= (
+            step
+            * np.minimum(1.0, _LONGEST / np.maximum(np.linalg.norm(step, axis=1), 1e-12))[:, None]
+        )
+    return UnitLatents(
+        (z * used)[:num_groups], information[:num_groups], count[:num_groups].astype(np.int64)
+    )
+
+
+_WEAK = 0.1
+"""Precision of the prior of z: it decides only where a group has next to no rows."""
+_LONGEST = 1.0
+"""Longest step of z."""
+
+
+@partial(jax.jit, static_argnames="view")
+def _information(
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Gradient, (groups, size), and Fisher information, (groups, size, size), sums over rows."""
+    own = z[rows.unit]
+
+    def outputs(own: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return all_outputs(view, params, rows, own)
+
+    location, log_scale = outputs(own)
+    basis = jnp.eye(z.shape[1], dtype=jnp.float32)
+    # Rows do not depend on each other: one forward derivative for each number of z.
+    slope, scale_slope = jax.vmap(
+        lambda e: jax.jvp(outputs, (own,), (jnp.broadcast_to(e, own.shape),))[1], out_axes=2
+    )(basis)
+    precision = jnp.exp(-log_scale)
+    residual = (rows.outcome - location) * precision
+    pull = (_DEGREES + 1.0) * residual / (_DEGREES + jnp.square(residual))
+    by_location, by_scale = -rows.weight * pull * precision, rows.weight * (1.0 - pull * residual)
+    gradient = jnp.einsum("no,nok->nk", by_location, slope) + jnp.einsum(
+        "no,nok->nk", by_scale, scale_slope
+    )
+    weight = _INFORMATION * rows.weight * jnp.square(precision)
+    information = jnp.einsum("no,nok,nol->nkl", weight, slope, slope) + jnp.einsum(
+        "no,nok,nol->nkl", _SCALE_INFORMATION * rows.weight, scale_slope, scale_slope
+    )
+    total = partial(jax.ops.segment_sum, segment_ids=rows.unit, num_segments=len(z))
+    return total(gradient), total(information)
+
+
+@partial(jax.jit, static_argnames="view")
+def _outputs_nll(view: View, params: mlp.Params, rows: Batch, z: jax.Array) -> jax.Array:
+    return output_nll(*all_outputs(view, params, rows, z[rows.unit]), rows)
+
+
+def outputs_nll(view: View, params: mlp.Params, rows: Batch, z: np.ndarray) -> np.ndarray:
+    """(n, outputs) float32. Negative log-likelihood of each output, given each group's z."""
+    return np.asarray(_outputs_nll(view, params, rows, jnp.asarray(z, jnp.float32)))
+
+
+def held_out(rows: Sequences, seed: int) -> np.ndarray:
+    """(n,) bool. A fifth of the rows, in blocks of neighbours, to choose among lanes."""
+    block = np.arange(len(rows.position)) // _BLOCK
+    return np.random.default_rng(seed).permutation(int(block[-1]) + 1)[block] % 5 == 0
+
+
+def lane(params: mlp.Params, number: int) -> mlp.Params:
+    """Return the networks of one lane."""
+    return jax.tree.map(lambda leaf: leaf[number], params)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << max(number - 1, 0).bit_length()

@@ -1,0 +1,224 @@
+"""From a split to a MachineModel: train the views, estimate latents, find types, decide."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from puorl.core.checkpoint import Checkpoint
+from puorl.core.errors import DataError
+from puorl.core.hashing import generator
+from puorl.core.progress import progress_bar
+from puorl.data.dataset import Dataset
+from puorl.data.split import PUSplit
+from puorl.pu.machines import dynamics
+from puorl.pu.machines.dynamics import Batch, DynamicsConfig, TrainState, UnitLatents, View
+from puorl.pu.machines.mixture import fit_mixture, weights
+from puorl.pu.machines.model import MachineModel, ViewModel, decide, estimate_latents, quality
+from puorl.pu.machines.sequences import Scalings, build
+from puorl.pu.units import Unit, Units, number_units
+
+MIN_UNITS = 4
+"""Fewer units cannot show that there are types."""
+
+
+class Embedding(NamedTuple):
+    """All units in the latents of all lanes; no label has entered it."""
+
+    found: Units
+    scalings: Scalings
+    views: tuple[ViewModel, ...]
+    latents: tuple[tuple[UnitLatents, ...], ...]
+    median_rows: float
+
+
+def fit(
+    split: PUSplit,
+    config: DynamicsConfig,
+    *,
+    unit: Unit,
+    seed: int,
+    checkpoint: Checkpoint,
+    progress: bool = False,
+) -> MachineModel:
+    """Learn how units move, and which are ours.
+
+    Raises:
+        DataError: Too few units or rows.
+    """
+    found = number_units(split.pool, unit)
+    label = labels_of_units(split, found, unit)
+    made = embed(split.pool, found, config, seed=seed, checkpoint=checkpoint, progress=progress)
+    return find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
+
+
+def embed(
+    data: Dataset,
+    found: Units,
+    config: DynamicsConfig,
+    *,
+    seed: int,
+    checkpoint: Checkpoint,
+    progress: bool = False,
+) -> Embedding:
+    """Train the models of all views, and estimate the latents of all units."""
+    rows, scalings = build(data.rows, found.number, config.sequences)
+    number = found.number[rows.position]
+    views = choose_views(found, data)
+    held, run = dynamics.held_out(rows, seed), _runs(data, rows.position, number)
+    made = []
+    total = len(views) * config.num_steps
+    with progress_bar("dynamics", total=total, unit="steps", show=progress) as advance:
+        for view in views:
+            every = dynamics.make_batch(view, rows, number)
+            shown = jax.tree.map(lambda leaf: leaf[~held], every)
+            state = dynamics.train(
+                view,
+                shown,
+                len(found.name),
+                config,
+                seed=seed,
+                checkpoint=checkpoint,
+                advance=advance,
+            )
+            made.append(_finish(view, state, every, held, run, len(found.name), config))
+    size = np.bincount(number, minlength=len(found.name))
+    views, latents = zip(*made, strict=True)
+    return Embedding(found, scalings, views, latents, float(np.median(size)))
+
+
+def find_types(
+    made: Embedding,
+    label: np.ndarray,
+    fingerprint: str,
+    config: DynamicsConfig,
+    *,
+    unit: Unit,
+    seed: int,
+) -> MachineModel:
+    """Find the types of units, with some labelled, and decide about all.
+
+    Args:
+        made: Latents of the units.
+        label: (units,) int. 0 for units known to be ours, -1 for unknown ones.
+        fingerprint: Of the split.
+        config: Settings of the embedding.
+        unit: What is decided about.
+        seed: Of starts and draws.
+    """
+    views = []
+    for view, latents in zip(made.views, made.latents, strict=True):
+        rng = generator(seed, "machines", view.view)
+        mixtures = [fit_mixture(view.embed(k, own.z), label, rng) for k, own in enumerate(latents)]
+        views.append(view._replace(mixtures=tuple(mixtures)))
+    table = decide(views, made.latents, made.found, label, made.median_rows)
+    chance = np.stack(
+        [
+            np.exp(view.mixtures[k].log_probability(view.embed(k, own.z))[:, 0])
+            for view, latents in zip(views, made.latents, strict=True)
+            for k, own in enumerate(latents)
+        ]
+    )
+    weight = weights([mixture for view in views for mixture in view.mixtures])
+    alpha, recall, precision = quality(table, chance, weight, seed)
+    return MachineModel(
+        config=config,
+        unit=unit,
+        seed=seed,
+        scalings=made.scalings,
+        views=tuple(views),
+        median_rows=made.median_rows,
+        units=table,
+        alpha=alpha,
+        recall=recall,
+        precision=precision,
+        split_fingerprint=fingerprint,
+    )
+
+
+def choose_views(found: Units, data: Dataset) -> tuple[View, ...]:
+    """Choose what units are compared by: relations between sensors need several runs a unit."""
+    if data.episode is None or found.cluster is not found.number:
+        return ("dynamics",)
+    pairs = np.unique(np.stack([found.number, data.episode]), axis=1)
+    runs = np.bincount(pairs[0])
+    return ("dynamics", "relations") if np.median(runs) >= 2 else ("dynamics",)
+
+
+def labels_of_units(split: PUSplit, found: Units, unit: Unit) -> np.ndarray:
+    """(units,) int64. 0 for units with a labelled row, -1 for others."""
+    label = np.full(len(found.name), -1)
+    label[np.unique(found.number[split.labelled])] = 0
+    if len(label) < MIN_UNITS or not (label < 0).any():
+        raise DataError(
+            f"unit {unit}: expected at least {MIN_UNITS} units, some without labelled rows, "
+            f"got {len(label)} with {int((label == 0).sum())} labelled; name the column that "
+            "distinguishes machines, or decide by transition"
+        )
+    return label
+
+
+def _runs(data: Dataset, position: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """(n,) int64. Parts of units to compare with each other: episodes, or halves of one."""
+    size = np.bincount(number)
+    start = np.cumsum(size) - size
+    order = np.argsort(number, kind="stable")
+    place = np.empty(len(number), np.int64)
+    place[order] = np.arange(len(number)) - start[number[order]]
+    half = (2 * place >= size[number]).astype(np.int64)
+    episode = data.episode
+    own = half if episode is None else np.unique(episode, return_inverse=True)[1][position]
+    pairs = np.unique(np.stack([number, own]), axis=1)
+    lone = np.bincount(pairs[0], minlength=len(size))[number] < 2
+    part = np.where(lone, half + own.max() + 1, own)
+    return np.unique(np.stack([number, part]), axis=1, return_inverse=True)[1].reshape(-1)
+
+
+def _finish(
+    view: View,
+    state: TrainState,
+    rows: Batch,
+    held: np.ndarray,
+    run: np.ndarray,
+    num_units: int,
+    config: DynamicsConfig,
+) -> tuple[ViewModel, tuple[UnitLatents, ...]]:
+    """Estimate latents of all units with all rows, and their metric, lane by lane."""
+    lanes, size = config.lanes, max(config.latent_sizes)
+    used = np.asarray(dynamics.size_mask(config), np.float64)
+    z = np.asarray(state.z, np.float64) * used[:, None]
+    judged = jax.tree.map(lambda leaf: leaf[held], rows)
+    by_run = rows._replace(unit=jnp.asarray(run, jnp.int32))
+    unit_of_run = np.zeros(int(run.max()) + 1, np.int64)
+    unit_of_run[run] = np.asarray(rows.unit)
+    num_runs = np.bincount(unit_of_run)[unit_of_run]
+    model = ViewModel(
+        view=view,
+        params=state.params,
+        sizes=lanes,
+        centre=np.zeros((len(lanes), size)),
+        root=np.zeros((len(lanes), size, size)),
+        inflation=np.ones(len(lanes)),
+        mixtures=(),
+        held_out_nll=np.zeros(len(lanes)),
+    )
+    latents = []
+    for k in range(len(lanes)):
+        params = dynamics.lane(state.params, k)
+        model.held_out_nll[k] = dynamics.outputs_nll(view, params, judged, z[k]).sum(axis=1).mean()
+        own = estimate_latents(model, k, rows, num_units, config, start=z[k], num_iterations=2)
+        metric = own.information.sum(axis=0) / own.num_rows.sum() + np.diag(1.0 - used[k])
+        model.root[k] = np.linalg.cholesky(metric + 1e-9 * np.trace(metric) * np.eye(size))
+        model.centre[k] = own.z.mean(axis=0)
+        latents.append(own)
+    if (num_runs > 1).any():
+        k = int(np.argmin(model.held_out_nll))
+        first = latents[k].z[unit_of_run]
+        parts = estimate_latents(
+            model, k, by_run, len(first), config, start=first, num_iterations=3
+        )
+        apart = np.square(model.embed(k, parts.z) - model.embed(k, first)).mean(axis=1)
+        scaled = apart * parts.num_rows * num_runs / np.maximum(num_runs - 1, 1)
+        model.inflation[:] = max(float(scaled[num_runs > 1].mean()), 1.0)
+    return model, tuple(latents)

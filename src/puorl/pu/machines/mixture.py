@@ -1,0 +1,188 @@
+"""Types of machines: a mixture over the latents of units, with few of them known.
+
+Units of a type vary (wear, calibration) and types differ. Both are seen in the same latents, and
+the larger variation need not be the type. All types share one covariance, so what counts is not
+how far units lie apart but how empty the space between groups of them is. The covariance is drawn
+towards a sphere in the metric of the likelihood, where a distance is the number of nats a row that
+parts two units: few units could be split along some direction by chance.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+MAX_TYPES = 5
+_PRIOR = 3.0
+"""Weight of the sphere, in units."""
+_EXTRA = 6.0
+"""Nats that every type beyond the second must bring: wear makes groups, too."""
+_NUM_STARTS = 40
+_NUM_ITERATIONS = 80
+_TEMPERATURE = 3.0
+"""Nats by which a lane's gain must be higher to weigh e times as much."""
+
+
+class Mixture(NamedTuple):
+    """Types found in the latents of one lane."""
+
+    mean: np.ndarray
+    """(types, size). The first is ours."""
+    covariance: np.ndarray
+    """(size, size). Of units of a type."""
+    count: np.ndarray
+    """(types,). Units of each type, as a sum of probabilities."""
+    gain: float
+    """Nats by which these types explain the units better than one type would, less what their
+    number costs (BIC)."""
+
+    @property
+    def num_types(self) -> int:
+        """Types, ours included."""
+        return len(self.mean)
+
+    def log_density(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
+        """(n, types) float64. Log predictive density of units: Student t, for few units.
+
+        Args:
+            z: (n, size).
+            extra: (n, size, size). Covariance to add for each unit, e.g. since it has few rows.
+        """
+        n, size = float(self.count.sum()), z.shape[1]
+        degrees = max(n + _PRIOR - self.num_types, 2.0)
+        spread = self.covariance if extra is None else self.covariance + extra
+        made = []
+        for mean, count in zip(self.mean, self.count, strict=True):
+            square = mahalanobis(z - mean, spread * (1.0 + 1.0 / max(count, 1.0)))
+            _, size_log = np.linalg.slogdet(spread * (1.0 + 1.0 / max(count, 1.0)))
+            made.append(-0.5 * (degrees + size) * np.log1p(square / degrees) - 0.5 * size_log)
+        return np.stack(made, axis=1)
+
+    def log_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
+        """(n, types) float64. Log probability of each type."""
+        joint = self.log_density(z, extra) + np.log((self.count + 1.0) / (self.count + 1.0).sum())
+        return joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)
+
+    def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
+        """(n,) bool. Units that lie outside all types."""
+        spread = self.covariance if extra is None else self.covariance + extra
+        nearest = np.min([mahalanobis(z - mean, spread) for mean in self.mean], axis=0)
+        size, n = z.shape[1], float(self.count.sum())
+        degrees = max(n - self.num_types, 2.0)
+        return nearest > size * stats.f.ppf(1.0 - _OUTSIDE, size, degrees) * (1.0 + 1.0 / n)
+
+
+_OUTSIDE = 1e-3
+"""Chance of a unit of a known type to be called outside."""
+
+
+def mahalanobis(difference: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """(n,) float64. Squared distances; one covariance for all, or one each."""
+    solved = np.linalg.solve(
+        np.broadcast_to(covariance, (len(difference), *covariance.shape[-2:])),
+        difference[..., None],
+    )
+    return np.einsum("ni,ni->n", difference, solved[..., 0])
+
+
+def fit_mixture(z: np.ndarray, label: np.ndarray, rng: np.random.Generator) -> Mixture:
+    """Find the types of units.
+
+    Args:
+        z: (n, size) float. In the metric of the likelihood.
+        label: (n,) int. Known type of each unit, 0 for ours; -1 for unknown.
+        rng: Draws starts.
+    """
+    least = max(int(label.max()) + 1, 2)
+    single = _em(z, np.where(label >= 0, 0, -1), 1, rng)
+    best, best_value = None, -np.inf
+    for num_types in range(least, max(MAX_TYPES, least) + 1):
+        if num_types > max(len(z) // 3, least):
+            break
+        found = _em(z, label, num_types, rng)
+        gain = found.value - single.value
+        value = gain - _EXTRA * (num_types - least)
+        if value > best_value:
+            best, best_value = Mixture(*found[:3], gain), value
+    assert best is not None
+    return best
+
+
+def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
+    """(lanes,) float64. Weight of each lane's opinion: lanes that see types clearly weigh more."""
+    gain = np.array([mixture.gain for mixture in mixtures])
+    weight = np.exp((gain - gain.max()) / _TEMPERATURE)
+    return weight / weight.sum()
+
+
+class _Fit(NamedTuple):
+    mean: np.ndarray
+    covariance: np.ndarray
+    count: np.ndarray
+    value: float
+    """Log posterior less the cost of the parameters."""
+
+
+def _em(z: np.ndarray, label: np.ndarray, num_types: int, rng: np.random.Generator) -> _Fit:
+    """Expectation maximisation from many starts at once; return the best end."""
+    n, size = z.shape
+    member = np.eye(num_types)[_starts(z, label, num_types, rng)]
+    fixed = np.flatnonzero(label >= 0)
+    second, sphere = z.T @ z, np.full(len(member), z.var(axis=0).mean() + 1e-12)
+    floor = 1e-6 * sphere[0]
+    last = np.full(len(member), -np.inf)
+    for _ in range(_NUM_ITERATIONS):
+        count = member.sum(axis=1) + 1e-9
+        mean = np.einsum("rnk,nd->rkd", member, z) / count[..., None]
+        within = second - np.einsum("rk,rki,rkj->rij", count, mean, mean)
+        eye = np.eye(size)
+        covariance = (within + _PRIOR * sphere[:, None, None] * eye) / (n + _PRIOR) + floor * eye
+        inverse = np.linalg.inv(covariance)
+        size_log = np.linalg.slogdet(covariance)[1]
+        trace = np.trace(inverse, axis1=1, axis2=2)
+        sphere = np.maximum(size / trace, floor)
+        root = np.linalg.cholesky(inverse)
+        seen, centre = z @ root, np.einsum("rkd,rde->rke", mean, root)
+        square = (
+            np.square(seen).sum(axis=-1)[:, :, None]
+            - 2.0 * np.einsum("rnd,rkd->rnk", seen, centre)
+            + np.square(centre).sum(axis=-1)[:, None]
+        )
+        share = np.log((count + 1.0) / (n + num_types))
+        joint = share[:, None] - 0.5 * (square + size_log[:, None, None] + size * np.log(2 * np.pi))
+        joint[:, fixed] = np.where(np.eye(num_types)[label[fixed]] > 0, joint[:, fixed], -np.inf)
+        total = np.logaddexp.reduce(joint, axis=2)
+        member = np.exp(joint - total[..., None])
+        prior = 0.5 * _PRIOR * (size * np.log(sphere) - size_log - sphere * trace)
+        value = total.sum(axis=1) + prior
+        if np.abs(value - last).max() < 1e-4:
+            break
+        last = value
+    best = int(np.argmax(value))
+    cost = 0.5 * (num_types * size + num_types - 1) * np.log(n)
+    return _Fit(mean[best], covariance[best], count[best], float(value[best] - cost))
+
+
+def _starts(
+    z: np.ndarray, label: np.ndarray, num_types: int, rng: np.random.Generator
+) -> np.ndarray:
+    """(starts, n) int. Cuts at the widest gaps along random directions, and nearest centres."""
+    n, size = z.shape
+    made = np.zeros((_NUM_STARTS if num_types > 1 else 1, n), int)
+    for number, start in enumerate(made if num_types > 1 else made[:0]):
+        if number % 2 == 0:
+            along = z @ rng.normal(size=size)
+            order = np.argsort(along)
+            gap, edge = np.diff(along[order]), max(1, n // 10)
+            gap[:edge] *= 0.5  # a lone unit at an end is seldom a type
+            gap[-edge:] *= 0.5
+            cut = np.sort(np.argsort(-gap)[: num_types - 1])
+            start[order] = np.searchsorted(cut, np.arange(n), side="left")
+        else:
+            centre = z[rng.choice(n, num_types, replace=False)]
+            start[:] = np.argmin(np.square(z[:, None] - centre).sum(axis=2), axis=1)
+        ours = np.bincount(start[label == 0], minlength=num_types).argmax()
+        start[:] = np.where(start == ours, 0, np.where(start == 0, ours, start))
+    made[:, label >= 0] = label[label >= 0]
+    return made

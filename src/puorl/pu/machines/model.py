@@ -1,0 +1,272 @@
+"""MachineModel: the result of a fit, its decisions about units, and units that it has not seen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from puorl.core.hashing import generator
+from puorl.core.stats import Estimate
+from puorl.data.dataset import Dataset
+from puorl.nn import mlp
+from puorl.pu.machines import dynamics
+from puorl.pu.machines.dynamics import DynamicsConfig, UnitLatents, View
+from puorl.pu.machines.mixture import Mixture, weights
+from puorl.pu.machines.sequences import Scalings, build
+from puorl.pu.units import Unit, Units, number_units
+
+SEEN = 3.0
+"""Nats from which a second type counts as seen."""
+_MOST_ROWS = {"dynamics": 1_000, "relations": 250}
+"""Rows of a unit at most that its latents are estimated from; a relation is a product a sensor."""
+_NUM_DRAWS = 2_000
+
+
+class ViewModel(NamedTuple):
+    """Lanes of one view, and the types that each finds."""
+
+    view: View
+    params: mlp.Params
+    sizes: tuple[int, ...]
+    """Size of z in each lane."""
+    centre: np.ndarray
+    """(lanes, size). Mean z of the fitted units."""
+    root: np.ndarray
+    """(lanes, size, size). From z to the metric of the likelihood."""
+    inflation: np.ndarray
+    """(lanes,). How much more z varies from run to run of a unit than its rows would explain."""
+    mixtures: tuple[Mixture, ...]
+    held_out_nll: np.ndarray
+    """(lanes,). Mean over held-out rows."""
+
+    def embed(self, lane: int, z: np.ndarray) -> np.ndarray:
+        """(n, size of the lane) float64. Latents in the metric of the likelihood."""
+        size = self.sizes[lane]
+        return (z - self.centre[lane])[:, :size] @ self.root[lane][:size, :size]
+
+
+class UnitTable(NamedTuple):
+    """Decisions about units, one entry each."""
+
+    name: np.ndarray
+    """(n,) str."""
+    num_rows: np.ndarray
+    labelled: np.ndarray
+    """(n,) bool. Known to be ours; kept in any case."""
+    probability: np.ndarray
+    """(n,) float64. Chance to be ours; 1 for labelled units."""
+    evidence: np.ndarray
+    """(n,) float64, nats. Log ratio of the likelihoods of ours and of the other types."""
+    misfit: np.ndarray
+    """(n,) float64, nats a row. How much worse our type explains a unit's rows than its own z."""
+    keep: np.ndarray
+    """(n,) bool."""
+    type: np.ndarray
+    """(n,) int64. 0 is ours, others follow by number of units; -1 is none of these."""
+    agreement: np.ndarray
+    """(n,) float64. Weight of the lanes that decide alike."""
+    position: np.ndarray
+    """(n, 2) float64. Place on the map: the two directions in which types differ most."""
+    spread: np.ndarray
+    """(n,) float64. Standard error of the place, in both directions."""
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class MachineModel:
+    """Views with their networks and types, and the decisions about the units of the fit."""
+
+    config: DynamicsConfig
+    unit: Unit
+    seed: int
+    scalings: Scalings
+    views: tuple[ViewModel, ...]
+    median_rows: float
+    """Rows of a unit of the fit."""
+    units: UnitTable
+    alpha: Estimate
+    recall: Estimate
+    precision: Estimate
+    split_fingerprint: str
+
+    @property
+    def gain(self) -> float:
+        """Nats for a second type, in the lane that sees it best."""
+        return max(mixture.gain for view in self.views for mixture in view.mixtures)
+
+    @property
+    def best(self) -> tuple[ViewModel, int]:
+        """The lane that sees types best."""
+        lanes = [(view, lane) for view in self.views for lane in range(len(view.mixtures))]
+        return max(lanes, key=lambda pair: pair[0].mixtures[pair[1]].gain)
+
+    def predict_units(self, data: Dataset) -> UnitTable:
+        """Decide about the units of new data: z is estimated, nothing else is learnt."""
+        found = number_units(data, self.unit)
+        rows, _ = build(data.rows, found.number, self.config.sequences, self.scalings)
+        number = found.number[rows.position]
+        latents = []
+        for view in self.views:
+            batch = dynamics.make_batch(view.view, rows, number)
+            latents.append(
+                [
+                    estimate_latents(view, lane, batch, len(found.name), self.config)
+                    for lane in range(len(view.mixtures))
+                ]
+            )
+        unlabelled = np.full(len(found.name), -1)
+        return decide(self.views, latents, found, unlabelled, self.median_rows)
+
+
+def estimate_latents(
+    view: ViewModel,
+    lane: int,
+    rows: dynamics.Batch,
+    num_groups: int,
+    config: DynamicsConfig,
+    *,
+    start: np.ndarray | None = None,
+    num_iterations: int = 8,
+) -> UnitLatents:
+    """Estimate z of groups of rows by one lane; at most some thousand rows of each are used."""
+    rows = thin(rows, _MOST_ROWS[view.view])
+    size = view.centre.shape[1]
+    used = (np.arange(size) < view.sizes[lane]).astype(np.float64)
+    if start is None:
+        start = np.repeat(view.centre[lane][None], num_groups, axis=0)
+    return dynamics.fit_latents(
+        view.view,
+        dynamics.lane(view.params, lane),
+        used,
+        rows,
+        start,
+        num_iterations=num_iterations,
+        penalty=config.penalty,
+    )
+
+
+def thin(rows: dynamics.Batch, most: int) -> dynamics.Batch:
+    """Keep evenly spread rows of each group, at most a number of them."""
+    unit = np.asarray(rows.unit)
+    if len(unit) == 0 or np.bincount(unit).max() <= most:
+        return rows
+    order = np.argsort(unit, kind="stable")
+    size = np.bincount(unit)
+    place = np.arange(len(unit)) - np.repeat(np.cumsum(size) - size, size)
+    stride = np.repeat(np.maximum(size / most, 1.0), size)
+    kept = order[np.floor(place / stride) != np.floor((place - 1) / stride)]
+    return type(rows)(*(leaf[np.sort(kept)] for leaf in rows))
+
+
+def decide(
+    views: Sequence[ViewModel],
+    latents: Sequence[Sequence[UnitLatents]],
+    found: Units,
+    label: np.ndarray,
+    median_rows: float,
+) -> UnitTable:
+    """Combine all lanes to a decision about every unit.
+
+    Args:
+        views: The models.
+        latents: z of the units, for each view and lane.
+        found: Names and sizes of the units.
+        label: (n,) int. 0 for units that are known to be ours, -1 for unknown ones.
+        median_rows: Rows of a unit at which no further uncertainty is added.
+    """
+    lanes = [
+        (view, k, latents[i][k]) for i, view in enumerate(views) for k in range(len(view.mixtures))
+    ]
+    weight = weights([view.mixtures[k] for view, k, _ in lanes])
+    chance, prior = [], 0.0
+    for (view, k, own), share in zip(lanes, weight, strict=True):
+        mixture = view.mixtures[k]
+        z, extra = view.embed(k, own.z), _extra(view, k, own, median_rows)
+        chance.append(np.exp(mixture.log_probability(z, extra)[:, 0]))
+        prior += share * mixture.count[0] / mixture.count.sum()
+    every = np.stack(chance)
+    probability = np.where(label == 0, 1.0, weight @ every)
+    keep = probability >= 0.5
+    view, k, own = lanes[int(np.argmax(weight))]
+    mixture, z, extra = view.mixtures[k], view.embed(k, own.z), _extra(view, k, own, median_rows)
+    kind = mixture.log_density(z, extra)
+    other = 1 + np.argmax(kind[:, 1:], axis=1)
+    outside = mixture.is_outside(z, extra) & (label != 0)
+    nearest = np.square(z - mixture.mean[0]).sum(axis=1) / 2.0
+    position, scale = project(mixture, z)
+    error = np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale
+    clipped = np.clip(weight @ every, 1e-12, 1.0 - 1e-12)
+    evidence = np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior))
+    return UnitTable(
+        name=found.name,
+        num_rows=found.num_rows,
+        labelled=label == 0,
+        probability=probability,
+        evidence=evidence,
+        misfit=nearest,
+        keep=keep,
+        type=np.where(keep, 0, np.where(outside, -1, other)),
+        agreement=weight @ ((every >= 0.5) == keep),
+        position=position,
+        spread=error,
+    )
+
+
+def _extra(view: ViewModel, lane: int, own: UnitLatents, median_rows: float) -> np.ndarray:
+    """(n, size, size). Covariance that units with fewer rows than usual have besides."""
+    more = np.maximum(1.0 / np.maximum(own.num_rows, 1) - 1.0 / median_rows, 0.0)
+    return view.inflation[lane] * more[:, None, None] * np.eye(view.sizes[lane])
+
+
+def project(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return two coordinates in which types differ most, and the scale of the map.
+
+    The first leads from our type to the nearest other one, in deviations of a type's units.
+    """
+    root = np.linalg.cholesky(np.linalg.inv(mixture.covariance))
+    seen, mean = (z - mixture.mean[0]) @ root, (mixture.mean - mixture.mean[0]) @ root
+    scale = float(
+        np.exp(np.log(np.diag(np.linalg.cholesky(np.linalg.inv(mixture.covariance)))).mean())
+    )
+    away = mean[1:][np.argmin(np.square(mean[1:]).sum(axis=1))]
+    first = away / max(np.linalg.norm(away), 1e-12)
+    rest = seen - np.outer(seen @ first, first)
+    between = mean - np.outer(mean @ first, first)
+    _, sizes, directions = np.linalg.svd(np.vstack([10.0 * between, rest - rest.mean(axis=0)]))
+    second = directions[0] if len(sizes) and z.shape[1] > 1 else np.zeros(z.shape[1])
+    return np.stack([seen @ first, seen @ second], axis=1), scale
+
+
+def quality(
+    table: UnitTable, lane_chance: np.ndarray, lane_weight: np.ndarray, seed: int
+) -> tuple[Estimate, Estimate, Estimate]:
+    """Return alpha, recall and precision over the rows of unlabelled units, with intervals.
+
+    Lanes are drawn by their weight and units by their probabilities: where lanes disagree or units
+    lie between types, the intervals are wide.
+    """
+    asked = ~table.labelled
+    rows, keep = table.num_rows[asked].astype(float), table.keep[asked]
+    rng = generator(seed, "machines", "quality")
+    lane = rng.choice(len(lane_weight), _NUM_DRAWS, p=lane_weight)
+    ours = rng.uniform(size=(_NUM_DRAWS, len(rows))) < lane_chance[lane][:, asked]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        alpha = (ours @ rows) / rows.sum()
+        hit = (ours & keep) @ rows
+        recall, precision = hit / (ours @ rows), hit / (rows @ keep)
+    mean = table.probability[asked]
+    total = float(mean @ rows)
+    values = (
+        total / rows.sum(),
+        float((mean * keep) @ rows) / total if total > 0 else np.nan,
+        float((mean * keep) @ rows) / float(rows @ keep) if keep.any() else np.nan,
+    )
+    made = []
+    for value, draws in zip(values, (alpha, recall, precision), strict=True):
+        known = draws[np.isfinite(draws)]
+        low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
+        made.append(Estimate(value, min(float(low), value), max(float(high), value), "mixture"))
+    return made[0], made[1], made[2]
