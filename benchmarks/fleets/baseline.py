@@ -160,9 +160,21 @@ def linear_scores(table: Table, fleet: Fleet, known: np.ndarray) -> np.ndarray:
     kept = followed(table, fleet.machine.step)
     state, action = stack(table, fleet.sensors), stack(table, fleet.commands)
     change = (np.roll(state, -1, axis=0) - state)[kept]
-    x = np.hstack([state, action])[kept]
+    return one_step_scores(np.hstack([state, action])[kept], change, table["unit"][kept], known)
+
+
+def one_step_scores(
+    x: np.ndarray, change: np.ndarray, unit: np.ndarray, known: np.ndarray
+) -> np.ndarray:
+    """(units,) float. As `linear_scores`, from rows.
+
+    Args:
+        x: (n, d). States and actions.
+        change: (n, s). Next states less states.
+        unit: (n,) str. Whose row it is.
+        known: (k,) str. Known units.
+    """
     x = np.hstack([(x - x.mean(axis=0)) / x.std(axis=0), np.ones((len(x), 1))])
-    unit = table["unit"][kept]
     ours = np.isin(unit, known)
     own = x[ours]
     penalty = _RIDGE * len(own) * np.eye(x.shape[1])
@@ -204,6 +216,11 @@ def _cell(recorded: Recorded, config: dict[str, Any]) -> str:
     while (row := recorded.find(config)) is not None:
         found.append(row["measured"])
         config = config | {"seed": config["seed"] + 1}
+    return mean_cell(found)
+
+
+def mean_cell(found: list[dict[str, Any]]) -> str:
+    """Percent right and AUROC, mean over draws, as a table shows them."""
     if not found:
         return "–"
     right = 100.0 * np.mean([row["num_right"] / row["num_asked"] for row in found])

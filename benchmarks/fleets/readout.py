@@ -78,12 +78,27 @@ def unit_coefficients(table: Table, fleet: Fleet, order: int) -> np.ndarray:
     kept = followed(table, fleet.machine.step)
     state, action = stack(table, fleet.sensors), stack(table, fleet.commands)
     change = (np.roll(state, -1, axis=0) - state)[kept]
-    basis = orthonormal(expand(np.hstack([state, action])[kept], order))
+    x = np.hstack([state, action])[kept]
+    return one_step_coefficients(x, change, table["unit"][kept], order)[0]
+
+
+def one_step_coefficients(
+    x: np.ndarray, change: np.ndarray, unit: np.ndarray, order: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `unit_coefficients`, from rows; and (units, s), how far each unit's model misses.
+
+    Args:
+        x: (n, d). States and actions.
+        change: (n, s). Next states less states.
+        unit: (n,) str. Whose row it is.
+        order: 1 for a linear model, 2 with squares and products.
+    """
+    basis = orthonormal(expand(x, order))
     shared = basis.T @ change / len(basis)
     residual = change - basis @ shared
     residual /= residual.std(axis=0)
-    number = np.unique(table["unit"][kept], return_inverse=True)[1]
-    found, error = [], []
+    number = np.unique(unit, return_inverse=True)[1]
+    found, error, missed = [], [], []
     for k in range(number.max() + 1):
         x, y = basis[number == k], residual[number == k]
         inverse = np.linalg.inv(x.T @ x + _RIDGE * np.eye(x.shape[1]))
@@ -91,8 +106,9 @@ def unit_coefficients(table: Table, fleet: Fleet, order: int) -> np.ndarray:
         left = np.sqrt(np.mean((y - x @ own) ** 2, axis=0))
         found.append(own)
         error.append(np.sqrt(np.diag(inverse))[:, None] * left)
+        missed.append(left)
     scaled = np.stack(found) / np.median(error, axis=0)
-    return scaled.reshape(len(found), -1)
+    return scaled.reshape(len(found), -1), np.stack(missed)
 
 
 def expand(value: np.ndarray, order: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import argparse
 import csv
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -91,10 +91,37 @@ def simulate(fleet: Fleet) -> Table:
     kind = rng.permutation(np.repeat(np.arange(len(fleet.kinds)), [k.count for k in fleet.kinds]))
     parameters = draw_parameters(fleet, kind, rng)
     operator = assign_operators(fleet, kind, rng)
-    lanes = np.repeat(np.arange(len(kind)), fleet.runs)
     habits = Habits.draw(fleet.machine, fleet.operators, rng)
+    return record(fleet, kind, parameters, habits, operator, rng)
+
+
+def record(
+    fleet: Fleet,
+    kind: np.ndarray,
+    parameters: Table,
+    habits: Habits,
+    operator: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    unlogged: int = 0,
+    drift: Mapping[str, np.ndarray] | None = None,
+) -> Table:
+    """Play all runs and log them, with gaps; as `simulate` returns it.
+
+    Args:
+        fleet: Names sensors, commands and types.
+        kind: (units,) int. The types.
+        parameters: (units,) each.
+        habits: Of all operators.
+        operator: (units, runs) int. Who drives.
+        rng: Source of all that is random.
+        unlogged: Rows at the start of every run that are played and not logged.
+        drift: (units * runs, unlogged + rows) each: factors on parameters, row by row.
+    """
+    lanes = np.repeat(np.arange(len(kind)), fleet.runs)
     own = {name: value[lanes] for name, value in parameters.items()}
-    logged = play(fleet, own, habits, operator.ravel(), rng)
+    played = replace(fleet, rows=fleet.rows + unlogged)
+    logged = play(played, own, habits, operator.ravel(), rng, drift)
     kept = ~cut_gaps(len(lanes), fleet.rows, rng)
     time = draw_times(fleet, rng)
 
@@ -109,7 +136,7 @@ def simulate(fleet: Fleet) -> Table:
     }
     table = {"time": time[kept]}
     table |= {n: np.repeat(v[:, None], fleet.rows, axis=1)[kept] for n, v in by_lane.items()}
-    return table | {name: value[kept] for name, value in logged.items()}
+    return table | {name: value[:, unlogged:][kept] for name, value in logged.items()}
 
 
 def draw_parameters(fleet: Fleet, kind: np.ndarray, rng: np.random.Generator) -> Table:
@@ -140,8 +167,9 @@ def play(
     habits: Habits,
     operator: np.ndarray,
     rng: np.random.Generator,
+    drift: Mapping[str, np.ndarray] | None = None,
 ) -> Table:
-    """(lanes, rows) of each sensor and command."""
+    """(lanes, rows) of each sensor and command; ``drift`` are factors on parameters, as large."""
     machine = fleet.machine
     state = machine.start(parameters, rng)
     units = len(operator) // fleet.runs
@@ -151,8 +179,9 @@ def play(
     }
     hands = Hands(machine, habits, operator, rng)
     logged: dict[str, list[np.ndarray]] = {n: [] for n in (*fleet.sensors, *fleet.commands)}
-    for _ in range(fleet.rows):
-        true = machine.show(state, parameters)
+    for row in range(fleet.rows):
+        now = parameters | {n: parameters[n] * f[:, row] for n, f in (drift or {}).items()}
+        true = machine.show(state, now)
         reading = {}
         for s in machine.sensors:
             noise = fleet.noise * s.noise * rng.normal(size=len(operator))
@@ -160,7 +189,7 @@ def play(
         command = hands.act(reading)
         for name, value in (reading | command).items():
             logged[name].append(value)
-        state = advance(machine, state, command, parameters, rng)
+        state = advance(machine, state, command, now, rng)
     return {name: np.stack(values, axis=1) for name, values in logged.items()}
 
 
