@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from puorl.core.errors import ConfigError
 
 Inputs = Literal["sas", "sa", "sar", "sars"]
+Evidence = Literal["auto", "dynamics", "rows"]
 AlphaEstimator = Literal["bbe", "en", "scott", "dedpul"]
 
 
@@ -73,6 +74,34 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True)
+class MachineConfig:
+    """Models of how units move (`puorl.pu.machines`), for units larger than a row."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    latent_sizes: tuple[int, ...] = (1, 2, 4)
+    """Sizes of z, the numbers that describe a unit; each is tried with every seed, as lanes."""
+    num_seeds: int = 2
+    num_steps: int = 2_500
+    batch_size: int = 512
+    learning_rate: float = 1e-3
+    """At the start; it falls to 0 as a half cosine, as that of z does."""
+    latent_learning_rate: float = 1e-2
+    noise: float = 0.3
+    """Deviation of the noise on z in training."""
+    penalty: float = 1e-3
+    """On |z|²."""
+    num_lags: int = 2
+    """Rows before the present one that a model sees: sensors are noisy."""
+    horizons: tuple[int, ...] = (1, 4, 12)
+    """Rows ahead that it predicts."""
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Size of z in each lane."""
+        return tuple(size for size in self.latent_sizes for _ in range(self.num_seeds))
+
+
+@dataclass(frozen=True)
 class FilterConfig:
     """All settings of a filter."""
 
@@ -92,6 +121,8 @@ class FilterConfig:
     """Rank all unlabelled rows in every epoch, as the released code does, instead of a sample."""
     alpha_estimator: AlphaEstimator = "bbe"
     """Estimator of the final alpha, from held-out scores; epochs always use BBE."""
+    machines: MachineConfig = MachineConfig()
+    """Used where units are decided by their dynamics."""
 
     def __post_init__(self) -> None:
         check_choice("alpha_estimator", self.alpha_estimator, get_args(AlphaEstimator))
@@ -117,9 +148,11 @@ class FilterConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return all settings, JSON-ready."""
         content = json.loads(json.dumps(dataclasses.asdict(self)))
+        # Hashes of settings from before these fields existed stay valid.
         if content["alpha_estimator"] == "bbe":
-            # Hashes of settings from before this field existed stay valid.
             del content["alpha_estimator"]
+        if self.machines == MachineConfig():
+            del content["machines"]
         return content
 
     @classmethod
@@ -128,11 +161,14 @@ class FilterConfig:
         network, residuals = content["network"], content["residuals"]
         if residuals is not None:
             residuals = ResidualConfig(**(residuals | {"hidden": tuple(residuals["hidden"])}))
-        parts = {
+        parts: dict[str, Any] = {
             "features": FeatureConfig(**content["features"]),
             "network": NetworkConfig(**(network | {"hidden": tuple(network["hidden"])})),
             "residuals": residuals,
         }
+        if "machines" in content:
+            lists = {k: tuple(v) for k, v in content["machines"].items() if isinstance(v, list)}
+            parts["machines"] = MachineConfig(**{**content["machines"], **lists})
         return cls(**(dict(content) | parts))
 
 
@@ -141,6 +177,7 @@ PRESETS = {
     "thorough": FilterConfig(
         residuals=ResidualConfig(hidden=(512, 512), num_steps=20_000, batch_size=1_024),
         network=NetworkConfig(hidden=(256, 256), layer_norm=True, averaging=0.998),
+        machines=MachineConfig(hidden=(256, 256), num_seeds=4, num_steps=6_000),
     ),
     "paper": FilterConfig(
         features=FeatureConfig(difference=False, standardise=False),

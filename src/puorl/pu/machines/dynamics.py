@@ -1,21 +1,22 @@
 """A model of how machines move, with a few numbers z for each unit, learnt without labels.
 
-Two views of a machine, each with its own model and its own z:
+Three views of a unit, each with its own model and its own z:
 
 - ``dynamics``: p(s after h steps | s, a, z), for several horizons h. What acts on a machine is
   given, so a driver's habits explain little of z.
 - ``relations``: p(one sensor | the other sensors, a, z). A pump's pressure at a speed and a flow is
   a property of the pump that one step does not show, since the state tells it already. A gait makes
   such relations too: this view is for units that were recorded several times.
+- ``behaviour``: p(a | s, z), how a unit is driven. It decides nothing: it tells drivers from
+  machines.
 
 Predictions have a location and a scale for each output (Student t, 4 degrees of freedom). Noise is
 added to z in training, so that near z must mean the same and every number of z must be worth its
 place. Seeds and sizes of z are lanes of one compiled program.
 """
 
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +25,10 @@ import numpy as np
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.progress import Advance
 from puorl.nn import adam, mlp
-from puorl.pu.machines.sequences import SequenceConfig, Sequences
+from puorl.pu.config import MachineConfig
+from puorl.pu.machines.sequences import Sequences
 
-View = Literal["dynamics", "relations"]
+View = Literal["dynamics", "relations", "behaviour"]
 _DEGREES = 4.0
 _INFORMATION = (_DEGREES + 1.0) / (_DEGREES + 3.0)
 """Fisher information of a Student t's location, in units of 1 / scale²."""
@@ -36,30 +38,6 @@ _LOG_SCALE = 5.0
 _CHUNK = 500
 _BLOCK = 20
 """Rows that are held out together: neighbours are alike."""
-
-
-@dataclass(frozen=True)
-class DynamicsConfig:
-    """Networks, latents and training of one view."""
-
-    hidden: tuple[int, ...] = (64, 64)
-    latent_sizes: tuple[int, ...] = (1, 2, 4)
-    num_seeds: int = 2
-    num_steps: int = 2_500
-    batch_size: int = 512
-    learning_rate: float = 1e-3
-    """At the start; it falls to 0 as a half cosine, as that of the latents does."""
-    latent_learning_rate: float = 1e-2
-    noise: float = 0.3
-    """Deviation of the noise on z."""
-    penalty: float = 1e-3
-    """On |z|²."""
-    sequences: SequenceConfig = field(default_factory=SequenceConfig)
-
-    @property
-    def lanes(self) -> tuple[int, ...]:
-        """Size of z in each lane."""
-        return tuple(size for size in self.latent_sizes for _ in range(self.num_seeds))
 
 
 class Batch(NamedTuple):
@@ -97,18 +75,23 @@ def make_batch(view: View, rows: Sequences, unit: np.ndarray) -> Batch:
     """Select what a view reads and predicts."""
     if view == "dynamics":
         parts = rows.given, rows.outcome, rows.weight
-    else:
+    elif view == "relations":
         parts = rows.action, rows.state, np.ones_like(rows.state)
-    return Batch(*(jnp.asarray(part) for part in parts), jnp.asarray(unit, jnp.int32))
+    else:
+        size = rows.state.shape[1]
+        state, action = rows.given[:, :size], rows.given[:, size : size + rows.action.shape[1]]
+        parts = state, action, np.ones_like(action)
+    given, outcome, weight = (jnp.asarray(part) for part in parts)
+    return Batch(given, outcome, weight, jnp.asarray(unit, jnp.int32))
 
 
 def init_state(
-    view: View, batch: Batch, num_units: int, config: DynamicsConfig, seed: int
+    view: View, batch: Batch, num_units: int, config: MachineConfig, seed: int
 ) -> TrainState:
     """Draw networks and latents of all lanes."""
     num_outputs, size = batch.outcome.shape[1], max(config.latent_sizes)
     num_inputs = batch.given.shape[1] + size + (2 * num_outputs if view == "relations" else 0)
-    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), view == "relations")
+    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), get_args(View).index(view))
     net_key, z_key, key = jax.random.split(key, 3)
     sizes = (num_inputs, *config.hidden, 2 * num_outputs)
     keys = jax.random.split(net_key, len(config.lanes))
@@ -121,7 +104,7 @@ def train(
     view: View,
     batch: Batch,
     num_units: int,
-    config: DynamicsConfig,
+    config: MachineConfig,
     *,
     seed: int,
     checkpoint: Checkpoint,
@@ -146,7 +129,7 @@ def _run(
     state: TrainState,
     first: jax.Array,
     batch: Batch,
-    config: DynamicsConfig,
+    config: MachineConfig,
     length: int,
 ) -> TrainState:
     used = size_mask(config)
@@ -157,7 +140,7 @@ def _run(
         noise_key, mask_key = jax.random.split(key)
         own = z[rows.unit] * used
         noisy = own + config.noise * used * jax.random.normal(noise_key, own.shape, jnp.float32)
-        if view == "dynamics":
+        if view != "relations":
             nll = row_nll(params, rows, noisy)
         else:  # one sensor of each row, at random
             hidden = jax.random.randint(mask_key, (len(own),), 0, rows.outcome.shape[1])
@@ -180,11 +163,11 @@ def _run(
         return (params, z, moments, z_moments), None
 
     numbers = first + jnp.arange(length, dtype=jnp.int32)
-    carry, _ = jax.lax.scan(step, tuple(state[:4]), numbers)
-    return TrainState(*carry, state.key)
+    (params, z, moments, z_moments), _ = jax.lax.scan(step, tuple(state[:4]), numbers)
+    return TrainState(params, z, moments, z_moments, state.key)
 
 
-def size_mask(config: DynamicsConfig) -> jax.Array:
+def size_mask(config: MachineConfig) -> jax.Array:
     """(lanes, size) float32. 1 for the numbers of z that a lane uses."""
     return jnp.asarray(
         [[float(k < size) for k in range(max(config.latent_sizes))] for size in config.lanes],
@@ -215,7 +198,7 @@ def output_nll(location: jax.Array, log_scale: jax.Array, rows: Batch) -> jax.Ar
 
 
 def row_nll(params: mlp.Params, rows: Batch, z: jax.Array) -> jax.Array:
-    """(n,) float32. The same, summed over the outputs of the view ``dynamics``."""
+    """(n,) float32. The same, summed over the outputs of all views but ``relations``."""
     return output_nll(*predict(params, rows.given, z), rows).sum(axis=1)
 
 
@@ -233,7 +216,7 @@ def all_outputs(
     view: View, params: mlp.Params, rows: Batch, z: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """(n, outputs) each. Location and log scale of all outputs of a view."""
-    if view == "dynamics":
+    if view != "relations":
         return predict(params, rows.given, z, forward_mode=True)
 
     def one(sensor: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,5 +1,6 @@
 """From a split to a MachineModel: train the views, estimate latents, find types, decide."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -12,13 +13,24 @@ from puorl.core.hashing import generator
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.pu.config import MachineConfig
 from puorl.pu.machines import dynamics
-from puorl.pu.machines.dynamics import Batch, DynamicsConfig, TrainState, UnitLatents, View
+from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.mixture import fit_mixture, weights
-from puorl.pu.machines.model import MachineModel, ViewModel, decide, estimate_latents, quality
+from puorl.pu.machines.model import (
+    MachineModel,
+    ViewModel,
+    decide,
+    estimate_latents,
+    quality,
+    thin_rows,
+)
 from puorl.pu.machines.sequences import Scalings, build
+from puorl.pu.machines.verdict import Finding, overlap_of_rows
 from puorl.pu.units import Unit, Units, number_units
 
+_NUM_COMPARED = 8_000
+"""Rows, of all units together, whose states and actions are compared."""
 MIN_UNITS = 4
 """Fewer units cannot show that there are types."""
 
@@ -29,13 +41,20 @@ class Embedding(NamedTuple):
     found: Units
     scalings: Scalings
     views: tuple[ViewModel, ...]
+    """Of the machines; how they are driven is not among them."""
     latents: tuple[tuple[UnitLatents, ...], ...]
     median_rows: float
+    behaviour: np.ndarray
+    """(units, size). Latents of behaviour, in the metric of their likelihood."""
+    driven: np.ndarray
+    """(k, s + a) float32. States and actions of some rows, standardised."""
+    driven_unit: np.ndarray
+    """(k,) int64. Their units."""
 
 
 def fit(
     split: PUSplit,
-    config: DynamicsConfig,
+    config: MachineConfig,
     *,
     unit: Unit,
     seed: int,
@@ -56,43 +75,60 @@ def fit(
 def embed(
     data: Dataset,
     found: Units,
-    config: DynamicsConfig,
+    config: MachineConfig,
     *,
     seed: int,
     checkpoint: Checkpoint,
     progress: bool = False,
 ) -> Embedding:
     """Train the models of all views, and estimate the latents of all units."""
-    rows, scalings = build(data.rows, found.number, config.sequences)
+    rows, scalings = build(data.rows, found.number, config)
     number = found.number[rows.position]
-    views = choose_views(found, data)
+    views: tuple[View, ...] = (*choose_views(found, data), "behaviour")
     held, run = dynamics.held_out(rows, seed), _runs(data, rows.position, number)
     made = []
     total = len(views) * config.num_steps
     with progress_bar("dynamics", total=total, unit="steps", show=progress) as advance:
         for view in views:
+            own = _behaviour_config(config) if view == "behaviour" else config
             every = dynamics.make_batch(view, rows, number)
             shown = jax.tree.map(lambda leaf: leaf[~held], every)
             state = dynamics.train(
                 view,
                 shown,
                 len(found.name),
-                config,
+                own,
                 seed=seed,
                 checkpoint=checkpoint,
                 advance=advance,
             )
-            made.append(_finish(view, state, every, held, run, len(found.name), config))
+            made.append(_finish(view, state, every, held, run, len(found.name), own))
     size = np.bincount(number, minlength=len(found.name))
-    views, latents = zip(*made, strict=True)
-    return Embedding(found, scalings, views, latents, float(np.median(size)))
+    models, latents = zip(*made[:-1], strict=True)
+    driver, [driven_by] = made[-1]
+    sample = thin_rows(number, _NUM_COMPARED // len(found.name) + 1)
+    return Embedding(
+        found=found,
+        scalings=scalings,
+        views=models,
+        latents=latents,
+        median_rows=float(np.median(size)),
+        behaviour=driver.embed(0, driven_by.z),
+        driven=rows.given[sample, : rows.state.shape[1] + rows.action.shape[1]],
+        driven_unit=number[sample],
+    )
+
+
+def _behaviour_config(config: MachineConfig) -> MachineConfig:
+    """One lane is enough to see whether units are driven in different ways."""
+    return dataclasses.replace(config, latent_sizes=(2,), num_seeds=1)
 
 
 def find_types(
     made: Embedding,
     label: np.ndarray,
     fingerprint: str,
-    config: DynamicsConfig,
+    config: MachineConfig,
     *,
     unit: Unit,
     seed: int,
@@ -122,6 +158,9 @@ def find_types(
     )
     weight = weights([mixture for view in views for mixture in view.mixtures])
     alpha, recall, precision = quality(table, chance, weight, seed)
+    gain = max(mixture.gain for view in views for mixture in view.mixtures)
+    behaviour_gain = fit_mixture(made.behaviour, label, generator(seed, "machines")).gain
+    overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
     return MachineModel(
         config=config,
         unit=unit,
@@ -133,6 +172,7 @@ def find_types(
         alpha=alpha,
         recall=recall,
         precision=precision,
+        finding=Finding(gain, behaviour_gain, overlap, int((label == 0).sum())),
         split_fingerprint=fingerprint,
     )
 
@@ -182,7 +222,7 @@ def _finish(
     held: np.ndarray,
     run: np.ndarray,
     num_units: int,
-    config: DynamicsConfig,
+    config: MachineConfig,
 ) -> tuple[ViewModel, tuple[UnitLatents, ...]]:
     """Estimate latents of all units with all rows, and their metric, lane by lane."""
     lanes, size = config.lanes, max(config.latent_sizes)

@@ -31,7 +31,7 @@ class Mixture(NamedTuple):
     """(types, size). The first is ours."""
     covariance: np.ndarray
     """(size, size). Of units of a type."""
-    count: np.ndarray
+    num_units: np.ndarray
     """(types,). Units of each type, as a sum of probabilities."""
     gain: float
     """Nats by which these types explain the units better than one type would, less what their
@@ -49,11 +49,11 @@ class Mixture(NamedTuple):
             z: (n, size).
             extra: (n, size, size). Covariance to add for each unit, e.g. since it has few rows.
         """
-        n, size = float(self.count.sum()), z.shape[1]
+        n, size = float(self.num_units.sum()), z.shape[1]
         degrees = max(n + _PRIOR - self.num_types, 2.0)
         spread = self.covariance if extra is None else self.covariance + extra
         made = []
-        for mean, count in zip(self.mean, self.count, strict=True):
+        for mean, count in zip(self.mean, self.num_units, strict=True):
             square = mahalanobis(z - mean, spread * (1.0 + 1.0 / max(count, 1.0)))
             _, size_log = np.linalg.slogdet(spread * (1.0 + 1.0 / max(count, 1.0)))
             made.append(-0.5 * (degrees + size) * np.log1p(square / degrees) - 0.5 * size_log)
@@ -61,14 +61,16 @@ class Mixture(NamedTuple):
 
     def log_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n, types) float64. Log probability of each type."""
-        joint = self.log_density(z, extra) + np.log((self.count + 1.0) / (self.count + 1.0).sum())
+        joint = self.log_density(z, extra) + np.log(
+            (self.num_units + 1.0) / (self.num_units + 1.0).sum()
+        )
         return joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
         spread = self.covariance if extra is None else self.covariance + extra
         nearest = np.min([mahalanobis(z - mean, spread) for mean in self.mean], axis=0)
-        size, n = z.shape[1], float(self.count.sum())
+        size, n = z.shape[1], float(self.num_units.sum())
         degrees = max(n - self.num_types, 2.0)
         return nearest > size * stats.f.ppf(1.0 - _OUTSIDE, size, degrees) * (1.0 + 1.0 / n)
 
@@ -119,7 +121,7 @@ def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
 class _Fit(NamedTuple):
     mean: np.ndarray
     covariance: np.ndarray
-    count: np.ndarray
+    num_units: np.ndarray
     value: float
     """Log posterior less the cost of the parameters."""
 
@@ -131,7 +133,8 @@ def _em(z: np.ndarray, label: np.ndarray, num_types: int, rng: np.random.Generat
     fixed = np.flatnonzero(label >= 0)
     second, sphere = z.T @ z, np.full(len(member), z.var(axis=0).mean() + 1e-12)
     floor = 1e-6 * sphere[0]
-    last = np.full(len(member), -np.inf)
+    last = value = np.full(len(member), -np.inf)
+    mean = covariance = count = np.empty(0)
     for _ in range(_NUM_ITERATIONS):
         count = member.sum(axis=1) + 1e-9
         mean = np.einsum("rnk,nd->rkd", member, z) / count[..., None]

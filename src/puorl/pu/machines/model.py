@@ -10,15 +10,15 @@ from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.nn import mlp
+from puorl.pu.config import MachineConfig
 from puorl.pu.machines import dynamics
-from puorl.pu.machines.dynamics import DynamicsConfig, UnitLatents, View
+from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.mixture import Mixture, weights
 from puorl.pu.machines.sequences import Scalings, build
+from puorl.pu.machines.verdict import Finding
 from puorl.pu.units import Unit, Units, number_units
 
-SEEN = 3.0
-"""Nats from which a second type counts as seen."""
-_MOST_ROWS = {"dynamics": 1_000, "relations": 250}
+_MOST_ROWS = {"dynamics": 1_000, "relations": 250, "behaviour": 1_000}
 """Rows of a unit at most that its latents are estimated from; a relation is a product a sensor."""
 _NUM_DRAWS = 2_000
 
@@ -62,7 +62,7 @@ class UnitTable(NamedTuple):
     """(n,) float64, nats a row. How much worse our type explains a unit's rows than its own z."""
     keep: np.ndarray
     """(n,) bool."""
-    type: np.ndarray
+    cluster: np.ndarray
     """(n,) int64. 0 is ours, others follow by number of units; -1 is none of these."""
     agreement: np.ndarray
     """(n,) float64. Weight of the lanes that decide alike."""
@@ -79,7 +79,7 @@ class UnitTable(NamedTuple):
 class MachineModel:
     """Views with their networks and types, and the decisions about the units of the fit."""
 
-    config: DynamicsConfig
+    config: MachineConfig
     unit: Unit
     seed: int
     scalings: Scalings
@@ -90,12 +90,8 @@ class MachineModel:
     alpha: Estimate
     recall: Estimate
     precision: Estimate
+    finding: Finding
     split_fingerprint: str
-
-    @property
-    def gain(self) -> float:
-        """Nats for a second type, in the lane that sees it best."""
-        return max(mixture.gain for view in self.views for mixture in view.mixtures)
 
     @property
     def best(self) -> tuple[ViewModel, int]:
@@ -106,7 +102,7 @@ class MachineModel:
     def predict_units(self, data: Dataset) -> UnitTable:
         """Decide about the units of new data: z is estimated, nothing else is learnt."""
         found = number_units(data, self.unit)
-        rows, _ = build(data.rows, found.number, self.config.sequences, self.scalings)
+        rows, _ = build(data.rows, found.number, self.config, self.scalings)
         number = found.number[rows.position]
         latents = []
         for view in self.views:
@@ -126,7 +122,7 @@ def estimate_latents(
     lane: int,
     rows: dynamics.Batch,
     num_groups: int,
-    config: DynamicsConfig,
+    config: MachineConfig,
     *,
     start: np.ndarray | None = None,
     num_iterations: int = 8,
@@ -150,15 +146,17 @@ def estimate_latents(
 
 def thin(rows: dynamics.Batch, most: int) -> dynamics.Batch:
     """Keep evenly spread rows of each group, at most a number of them."""
-    unit = np.asarray(rows.unit)
-    if len(unit) == 0 or np.bincount(unit).max() <= most:
-        return rows
-    order = np.argsort(unit, kind="stable")
-    size = np.bincount(unit)
+    kept = thin_rows(np.asarray(rows.unit), most)
+    return rows if len(kept) == len(rows.unit) else type(rows)(*(leaf[kept] for leaf in rows))
+
+
+def thin_rows(unit: np.ndarray, most: int) -> np.ndarray:
+    """(k,) int64. Evenly spread rows of each unit, at most a number of them."""
+    order, size = np.argsort(unit, kind="stable"), np.bincount(unit)
+    size = size[size > 0]
     place = np.arange(len(unit)) - np.repeat(np.cumsum(size) - size, size)
     stride = np.repeat(np.maximum(size / most, 1.0), size)
-    kept = order[np.floor(place / stride) != np.floor((place - 1) / stride)]
-    return type(rows)(*(leaf[np.sort(kept)] for leaf in rows))
+    return np.sort(order[np.floor(place / stride) != np.floor((place - 1) / stride)])
 
 
 def decide(
@@ -186,7 +184,7 @@ def decide(
         mixture = view.mixtures[k]
         z, extra = view.embed(k, own.z), _extra(view, k, own, median_rows)
         chance.append(np.exp(mixture.log_probability(z, extra)[:, 0]))
-        prior += share * mixture.count[0] / mixture.count.sum()
+        prior += share * mixture.num_units[0] / mixture.num_units.sum()
     every = np.stack(chance)
     probability = np.where(label == 0, 1.0, weight @ every)
     keep = probability >= 0.5
@@ -208,7 +206,7 @@ def decide(
         evidence=evidence,
         misfit=nearest,
         keep=keep,
-        type=np.where(keep, 0, np.where(outside, -1, other)),
+        cluster=np.where(keep, 0, np.where(outside, -1, other)),
         agreement=weight @ ((every >= 0.5) == keep),
         position=position,
         spread=error,

@@ -5,25 +5,17 @@ does over several steps says more. Rows are therefore linked to the rows before 
 rows are linked when they are neighbours in one episode and the second begins where the first ended.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.data.transitions import Transitions
+from puorl.pu.config import MachineConfig
 
 _MIN_ROWS = 200
 _LIMIT = 20.0
 """Standardised values are clipped here: sensors fail."""
-
-
-@dataclass(frozen=True)
-class SequenceConfig:
-    """How far back a model looks and how far ahead it predicts, in rows."""
-
-    num_lags: int = 2
-    horizons: tuple[int, ...] = (1, 4, 12)
 
 
 class Scaling(NamedTuple):
@@ -92,7 +84,7 @@ def link(rows: Transitions, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def build(
     rows: Transitions,
     unit: np.ndarray,
-    config: SequenceConfig,
+    config: MachineConfig,
     scalings: Scalings | None = None,
 ) -> tuple[Sequences, Scalings]:
     """Make sequences of all rows with a known next state.
@@ -107,7 +99,7 @@ def build(
         DataError: Too few rows.
     """
     following, order = link(rows, unit)
-    position = order[np.isfinite(rows.next_obs).all(axis=1)[order]]
+    position = order[_is_known(rows.next_obs)[order]]
     if len(position) < _MIN_ROWS and scalings is None:
         raise DataError(
             f"expected at least {_MIN_ROWS} rows with a next state, to learn how machines move, "
@@ -141,7 +133,7 @@ def build(
             total[:], count[:] = 0.0, 0.0
         reached = np.where((at >= 0)[:, None], next_obs[at] - obs[position], np.nan)
         outcome.append(reached)
-        known.append(np.repeat(np.isfinite(reached).all(axis=1)[:, None], obs.shape[1], axis=1))
+        known.append(np.repeat(_is_known(reached)[:, None], obs.shape[1], axis=1))
     parts = np.hstack(given), np.hstack(outcome), next_obs[position], action[position]
     scalings = scalings or Scalings(*(Scaling.of(part) for part in parts))
     made = [scaling(part) for scaling, part in zip(scalings, parts, strict=True)]
@@ -161,3 +153,8 @@ def _earlier(
         at = np.where(previous[at] >= 0, previous[at], at)
         made += [obs[at] - obs[position], action[at] - action[position]]
     return made
+
+
+def _is_known(value: np.ndarray) -> np.ndarray:
+    """(n,) bool. Rows without NaN."""
+    return np.asarray(np.isfinite(value).all(axis=1))

@@ -1,0 +1,103 @@
+"""What a choice among machines rests on: dynamics, behaviour, both, or nothing that is visible.
+
+Free of jax, so that stored reports are read fast.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Verdict = Literal["dynamics", "both", "behaviour", "neither", "confounded"]
+SEEN = 3.0
+"""Nats from which a second type, of machines or of drivers, counts as seen."""
+LITTLE_OVERLAP = 0.1
+FEW_UNITS = 3
+_NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The evidence that a verdict rests on."""
+
+    gain: float
+    """Nats for more than one type of machine."""
+    behaviour_gain: float
+    """Nats for more than one way of driving."""
+    overlap: float
+    """Of states and actions of kept and of other units: 1 as if shuffled, 0 apart."""
+    num_labelled: int
+    """Units known to be ours."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Dynamics differ, behaviour differs, both or neither; or they cannot be told apart."""
+        machines, drivers = self.gain >= SEEN, self.behaviour_gain >= SEEN
+        if machines and drivers:
+            return "confounded" if self.overlap < LITTLE_OVERLAP else "both"
+        if machines:
+            return "dynamics"
+        return "behaviour" if drivers else "neither"
+
+    @property
+    def advice(self) -> str:
+        """One or two sentences: what was found, what to do."""
+        if self.verdict == "dynamics":
+            text = "Machines of more than one type were found by how they move; drivers are alike."
+        elif self.verdict == "both":
+            text = (
+                "Machines of more than one type were found by how they move. They are driven in "
+                f"different ways, too, but {self.overlap:.0%} of their states and actions overlap."
+            )
+        elif self.verdict == "confounded":
+            text = (
+                "Units differ, but those kept and those rejected hardly share states and actions "
+                f"(overlap {self.overlap:.0%}): machine and driver cannot be told apart. Log some "
+                "runs in which another driver, or the same commands, act on both."
+            )
+        elif self.verdict == "behaviour":
+            text = (
+                "Units are driven in different ways, but move alike: no second type of machine is "
+                "visible. The choice says little; keep all rows, or log what should differ."
+            )
+        else:
+            text = (
+                "No second type of machine is visible, so the choice cannot be made: "
+                f"evidence {self.gain:.1f} nats, {SEEN:.0f} are needed. Label units of the other "
+                "type, or add rows to every unit."
+            )
+        if self.num_labelled == 1:
+            return f"{text} Only one unit is known: all numbers hold only if it is typical."
+        if self.num_labelled < FEW_UNITS:
+            return f"{text} Only {self.num_labelled} units are known: one more makes it surer."
+        return text
+
+
+def overlap_of_rows(x: np.ndarray, unit: np.ndarray, keep: np.ndarray, *, seed: int = 0) -> float:
+    """Measure how much kept and other units share states and actions: 1 as if shuffled, 0 apart.
+
+    The fraction of nearest neighbours, among rows of other units, that are on the other side; as
+    many rows of each side are compared, so that one half means no difference.
+
+    Args:
+        x: (n, f) float. Standardised states and actions.
+        unit: (n,) int. Unit of each row.
+        keep: (units,) bool.
+        seed: Of the rows that are compared.
+    """
+    from scipy.spatial import KDTree
+
+    side = keep[unit]
+    size = min(int(side.sum()), int((~side).sum()))
+    if size == 0:
+        return 1.0
+    rng = np.random.default_rng(seed)
+    parts = np.flatnonzero(side), np.flatnonzero(~side)
+    rows = np.concatenate([rng.choice(part, size, replace=False) for part in parts])
+    x, unit, side = x[rows], unit[rows], side[rows]
+    near = np.asarray(KDTree(x).query(x, min(_NUM_SEARCHED, len(x)))[1])
+    elsewhere = unit[near] != unit[:, None]
+    counted = elsewhere & (np.cumsum(elsewhere, axis=1) <= _NUM_NEIGHBOURS)
+    if not counted.any():
+        return 0.0
+    return float(min(1.0, 2.0 * np.mean((side[near] != side[:, None])[counted])))
