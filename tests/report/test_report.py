@@ -277,7 +277,9 @@ def test_wrong_paths_and_domains_are_refused(here, capsys):
     for name in ("results.json", "report.html"):
         Path("demo", name).write_text("{}")
     assert "got no path" in refused([], capsys)
+    Path("report.html").write_text("mine")  # what is read is refused before what is written
     assert "found nothing there" in refused(["nothing"], capsys)
+    Path("report.html").unlink()
     assert "an empty folder" in refused(["empty"], capsys)
     assert "a folder of other files" in refused(["kept/model"], capsys)
     assert "whose own report.html is such a page" in refused(["demo"], capsys)

@@ -440,7 +440,7 @@ def _cell(
     holes = defaultdict(list)
     for seed, reason in why.items():
         holes[reason].append(seed)
-    return CellResult(tuple(runs), on_splits, {why: tuple(s) for why, s in holes.items()})
+    return CellResult(tuple(runs), on_splits, {name: tuple(s) for name, s in holes.items()})
 
 
 def _outcome(entry: _Entry, *, in_returns: bool) -> RunResult | str:
