@@ -187,7 +187,17 @@ def load_actor(body: str, agent: Agent) -> SquashedGaussianActor:
         (arrays[f"w{i}"][agent.lane], arrays[f"b{i}"][agent.lane]) for i in range(len(arrays) // 2)
     ]
     robot = bodies.body(body)
-    return SquashedGaussianActor(tuple(layers)).cut(robot.obs_dim, robot.act_dim)
+    return cut(layers, robot.obs_dim, robot.act_dim)
+
+
+def cut(layers: list[tuple], obs_dim: int, act_dim: int) -> SquashedGaussianActor:
+    """The policy of a body with shorter vectors, which was trained padded with zeros."""
+    layers = list(layers)
+    layers[0] = (layers[0][0][:obs_dim], layers[0][1])
+    w, b = layers[-1]
+    columns = np.r_[0:act_dim, b.size // 2 : b.size // 2 + act_dim]
+    layers[-1] = (w[:, columns], b[columns])
+    return SquashedGaussianActor(tuple(layers))
 
 
 # A snapshot holds the actors of all lanes, so it is asked for many times.

@@ -16,7 +16,6 @@ from puorl.bench.stats import (
     iqm_interval,
     spread,
 )
-from puorl.core.errors import DataError
 from puorl.core.stats import Estimate, student_t
 
 SCORES = st.lists(st.floats(-200, 200).map(lambda x: round(x, 3)), min_size=2, max_size=12)
@@ -263,11 +262,3 @@ def test_the_interval_covers_the_truth():
         seen = improvement_interval(one, other, source, repetitions=300).estimate
         held += seen.low <= scipy.stats.norm.cdf(0.5 / np.sqrt(2)) <= seen.high
     assert held >= 88
-
-
-@pytest.mark.parametrize("tasks", [[], [runs()], [runs(1), runs()]])
-def test_nothing_cannot_be_aggregated(tasks):
-    with pytest.raises(DataError, match="one run or more"):
-        iqm_interval(tasks, rng())
-    with pytest.raises(DataError, match="one run or more"):
-        improvement_interval(tasks, tasks, rng())

@@ -195,7 +195,7 @@ def test_ids_of_runs_and_trainings_are_those_of_version_0_1_0():
     for run in plan.runs:
         row = latest[run.id]
         assert row["setting"] == run.cell.setting.to_dict()
-        assert (row["method_settings"], row["config"]) == (run.method_settings, run.cell.config)
+        assert (row["method_settings"], row["config"]) == (run.method.all_settings, run.cell.config)
         content = {"content": row["content_hash"], "returns": None, "seed": run.seed}
         assert row["training"] == settings_id({**content, **run.cell.training})
 

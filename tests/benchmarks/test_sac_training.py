@@ -164,6 +164,22 @@ def test_a_chosen_policy_acts_as_its_lane_did(script, tmp_path, capsys):
     )
 
 
+def test_cut_leaves_out_padding_only(script):
+    choose = importlib.import_module("choose")
+    rng = np.random.default_rng(0)
+    sizes = [(17, 32), (32, 12)]
+    layers = [(rng.standard_normal(size) / 6, rng.standard_normal(size[1])) for size in sizes]
+    padded, cut = choose.SquashedGaussianActor(tuple(layers)), choose.cut(layers, 11, 3)
+    assert (cut.obs_dim, cut.act_dim) == (11, 3)
+    obs, noise = np.zeros((9, 17), np.float32), rng.standard_normal((9, 6)).astype(np.float32)
+    obs[:, :11] = rng.standard_normal((9, 11))
+    np.testing.assert_allclose(
+        cut.act_with_noise(obs[:, :11], noise[:, :3]),
+        padded.act_with_noise(obs, noise)[:, :3],
+        atol=1e-6,
+    )
+
+
 def test_measuring_counts_whole_first_episodes(script):
     choose = importlib.import_module("choose")
     falls = make_constant(choose, 1.0)

@@ -201,7 +201,7 @@ EVALUATE = cases(
     """
     | Missing from puorl evaluate: --env ENV
     --env hopper | expected a folder of puorl train or a policy file
-    nothing --env hopper | nothing: expected a policy file, found nothing
+    nothing --env hopper | nothing: expected a policy file, found no such file
     hollow --env hopper | found no run.json
     torn --env hopper | expected a JSON file, got: more than
     rows.npz --env hopper | expected a policy in safetensors

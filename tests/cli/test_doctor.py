@@ -113,6 +113,7 @@ def test_every_extra_has_a_purpose():
             assert doctor.purpose(name) == each.description
     assert doctor.purpose("sim").startswith("simulated robots")
     assert doctor.purpose("wandb") == "puorl train --logger wandb"
+    assert "logger" not in doctor.purpose("unheard-of")
 
 
 def test_looking_at_it_loads_nothing_heavy():

@@ -167,7 +167,7 @@ def test_wrong_input_ends_with_one_clear_message(here, capsys):
     make_run(here / "begun", [0, 1], lost=[0, 1])
     one = str(good / "policies" / "seed-0.safetensors")
     for words, said in (
-        (["none.safetensors"], "none.safetensors: expected a policy file, found nothing"),
+        (["none.safetensors"], "none.safetensors: expected a policy file, found no such file"),
         (["rows.npz"], "rows.npz: expected a policy in safetensors"),
         (["foreign.safetensors"], "foreign.safetensors: expected a policy of puorl"),
         (["empty"], "empty: expected a folder that puorl train wrote, found no run.json"),

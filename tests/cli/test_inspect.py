@@ -53,6 +53,13 @@ def test_a_long_path_is_not_broken(tmp_path, capsys, monkeypatch):
     assert second.startswith("fingerprint  ")
 
 
+def test_an_empty_text_is_shown_as_one(tmp_path, capsys):
+    file = tmp_path / "rows.csv"
+    file.write_text("obs_x,act_x,note\n1,2,\n3,4,\n5,6,late\n7,8,\n")
+    assert main(["inspect", str(file)]) == 0
+    assert "2 texts, e.g. '', late" in capsys.readouterr().out
+
+
 def test_json_is_one_object_and_nothing_else(file, capsys):
     assert main(["inspect", file, "--json", "--labelled", "checked == 1"]) == 0
     out, err = capsys.readouterr()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import TrainingError
-from puorl.core.stats import Estimate
 from puorl.demo import page, study
 from puorl.demo.page import as_page
 from puorl.envs.evaluate import evaluate
@@ -26,10 +25,11 @@ from tiny_demo import TINY
 from real_browser import WIDTHS, fits, needs_browser
 
 FIGURES = [
-    "Scores of labelled and unlabelled rows",
-    "Alpha over the epochs",
     "Estimates of alpha",
+    "Alpha over the epochs",
+    "Scores of labelled and unlabelled rows",
     "AUROC with all inputs and with behaviour alone",
+    "Labelled rows against kept unlabelled rows",
     "Scores of the unlabelled rows by their true origin",
     "Learning curves",
     "Final scores",
@@ -207,9 +207,8 @@ def test_conclusion_follows_the_numbers():
 
 def test_a_single_run_has_no_interval():
     one = told(olp=[1.0], sharing_all=[2.0], pu=[3.0], oracle=[4.0])
-    assert page.with_half_width(one.mean("pu")) == "3.0"
-    assert page.with_interval(one.against("olp")) == "+2.0"
-    assert page.with_half_width(Estimate(40.0, 37.5, 42.5)) == "40.0 ± 2.5"
+    assert page.as_estimate(one.mean("pu")) == "3.0"
+    assert page.as_difference(one.against("olp")) == "+2.0"
     assert not page.is_expected(one)
     assert "Oracle -1.0, no interval" in page.conclusion(one)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.envs import behaviour, bodies
@@ -12,7 +13,7 @@ from puorl.envs.collect import collect
 from puorl.envs.domains import domain
 from puorl.envs.evaluate import evaluate
 from puorl.envs.simulator import Simulator
-from puorl.nn.numpy_mlp import SquashedGaussianActor, read_metadata
+from puorl.nn.numpy_mlp import SquashedGaussianActor
 
 BODIES = ("halfcheetah", "hopper", "walker2d")
 DOMAINS = ("nominal", "body_mass", "joint_noise")
@@ -38,7 +39,7 @@ def packaged(tmp_path, monkeypatch):
     table = {}
     for seed, level in enumerate(("ladder-10", "ladder-2", "medium")):
         rng = np.random.default_rng(seed)
-        actor = SquashedGaussianActor(((rng.standard_normal((11, 6)), np.zeros(6)),)).rounded()
+        actor = SquashedGaussianActor(((rng.standard_normal((11, 6)).astype("f2"), np.zeros(6)),))
         row = dict(
             body="hopper", domain="nominal", level=level, mean=1.0, std=0.5, min=0.0, max=2.0,
             length=10.0, episodes=100, steps=1000, seed=seed, fingerprint=actor.fingerprint,
@@ -61,7 +62,7 @@ def test_policies_are_found_by_name(packaged):
 @pytest.fixture
 def two_versions(packaged):
     """The same package, with a second version of the medium."""
-    actor = SquashedGaussianActor(((np.ones((11, 6)), np.zeros(6)),)).rounded()
+    actor = SquashedGaussianActor(((np.ones((11, 6)), np.zeros(6)),))
     content = json.loads((packaged / "returns.json").read_text())
     row = content["policies"]["hopper-nominal-medium"] | {
         "mean": 2.0, "version": 2, "fingerprint": actor.fingerprint
@@ -180,7 +181,8 @@ def test_a_shipped_file_is_what_the_table_says(each):
     assert policy.fingerprint == each.fingerprint
     robot = bodies.body(each.body)
     assert (policy.obs_dim, policy.act_dim) == (robot.obs_dim, robot.act_dim)
-    metadata = read_metadata(each.path)
+    with safe_open(each.path, framework="numpy") as file:
+        metadata = json.loads(file.metadata()["metadata"])
     assert (metadata["mean"], metadata["steps"]) == (each.mean, each.steps)
     assert each.episodes >= 100
 

@@ -172,7 +172,7 @@ def test_any_dots_are_well_formed(text, rows):
     dot = [Dot(text, Estimate(value, low, high), text[:20]) for value, low, high in rows]
     mark = (0.9, text[:20])
     svg = charts.dots(text, dot=dot, low=0, high=1, x_label=text, mark=mark)
-    assert parsed(svg).tag.endswith("svg")
+    assert parsed(svg).tag.endswith("svg") if rows else svg == ""
 
 
 def test_long_names_are_cut_to_the_room_there_is():
@@ -274,3 +274,22 @@ def test_texts_tell_ticks_apart_and_are_true(low, span, percent):
     for tick, text in zip(ticks, texts, strict=True):
         shown = float(text.replace(",", "").removesuffix(" %"))
         assert shown == pytest.approx((100 if percent else 1) * tick, rel=1e-2, abs=1e-4 * span)
+
+
+def test_an_axis_without_ends_holds_all_estimates_and_zero():
+    below = [Dot("a", Estimate(-3.0, -4.0, -2.0), "x"), Dot("b", Estimate(-1.0), "y")]
+    ticks = [node.text for node in parsed(charts.dots("t", dot=below, x_label="x")).iter()]
+    assert {"-4", "0"} <= set(ticks)
+    assert charts.span([Estimate(1.0)]) == (0.0, 2.0)
+    low, high = charts.span(each.estimate for each in below)
+    assert (low, high) == pytest.approx((-4.18, -0.82))
+
+
+def test_a_line_of_estimates_has_their_intervals_as_band():
+    line = Line.of("a", (1, 2), (Estimate(1.0, 0.0, 2.0), Estimate(3.0, 2.5, 3.5)))
+    assert (line.y, line.low, line.high) == ((1.0, 3.0), (0.0, 2.5), (2.0, 3.5))
+    assert line.end == "3"
+    root = parsed(charts.lines("t", line=[line], x_label="x", y_label="y", within=(-90, 50)))
+    texts = [node.text for node in root.iter()]
+    assert "a ends at 3" in texts
+    assert "-50" in texts

@@ -192,7 +192,7 @@ def test_a_file_without_change_is_read(tmp_path, saved):
 
 
 def test_what_is_no_policy_is_refused(tmp_path):
-    with pytest.raises(DataError, match="found nothing"):
+    with pytest.raises(DataError, match="found no such file"):
         Policy.load(tmp_path / "missing.safetensors")
     with pytest.raises(DataError, match="found a folder"):
         Policy.load(tmp_path)

@@ -263,7 +263,7 @@ def _row(
         "setting": run.cell.setting.to_dict(),
         "method": run.method.name,
         "variant": run.method.variant,
-        "method_settings": run.method_settings,
+        "method_settings": run.method.all_settings,
         "learner": run.cell.built_learner.name,
         "config": run.cell.config,
         "steps": budget.steps,

@@ -16,6 +16,7 @@ from puorl import methods
 from puorl.bench.settings import Setting, Source, settings_id
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Suite
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.envs.bodies import body as body_of
 from puorl.rl import learner as learners
@@ -79,10 +80,9 @@ class Cell:
 
     def run(self, method: MethodChoice, seed: int) -> "Run":
         """Make one of its runs."""
-        settings = self._method_settings[method.label]
-        fields = {"method": method.name, "method_settings": settings, "seed": seed}
+        fields = {"method": method.name, "method_settings": method.all_settings, "seed": seed}
         run_id = settings_id({"setting": self.setting.to_dict(), **self.training, **fields})
-        return Run(run_id, self, method, settings, seed)
+        return Run(run_id, self, method, seed)
 
     def shared_key(self, method: MethodChoice) -> str | None:
         """Return a key that is equal for equal trainings; None for a training of one run alone.
@@ -107,10 +107,6 @@ class Cell:
         body = body_of(self.setting.body)
         return self.training, self.budget, body.obs_dim, body.act_dim
 
-    @cached_property
-    def _method_settings(self) -> dict[str, dict[str, Any]]:
-        return {method.label: method.make().settings() for method in self.methods}
-
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -119,7 +115,6 @@ class Run:
     id: str
     cell: Cell
     method: MethodChoice
-    method_settings: dict[str, Any]
     seed: int
 
     @property
@@ -219,8 +214,7 @@ def make_plan(
         ConfigError: A number out of range, or a text that matches no run.
     """
     for name, number in (("seeds", seeds), ("split_seeds", split_seeds)):
-        if number < 1:
-            raise ConfigError(f"{name}: expected 1 or more, got {number}")
+        check_positive(name, number)
         checked_seed(number - 1)
     _check_size(seeds * split_seeds, suite, seeds, split_seeds)
     _check_only(suite, only)

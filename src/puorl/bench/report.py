@@ -29,7 +29,7 @@ from puorl.bench.store import Row, Store
 from puorl.bench.tables import HOLE, Entry, Footnotes, Table
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
-from puorl.html.page import shorten
+from puorl.html.page import as_estimate, shorten
 
 TITLE = "Benchmark report"
 _LONGEST_REASON = 160
@@ -211,13 +211,6 @@ def _overview(
     return Overview(section, scope, len(seen), common, iqms, chances)
 
 
-def mean_text(summary: SampleSummary, digits: int) -> str:
-    """Format a mean with half the width of its interval, where it has one."""
-    mean = f"{summary.mean:,.{digits}f}"
-    half = summary.half_width
-    return mean if math.isnan(half) else f"{mean} ± {half:,.{digits}f}"
-
-
 def _score_table(results: Results, section: Section, reference: Reference | None) -> Table:
     """Mean and Student's interval for every setting and method, with the filter's findings."""
     tasks = results.tasks_of(section)
@@ -225,14 +218,14 @@ def _score_table(results: Results, section: Section, reference: Reference | None
     notes = Footnotes()
     header, rows = ["Setting"], []
     for method in shown:
-        header += [method.title, *(("alpha", "accuracy") if _has_filter(method) else ())]
+        header += [method.title, *(("alpha", "accuracy") if method.entry.has_filter else ())]
     for task in tasks:
         row = [Entry(task.title)]
         best = _best(results, task, shown)
         for method in shown:
             theirs = reference.summary(task, method) if reference else None
             row.append(_score(results, task, method, theirs, notes, strong=method == best))
-            if _has_filter(method):
+            if method.entry.has_filter:
                 row += _filter_entries(task, results.cells.get((task, method)), reference)
         rows.append(tuple(row))
     return Table(
@@ -245,10 +238,6 @@ def _score_table(results: Results, section: Section, reference: Reference | None
     )
 
 
-def _has_filter(method: Named) -> bool:
-    return method.name in methods.METHODS and methods.METHODS[method.name].has_filter
-
-
 def _score(
     results: Results,
     task: Task,
@@ -259,14 +248,14 @@ def _score(
     strong: bool,
 ) -> Entry:
     digits = 0 if task.section in results.in_returns else 1
-    beside = mean_text(theirs, digits) if theirs else ""
+    beside = as_estimate(theirs.estimate, digits) if theirs else ""
     cell = results.cells.get((task, method))
     if cell is None:
         return Entry(HOLE, beside, notes.mark("not run"))
     marks = ",".join(notes.mark(text) for text in _hole_texts(cell))
     if cell.summary is None:
         return Entry(HOLE, beside, marks)
-    return Entry(mean_text(cell.summary, digits), beside, marks, strong)
+    return Entry(as_estimate(cell.summary.estimate, digits), beside, marks, strong)
 
 
 def _hole_texts(cell: CellResult) -> list[str]:
@@ -285,7 +274,7 @@ def _best(results: Results, task: Task, shown: Sequence[Named]) -> Named | None:
     means = {
         method: summary.mean
         for method in shown
-        if method.name in methods.METHODS and not methods.METHODS[method.name].needs_truth
+        if method.name in methods.METHODS and not method.entry.needs_truth
         if (summary := results.summary(task, method))
     }
     return max(means, key=lambda method: means[method]) if len(means) > 1 else None
@@ -315,7 +304,7 @@ def _score_legend(
                 f" The {reference.name} has {Setting.rows:,} rows and updates: these are no "
                 "reproduction of it."
             )
-    if any(map(_has_filter, shown)):
+    if any(method.entry.has_filter for method in shown):
         text += " Alpha and accuracy are the filter's, alpha with the truth in brackets."
     return text
 

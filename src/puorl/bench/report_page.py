@@ -1,12 +1,9 @@
 """The benchmark's report as one HTML page with its figures."""
 
 import json
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from puorl import methods
 from puorl.bench.report import (
     IMPROVEMENT,
     IQM,
@@ -14,19 +11,17 @@ from puorl.bench.report import (
     Aggregation,
     Overview,
     Report,
-    mean_text,
 )
-from puorl.bench.results import FOCUS, CellResult, Named, Results, Section, Task
-from puorl.bench.stats import SampleSummary, difference
+from puorl.bench.results import FOCUS, CellResult, Results, Section, Task
+from puorl.bench.stats import difference
 from puorl.bench.tables import as_html
 from puorl.core import hashing
-from puorl.core.stats import Estimate
+from puorl.core.stats import Estimate, mean_estimate
 from puorl.html import charts, page
-from puorl.html.page import Markup
+from puorl.html.page import Markup, as_difference, as_estimate
 
 _MOST_LINES = 4
 """Lines that can be distinguished in one figure."""
-_MARGIN = 0.06
 _TERMS = {
     "OLP": "Only the labelled target rows.",
     "Sharing-All": "All rows, as if all were the target's.",
@@ -61,13 +56,11 @@ def as_page(report: Report) -> str:
 def score_figure(results: Results, task: Task) -> Markup:
     """Draw every method's mean and interval in one setting; nothing where there is no run."""
     in_returns = task.section in results.in_returns
-    dots = [
-        charts.Dot(method.title, summary.estimate, mean_text(summary, 0 if in_returns else 1))
-        for method in results.methods
-        if (summary := results.summary(task, method))
-    ]
-    number = "return" if in_returns else "normalised score"
-    return _dots(f"Scores: {task.title}", dots, f"{number}, mean and 95 % interval")
+    number, digits = ("return", 0) if in_returns else ("normalised score", 1)
+    means = {m.title: s.estimate for m in results.methods if (s := results.summary(task, m))}
+    dots = [charts.Dot(title, mean, as_estimate(mean, digits)) for title, mean in means.items()]
+    label = f"{number}, mean and 95 % interval"
+    return charts.dots(f"Scores: {task.title}", dot=dots, x_label=label)
 
 
 def difference_figure(results: Results, task: Task) -> Markup:
@@ -78,13 +71,13 @@ def difference_figure(results: Results, task: Task) -> Markup:
         summary = results.summary(task, method)
         if ours and summary and method != FOCUS:
             seen = difference(ours, summary)
-            text = f"{seen.value:+,.1f}"
-            text += f" ({seen.low:+,.1f} to {seen.high:+,.1f})" if seen.interval else ""
-            dots.append(charts.Dot(f"{FOCUS.title} minus {method.title}", seen, text))
+            title = f"{FOCUS.title} minus {method.title}"
+            dots.append(charts.Dot(title, seen, as_difference(seen)))
     if not any(each.estimate.interval for each in dots):
         return Markup("")
     label = "difference of means, Welch's 95 % interval"
-    return _dots(f"Differences: {task.title}", dots, label, mark=(0.0, "no difference"))
+    mark = (0.0, "no difference")
+    return charts.dots(f"Differences: {task.title}", dot=dots, x_label=label, mark=mark)
 
 
 def aggregate_figure(kind: Aggregation, overview: Overview) -> Markup:
@@ -94,9 +87,9 @@ def aggregate_figure(kind: Aggregation, overview: Overview) -> Markup:
         value, low, high = (f"{v:.{kind.digits}f}" for v in (seen.value, seen.low, seen.high))
         title = kind.column.format(method.title)
         dots.append(charts.Dot(title, seen, f"{value} ({low}–{high})"))
-    limits = (0.0, 1.0) if kind is IMPROVEMENT else None
     title = f"{kind.figure}: {overview.scope}"
-    return _dots(title, dots, kind.axis, limits=limits, mark=kind.mark)
+    high = 1.0 if kind is IMPROVEMENT else None
+    return charts.dots(title, dot=dots, x_label=kind.axis, high=high, mark=kind.mark)
 
 
 def curve_figures(results: Results, task: Task) -> tuple[Markup, ...]:
@@ -108,75 +101,34 @@ def curve_figures(results: Results, task: Task) -> tuple[Markup, ...]:
     }
     if len({step for points in curves.values() for step in points}) < 2:
         return ()
-    estimates = [each.estimate for points in curves.values() for each in points.values()]
-    limits = _limits(estimates)
+    within = charts.span(each for points in curves.values() for each in points.values())
     # FOCUS and methods that read the truth are in every figure, for comparison.
-    always = [m for m in curves if m == FOCUS or _needs_truth(m)]
+    always = [m for m in curves if m == FOCUS or m.entry.needs_truth]
     others = [m for m in curves if m not in always]
     size = max(1, _MOST_LINES - len(always))
     panels = [always + others[start : start + size] for start in range(0, len(others), size)]
     figures = []
     for number, panel in enumerate(panels or [always], start=1):
-        lines = [_line(method, curves[method], limits) for method in panel]
         figures.append(
             charts.lines(
                 f"Learning curves {number}: {task.title}",
-                "; ".join(f"{each.name} ends at {each.end}" for each in lines),
-                line=lines,
+                line=[
+                    charts.Line.of(method.title, [*curves[method]], [*curves[method].values()])
+                    for method in panel
+                ],
                 x_label="updates, thousands",
                 y_label="score",
+                within=within,
             )
         )
     return tuple(figures)
 
 
-def _needs_truth(method: Named) -> bool:
-    return method.name in methods.METHODS and methods.METHODS[method.name].needs_truth
-
-
-def _curve(cell: CellResult) -> dict[float, SampleSummary]:
-    """Map updates to scores over training seeds, where every run has a point."""
+def _curve(cell: CellResult) -> dict[float, Estimate]:
+    """Map thousands of updates to scores over training seeds, where every run has a point."""
     runs = [dict(run.curve) for run in cell.runs if run.curve]
     common = sorted(set.intersection(*map(set, runs))) if runs else []
-    return {step: SampleSummary.of([run[step] for run in runs]) for step in common}
-
-
-def _line(
-    method: Named, points: Mapping[float, SampleSummary], limits: tuple[float, float]
-) -> charts.Line:
-    each = [point.estimate for point in points.values()]
-    # The last point is not drawn: its band gives all figures of a setting the same axis.
-    return charts.Line(
-        method.title,
-        (*(step / 1000 for step in points), math.nan),
-        (*(point.value for point in each), math.nan),
-        low=(*(point.low for point in each), limits[0]),
-        high=(*(point.high for point in each), limits[1]),
-        end=f"{each[-1].value:.0f}",
-    )
-
-
-def _dots(
-    title: str,
-    dots: Sequence[charts.Dot],
-    label: str,
-    *,
-    limits: tuple[float, float] | None = None,
-    mark: tuple[float, str] | None = None,
-) -> Markup:
-    if not dots:
-        return Markup("")
-    low, high = limits or _limits([each.estimate for each in dots])
-    high = max(high, 0.0) if mark else high
-    return charts.dots(title, dot=dots, low=min(low, 0.0), high=high, x_label=label, mark=mark)
-
-
-def _limits(estimates: Iterable[Estimate]) -> tuple[float, float]:
-    values = [v for each in estimates for v in (each.value, each.low, each.high)]
-    known = [value for value in values if math.isfinite(value)]
-    low, high = min(known), max(known)
-    margin = _MARGIN * (high - low) or 1.0
-    return low - margin, high + margin
+    return {step / 1000: mean_estimate([run[step] for run in runs]) for step in common}
 
 
 def _overviews(report: Report) -> Markup:

@@ -5,7 +5,7 @@ import json
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -53,6 +53,11 @@ class Named(NamedTuple):
     def title(self) -> str:
         """Name in tables."""
         return display(self.name) + (f" ({self.variant})" if self.variant else "")
+
+    @property
+    def entry(self) -> methods.MethodEntry:
+        """Facts about the method; defaults for a name that is not registered."""
+        return methods.METHODS.get(self.name, methods.MethodEntry(""))
 
 
 FOCUS = Named(next(name for name, entry in methods.METHODS.items() if entry.has_filter))
@@ -124,7 +129,7 @@ class CellResult:
 
     runs: tuple[RunResult, ...]
     """On the split of the tables, by training seed."""
-    on_splits: Mapping[int, tuple[float, ...]]
+    on_splits: Mapping[int, Sequence[float]]
     """Split seed to the values of its runs, the split of the tables included."""
     holes: Mapping[str, tuple[int, ...]]
     """Reason to the training seeds that are missing on the split of the tables."""
@@ -306,8 +311,8 @@ class _Entry:
     """A row, and the values that decide its cell."""
 
     row: Row
-    place: tuple[Any, ...]
-    """The setting's values and the number of updates."""
+    place: Task
+    """With a learner without a name."""
     seed: int
     split_seed: int
 
@@ -320,10 +325,7 @@ class _Entry:
         return self.row["learner"], _canonical(self.row.get("config"))
 
     def task(self, learner: Named) -> Task:
-        shift, body, quality, labelled, num_rows, target_fraction, num_steps = self.place
-        return Task(
-            Section(learner, num_rows, target_fraction, num_steps, labelled, shift), body, quality
-        )
+        return self.place._replace(section=self.place.section._replace(learner=learner))
 
 
 def _read_all(rows: Iterable[Row]) -> tuple[list[_Entry], list[str]]:
@@ -340,17 +342,17 @@ def _read_all(rows: Iterable[Row]) -> tuple[list[_Entry], list[str]]:
 
 def _entry(row: Row) -> _Entry:
     setting = row["setting"]
-    place = (
-        str(setting["shift"]),
-        str(setting["body"]),
-        str(setting["quality"]),
-        float(setting["labelled_fraction"]),
+    section = Section(
+        Named(""),
         int(setting["rows"]),
         float(setting["target_fraction"]),
         int(row["steps"]),
+        float(setting["labelled_fraction"]),
+        str(setting["shift"]),
     )
     if not (isinstance(row["method"], str) and isinstance(row["learner"], str)):
         raise TypeError("method and learner must be text")
+    place = Task(section, str(setting["body"]), str(setting["quality"]))
     return _Entry(row, place, int(row["seed"]), int(setting["split_seed"]))
 
 
@@ -404,19 +406,17 @@ def _canonical(settings: Any) -> str:
 def _without_scores(
     entries: list[_Entry], learners: Mapping[tuple[str, str], Named]
 ) -> set[Section]:
-    scored: dict[Section, bool] = defaultdict(bool)
-    has_returns: set[Section] = set()
+    found: dict[str, set[Section]] = {"returns": set(), "scores": set()}
     for entry in entries:
-        section = entry.task(learners[entry.learner_key]).section
-        scored[section] |= bool(entry.row.get("scores"))
-        if entry.row.get("returns"):
-            has_returns.add(section)
-    return {section for section in has_returns if not scored[section]}
+        for name, sections in found.items():
+            if entry.row.get(name):
+                sections.add(entry.task(learners[entry.learner_key]).section)
+    return found["returns"] - found["scores"]
 
 
 def _busiest_split(entries: list[_Entry]) -> int:
-    count = Counter(e.split_seed for e in entries if e.row.get("error") is None)
-    count = count or Counter(entry.split_seed for entry in entries)
+    done = [entry for entry in entries if entry.row.get("error") is None]
+    count = Counter(entry.split_seed for entry in done or entries)
     return min(count, key=lambda seed: (-count[seed], seed))
 
 
@@ -427,22 +427,20 @@ def _cell(
     *,
     in_returns: bool,
 ) -> CellResult:
-    runs, why = [], {}
+    runs, why, on_splits = [], dict.fromkeys(sorted(wanted), "not run"), defaultdict(list)
     for (split, seed), entry in sorted(found.items()):
         outcome = _outcome(entry, in_returns=in_returns)
         if isinstance(outcome, RunResult):
+            on_splits[split].append(outcome.value)
+        if split == split_seed and isinstance(outcome, RunResult):
             runs.append(outcome)
+            del why[seed]
         elif split == split_seed:
-            why[seed] = outcome
-    chosen = tuple(run for run in runs if run.split_seed == split_seed)
-    on_splits: dict[int, tuple[float, ...]] = {}
-    for run in runs:
-        on_splits[run.split_seed] = (*on_splits.get(run.split_seed, ()), run.value)
-    holes: dict[str, tuple[int, ...]] = {}
-    for seed in sorted(wanted - {run.seed for run in chosen}):
-        reason = why.get(seed, "not run")
-        holes[reason] = (*holes.get(reason, ()), seed)
-    return CellResult(chosen, on_splits, holes)
+            why[seed] = str(outcome)
+    holes = defaultdict(list)
+    for seed, reason in why.items():
+        holes[reason].append(seed)
+    return CellResult(tuple(runs), on_splits, {name: tuple(s) for name, s in holes.items()})
 
 
 def _outcome(entry: _Entry, *, in_returns: bool) -> RunResult | str:

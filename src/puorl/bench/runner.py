@@ -20,8 +20,8 @@ from puorl.bench.batch import BatchWork, RunContext, device, now
 from puorl.bench.plan import MOST_LANES, Cell, CellBatch, Plan, PlanStatus, Run
 from puorl.bench.prepare import collect_all
 from puorl.bench.store import Store
-from puorl.core.errors import ConfigError
 from puorl.core.files import lock
+from puorl.core.formatting import check_positive
 from puorl.core.progress import progress_bar
 
 _POLL_SECONDS = 1.0
@@ -80,8 +80,7 @@ def run(
         ConfigError: Fewer than one lane.
         DataError: The folder cannot be written.
     """
-    if lanes is not None and lanes < 1:
-        raise ConfigError(f"lanes: expected 1 or more, got {lanes}")
+    check_positive("lanes", lanes)
     start = time.perf_counter()
     status = survey(plan, out, retry=retry)
     store = _CountingStore(out)

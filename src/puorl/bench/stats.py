@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from puorl.core.errors import DataError
 from puorl.core.stats import LEVEL, Estimate, student_t
 
 
@@ -148,12 +147,7 @@ def iqm(score: np.ndarray) -> float:
 def iqm_interval(
     settings: Sequence[SettingScores], rng: np.random.Generator, *, repetitions: int = REPETITIONS
 ) -> Aggregate:
-    """Interquartile mean over all runs of all settings; each run has the same weight.
-
-    Raises:
-        DataError: No setting, or one without runs.
-    """
-    _check(settings)
+    """Interquartile mean over all runs of all settings; each run has the same weight."""
     drawn = np.concatenate(_resample(settings, rng, repetitions), axis=1)
     pooled = np.concatenate([each.score for each in settings])
     low, high = np.quantile(_iqms(drawn), _TAILS)
@@ -176,24 +170,13 @@ def improvement_interval(
     *,
     repetitions: int = REPETITIONS,
 ) -> Aggregate:
-    """Probability that method ``one`` beats ``other``, averaged over the same settings of both.
-
-    Raises:
-        DataError: No setting, or one without runs.
-    """
-    _check(one)
-    _check(other)
+    """Probability that method ``one`` beats ``other``, averaged over the same settings of both."""
     value = np.mean([improvement(a.score, b.score) for a, b in zip(one, other, strict=True)])
     drawn = zip(_resample(one, rng, repetitions), _resample(other, rng, repetitions), strict=True)
     means = np.mean([_improvements(a, b) for a, b in drawn], axis=0)
     low, high = np.quantile(means, _TAILS)
     num_runs = sum(len(each.score) for each in (*one, *other))
     return Aggregate(Estimate(float(value), float(low), float(high)), len(one), num_runs)
-
-
-def _check(settings: Sequence[SettingScores]) -> None:
-    if not settings or any(len(each.score) == 0 for each in settings):
-        raise DataError("aggregate: expected one run or more in one setting or more, got none")
 
 
 def _iqms(score: np.ndarray) -> np.ndarray:

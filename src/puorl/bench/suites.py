@@ -6,12 +6,13 @@ A suite is run from its first part to its last.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from puorl import methods
 from puorl.bench.settings import Setting
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import check_choice
 
 BODIES = ("hopper", "halfcheetah", "walker2d")
 
@@ -30,6 +31,11 @@ class MethodChoice:
     def label(self) -> str:
         """Name within one part of a suite; also part of file names."""
         return f"{self.name}-{self.variant}" if self.variant else self.name
+
+    @cached_property
+    def all_settings(self) -> dict[str, Any]:
+        """All settings of the method, defaults included, JSON-ready."""
+        return self.make().settings()
 
     def make(self) -> methods.Method:
         """Make the method.
@@ -102,8 +108,7 @@ def find_suite(name: str) -> Suite:
     """
     found = []
     for word in name.split("+"):
-        if word not in _MAKERS:
-            raise ConfigError(f"suite: expected one of {', '.join(_MAKERS)}, got {word!r}")
+        check_choice("suite", word, _MAKERS)
         found.append(_MAKERS[word]())
     if len(found) == 1:
         return found[0]

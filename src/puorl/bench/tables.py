@@ -161,7 +161,9 @@ def as_html(table: Table, *, caption: str | None = None) -> Markup:
     text = table.title if caption is None else caption
     # Outside of the part that scrolls, so that a long one is broken into lines.
     above = f'<p class="muted" style="margin:0 0 .3rem">{escape(text)}</p>\n' if text else ""
-    head = "".join(_header_cell(column, name) for column, name in enumerate(table.header))
+    kinds = ("", *(' class="number"',) * (len(table.header) - 1))
+    names = zip(kinds, map(escape, table.header), strict=True)
+    head = "".join(f'<th scope="col"{kind}>{name}</th>' for kind, name in names)
     body = "\n".join(
         f"<tr>{''.join(_body_cell(column, entry) for column, entry in enumerate(row))}</tr>"
         for row in table.rows
@@ -200,12 +202,8 @@ def _markdown_entry(entry: Entry) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(map(_latex_character, printable(text)))
-
-
-def _latex_character(character: str) -> str:
     # A character without a glyph would stop LaTeX.
-    return _LATEX.get(character, character if character.isascii() else "?")
+    return "".join(_LATEX.get(c, c if c.isascii() else "?") for c in printable(text))
 
 
 def _latex_entry(entry: Entry, side: str) -> str:
@@ -215,11 +213,6 @@ def _latex_entry(entry: Entry, side: str) -> str:
     if not entry.beside:
         return text
     return rf"\shortstack[{side}]{{{text} \\ {{\scriptsize ({_latex(entry.beside)})}}}}"
-
-
-def _header_cell(column: int, name: str) -> str:
-    kind = ' class="number"' if column else ""
-    return f'<th scope="col"{kind}>{escape(name)}</th>'
 
 
 def _body_cell(column: int, entry: Entry) -> str:
@@ -293,9 +286,12 @@ def _grid(
 
 def _rich(entry: Entry, width: int | None = None) -> Text:
     """Format an entry, with its lines broken where a width is given."""
-    first, *beside = (
-        line if width is None else _filled(line, width) for line in _plain(entry).split("\n")
-    )
+    lines = _plain(entry).split("\n")
+    if width is not None:
+        # A number is tied to its unit by a space at which only rich would break.
+        wrapper = textwrap.TextWrapper(width, break_on_hyphens=False, break_long_words=False)
+        lines = map(wrapper.fill, lines)
+    first, *beside = lines
     text = Text(first, style="bold" if entry.strong else "")
     return text.append("".join(f"\n{line}" for line in beside), style="not bold dim")
 
@@ -303,11 +299,6 @@ def _rich(entry: Entry, width: int | None = None) -> Text:
 def _plain(entry: Entry) -> str:
     text = printable(entry.text) + _raised(entry.marks)
     return text + (f"\n({printable(entry.beside)})" if entry.beside else "")
-
-
-def _filled(line: str, width: int) -> str:
-    # A number is tied to its unit by a space at which only rich would break.
-    return textwrap.fill(line, width, break_on_hyphens=False, break_long_words=False)
 
 
 def _raised(marks: str) -> str:

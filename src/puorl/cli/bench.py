@@ -1,5 +1,6 @@
 """`puorl bench`: run the paper's benchmark, and report what was found."""
 
+import io
 import os
 import shutil
 import sys
@@ -21,14 +22,13 @@ from puorl.cli.options import (
     OptionalCount,
     OptionalInt,
     OptionalPath,
-    check_positive,
     compute_synchronously,
     make_console,
     print_json,
 )
 from puorl.core.errors import ConfigError, require
 from puorl.core.files import atomic_path, check_free
-from puorl.core.formatting import describe_time
+from puorl.core.formatting import check_positive, describe_time
 from puorl.core.run_folder import announce_resume
 
 if TYPE_CHECKING:  # importing these loads jax
@@ -46,7 +46,7 @@ class BenchRun:
     """Run what is missing of a suite: collect, prepare, train, evaluate.
 
     Each run appends one row to OUT/runs.jsonl; rows are never rewritten. After an
-    interruption the same command goes on; several processes may share one OUT. A
+    interruption the same command resumes; several processes may share one OUT. A
     run that fails becomes a row with an error and is repeated only with --retry.
 
     Examples:
@@ -131,7 +131,6 @@ class BenchRun:
 
     def _cells(self, plan: "Plan") -> Table:
         from puorl.bench.plan import missing
-        from puorl.bench.store import Store
 
         todo = {run.id for run in missing(plan.runs, Store(self.out).latest())}
         table = Table("setting", "learner", "split", "runs", "to do", box=None)
@@ -225,14 +224,14 @@ class BenchReport:
         report = make_report(self.results, reference=self.reference)
         if self.json:
             sys.stdout.write(to_json(report))
-        elif self.format == "text":
-            self._show(report, places.get("text"))
+        elif not places and self.format == "text":
+            width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
+            _print(report, Console(highlight=False, width=width))
         elif not places:
             sys.stdout.write(_written(report, self.format))
-        for name in places.keys() & _FILES.keys():
-            with atomic_path(places[name], force=self.force) as part:
+        for name, path in places.items():
+            with atomic_path(path, force=self.force) as part:
                 part.write_text(_written(report, name), encoding="utf-8")
-        for path in places.values():
             make_console().print(f"wrote {path}")
 
     def _places(self) -> dict[str, Path]:
@@ -248,14 +247,6 @@ class BenchReport:
         if self.out is not None:
             return {self.format: self.out}
         return {"html": beside / "report.html"} if self.format == "html" else {}
-
-    def _show(self, report: "Report", path: Path | None) -> None:
-        if path is None:
-            width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
-            _print(report, Console(highlight=False, width=width))
-            return
-        with atomic_path(path, force=self.force) as part, open(part, "w", encoding="utf-8") as file:
-            _print(report, Console(file=file, highlight=False, width=_PIPE_WIDTH))
 
 
 _Command = (
@@ -303,6 +294,10 @@ def _written(report: "Report", name: str) -> str:
     from puorl.bench.report import to_latex, to_markdown
     from puorl.bench.report_page import as_page
 
+    if name == "text":
+        file = io.StringIO()
+        _print(report, Console(file=file, highlight=False, width=_PIPE_WIDTH))
+        return file.getvalue()
     return {"markdown": to_markdown, "latex": to_latex, "html": as_page}[name](report)
 
 

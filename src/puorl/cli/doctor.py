@@ -29,6 +29,7 @@ _CUDA_MODULES = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 _PURPOSES = {
     "cuda": "training on an NVIDIA GPU",
     "sim": "simulated robots: puorl demo, collect, evaluate, bench run and train --env",
+    **{name: f"puorl train --logger {name}" for name in ("tensorboard", "wandb", "mlflow")},
 }
 _REQUIREMENT = re.compile(
     r"([\w.-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([\d.]+))?[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?"
@@ -60,11 +61,6 @@ class Package:
     version: str | None = None
     problem: str | None = None
     """Why it does not work, as the end of a sentence that begins with its name."""
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether it is not installed."""
-        return self.state == "missing"
 
 
 @dataclass(frozen=True)
@@ -111,11 +107,8 @@ class Findings:
     def broken(self) -> tuple[str, ...]:
         """One text for each package that does not work or is missing and needed."""
         every = [*self.packages, *(one for parts in self.extras.values() for one in parts)]
-        texts = [f"{one.name} {one.problem}" for one in every if one.state == "broken"]
-        return (
-            *(f"{one.name} is not installed" for one in self.packages if one.is_missing),
-            *texts,
-        )
+        absent = [f"{one.name} is not installed" for one in self.packages if one.state == "missing"]
+        return *absent, *(f"{one.name} {one.problem}" for one in every if one.state == "broken")
 
     @property
     def verdict(self) -> str:
@@ -123,7 +116,7 @@ class Findings:
         if self.broken:
             more = len(self.broken) - 1
             return f"broken: {self.broken[0]}" + (f" (and {more} more)" if more else "")
-        absent = [name for name, parts in self.extras.items() if any(p.is_missing for p in parts)]
+        absent = [n for n, parts in self.extras.items() if "missing" in {p.state for p in parts}]
         if self.device.used == "gpu":
             absent = [name for name in absent if name != "cuda"]  # jax has it from elsewhere
         text = f"all that is installed works; computes on the {(self.device.used or '').upper()}"
@@ -186,7 +179,7 @@ def purpose(extra: str) -> str:
     except Exception:  # what it imports may be the very thing that is broken
         FORMATS = {}
     formats = [each.description for each in FORMATS.values() if each.extra == extra]
-    return _PURPOSES.get(extra) or ", ".join(formats) or f"puorl train --logger {extra}"
+    return _PURPOSES.get(extra) or ", ".join(formats) or "something that is not described here"
 
 
 def examine() -> Findings:
@@ -373,7 +366,7 @@ def _facts(found: Findings) -> Iterator[tuple[str, Text]]:
 
 
 def _describe_extra(name: str, packages: Sequence[Package], device: Device) -> Text:
-    there = [package for package in packages if not package.is_missing]
+    there = [package for package in packages if package.state != "missing"]
     if len(there) == len(packages):
         return _describe(packages).append(f" - {purpose(name)}")
     if name == "cuda" and device.used == "gpu":
@@ -390,6 +383,6 @@ def _describe(packages: Sequence[Package]) -> Text:
         if package.state == "works":
             texts.append(Text(text))
         else:
-            why = "is not installed" if package.is_missing else package.problem
+            why = "is not installed" if package.state == "missing" else package.problem
             texts.append(Text(f"{text} {why}", style="red"))
     return Text(", ").join(texts)

@@ -17,12 +17,12 @@ from puorl.cli.options import (
     OptionalInt,
     OptionalPath,
     RunPaths,
-    check_positive,
     make_console,
     print_json,
 )
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import check_free, write_json
+from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.envs.domains import parse_domain
@@ -143,7 +143,7 @@ def _files_in(folder: Path) -> list[Path]:
     if not found:
         raise DataError(
             f"{folder}: expected policies, found none: the run has not ended; the same puorl train "
-            "command goes on with it"
+            "command resumes it"
         )
     return found
 

@@ -60,9 +60,9 @@ class Filter:
 
     Writes a folder: the kept rows, keep.csv (which rows or episodes, with
     scores), model/, report.html, report.json and settings.json. After an
-    interruption the same command goes on, and gives the same result.
+    interruption the same command resumes, and gives the same result.
 
-    The known rows (--labelled) are given in one of three ways:
+    The labelled rows (--labelled) are given in one of three ways:
       - a condition over the columns: "robot == 'A7' and checked == 1"
       - a list, .txt or .csv, one a line (a second column 'score' is ignored, so
         that keep.csv is such a list). Its first line names what is listed: row
@@ -263,7 +263,7 @@ class Filter:
         training: TrainingSet,
     ) -> str:
         """List the kept rows of the data (not of a file of target rows); return what is listed."""
-        score = np.ones(len(split.pool), np.float32)  # known rows are certain
+        score = np.ones(len(split.pool), np.float32)  # labelled rows are certain
         if training.weight is not None:
             score[training.rows] = training.weight
         else:

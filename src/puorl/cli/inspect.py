@@ -59,7 +59,8 @@ class Inspect:
 def show(seen: Inspection, console: Console) -> None:
     """Print an inspection as tables."""
     size = f"{describe_size(seen.num_bytes)} in memory"
-    source = f"{_shortened(seen.source)} ({seen.format}, {size})"
+    more = f" and {len(seen.source) - 1:,} more" if len(seen.source) > 1 else ""
+    source = f"{seen.source[0]}{more} ({seen.format}, {size})"
     # A path that is broken in the middle cannot be copied.
     console.print(
         Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source), soft_wrap=True
@@ -117,14 +118,16 @@ def _column_table(columns: tuple[ColumnProfile, ...]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("remarks", overflow="fold")
     for c in columns:
-        numbers = [_number(value) for value in (c.min, c.max, c.mean, c.std)]
+        values = (c.min, c.max, c.mean, c.std)
+        numbers = ["" if value is None else f"{value:.4g}" for value in values]
         table.add_row(Text(c.name), *numbers, Text("; ".join(_remarks(c))))
     return table
 
 
 def _remarks(c: ColumnProfile) -> Iterator[str]:
     if c.kind == "text":
-        yield f"{c.num_distinct:,} texts, e.g. {', '.join(c.common)}"
+        common = ", ".join(text or "''" for text in c.common)
+        yield f"{c.num_distinct:,} texts, e.g. {common}"
     if c.constant:
         yield "constant"
     if c.num_unknown:
@@ -137,10 +140,6 @@ def _remarks(c: ColumnProfile) -> Iterator[str]:
         yield "whole numbers" if c.step == 1 else f"rounded to {c.step:g}"
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
 def _hanging(label: str, style: str, text: str) -> Table:
     """Print a label, and beside it a text whose wrapped lines start below its first."""
     grid = Table.grid(padding=(0, 1, 0, 0))
@@ -148,7 +147,3 @@ def _hanging(label: str, style: str, text: str) -> Table:
     grid.add_column(overflow="fold")
     grid.add_row(Text(label, style=style), Text(text))
     return grid
-
-
-def _shortened(source: tuple[str, ...]) -> str:
-    return source[0] + (f" and {len(source) - 1:,} more" if len(source) > 1 else "")

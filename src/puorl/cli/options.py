@@ -78,16 +78,6 @@ _Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint
 _Format = Annotated[str | None, choice(*readable()), _UNSET]
 
 
-def check_positive(option: str, number: int | None) -> None:
-    """Refuse less than 1; None, an option that was not given, passes.
-
-    Raises:
-        ConfigError: The number is below 1.
-    """
-    if number is not None and number < 1:
-        raise ConfigError(f"{option}: expected 1 or more, got {number}")
-
-
 @dataclass(frozen=True)
 class DataOptions:
     """Where to find each field, if it has no usual name (NAMES: comma-separated)."""

@@ -57,8 +57,8 @@ class Report:
         from puorl.report.run_page import as_page
 
         spec = None if self.env is None else parse_domain(self.env)
-        check_free(self.out, force=self.force)  # before the work
         material = read_paths(self.paths)
+        check_free(self.out, force=self.force)  # before the work
         strip = self._filmstrip(material, spec)
         html = as_page(material, strip, command=self._command())
         with atomic_path(self.out, force=self.force) as part:

@@ -24,7 +24,6 @@ from puorl.cli.options import (
     Int,
     OptionalCount,
     Paths,
-    check_positive,
     choice,
     compute_synchronously,
     make_console,
@@ -33,7 +32,7 @@ from puorl.cli.options import (
 from puorl.cli.train_inputs import parse_settings, read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError, require
 from puorl.core.files import read_json, write_json
-from puorl.core.formatting import describe_time
+from puorl.core.formatting import check_positive, describe_time
 from puorl.core.hashing import checked_seed
 from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import announce_resume, exclusive
@@ -81,7 +80,7 @@ class Train:
 
     Writes a folder: policies/ (one file a seed), metrics.jsonl, run.json,
     record.json and, while it trains, checkpoints/. After an interruption the same
-    command goes on, and gives the same policies.
+    command resumes, and gives the same policies.
 
     Examples:
       puorl train kept --learner iql --seeds 5 --steps 1e6 --out run
@@ -150,12 +149,12 @@ class Train:
             raise ConfigError(f"--seeds: expected at most {_MOST_SEEDS:,}, got {self.seeds:,}")
         checked_seed(self.seed)
         checked_seed(self.seed + self.seeds - 1)
-        require_room(1, self.eval_episodes)
         if self.env is None:
             if self.eval_every is not None:
                 raise ConfigError("--eval-every: expected an --env to evaluate in, got none")
             return None
         require("mujoco", extra="sim", purpose="--env")
+        require_room(1, self.eval_episodes)
         return parse_domain(self.env)
 
     def _learner(self) -> Learner:

@@ -1,7 +1,7 @@
-"""Numbers and settings as text: counts such as 1M, durations, differences of settings."""
+"""Numbers and settings: their checks, and as text (counts such as 1M, durations, differences)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -32,6 +32,26 @@ def parse_count(text: str | int | float, *, name: str = "count") -> int:
             f"got {text!r}"
         )
     return int(value)
+
+
+def check_choice(name: str, value: str, known: Iterable[str]) -> None:
+    """Check a setting that must be one of some words.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if value not in known:
+        raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+
+
+def check_positive(name: str, number: int | None) -> None:
+    """Refuse less than 1; None, a number that was not given, passes.
+
+    Raises:
+        ConfigError: The number is below 1.
+    """
+    if number is not None and number < 1:
+        raise ConfigError(f"{name}: expected 1 or more, got {number}")
 
 
 _DAY = 86_400

@@ -17,7 +17,7 @@ import puorl.data.draw as draw
 import puorl.data.split_files as split_files
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.formatting import parse_count
+from puorl.core.formatting import check_choice, parse_count
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
 from puorl.data.validate import LABELLED
@@ -93,8 +93,8 @@ class PUSplit:
         Raises:
             DataError: No labelled rows, only labelled rows, or a mask that does not fit.
         """
-        _check_choice("sampling", sampling, get_args(Sampling))
-        _check_choice("unit", unit, get_args(Unit))
+        check_choice("sampling", sampling, get_args(Sampling))
+        check_choice("unit", unit, get_args(Unit))
         mask = _mask(dataset, labelled)
         parts = draw.parts_of_mask(dataset, mask, unit, seed)
         return cls(
@@ -111,7 +111,7 @@ class PUSplit:
 
     def part(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of labelled and unlabelled rows of train, validation or test."""
-        _check_choice("part", name, draw.PARTS)
+        check_choice("part", name, draw.PARTS)
         if self.unit != "transition":
             raise ConfigError(f"part {name!r}: unit 'episode' has folds; use labelled_part instead")
         k = draw.PARTS.index(name)
@@ -125,7 +125,7 @@ class PUSplit:
         Raises:
             DataError: The domains are unknown: the split was made from a user's mask.
         """
-        _check_choice("purpose", purpose, get_args(Purpose))
+        check_choice("purpose", purpose, get_args(Purpose))
         if self.truth is None:
             raise DataError(
                 "the truth of this split is unknown: it was made from a mask, not by make_split"
@@ -215,7 +215,7 @@ def make_split(
     """
     others = _listed(others)
     rows = parse_count(rows, name="rows")
-    _check_choice("unit", unit, get_args(Unit))
+    check_choice("unit", unit, get_args(Unit))
     weights = draw.check_proportions(proportions, len(others))
     if not 0 < labelled_fraction < target_fraction < 1:
         raise ConfigError(
@@ -285,8 +285,3 @@ def _mask(dataset: Dataset, labelled: np.ndarray | str | None) -> np.ndarray:
 
 def _listed(others: Dataset | Sequence[Dataset]) -> list[Dataset]:
     return [others] if isinstance(others, Dataset) else list(others)
-
-
-def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")

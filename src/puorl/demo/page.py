@@ -7,12 +7,19 @@ import json
 import math
 from typing import Any
 
-from puorl.core.stats import Estimate, mean_estimate
+from puorl.core.stats import mean_estimate
 from puorl.demo.study import TITLES, Data, DemoSettings, Filtered, Trained, to_dict
 from puorl.envs.bodies import body
 from puorl.html import charts, page
-from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
-from puorl.pu.report_page import alpha_picture, auroc_picture, history_picture, score_picture
+from puorl.html.page import (
+    Markup,
+    as_count,
+    as_difference,
+    as_estimate,
+    as_percent,
+    as_percent_range,
+)
+from puorl.pu.report_page import as_sections
 
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 MEANINGS = {
@@ -26,7 +33,6 @@ _BASELINES = ("olp", "sharing_all")
 """Methods that PU is meant to beat."""
 _ORDER = ("pu", "oracle", "olp", "sharing_all")
 """Order of the curves; the first has a full line."""
-_MARGIN = 0.06
 _SPACE = Markup('<div style="height:.8rem"></div>')
 
 
@@ -128,30 +134,11 @@ def results(trained: Trained) -> list[tuple[str, str, str, str, str]]:
             title,
             f"{trained.num_rows[name]:,}",
             as_percent(trained.target_fraction[name]),
-            with_half_width(trained.mean(name)),
-            "" if name == "pu" else with_interval(trained.against(name)),
+            as_estimate(trained.mean(name)),
+            "" if name == "pu" else as_difference(trained.against(name)),
         )
         for name, title in TITLES.items()
     ]
-
-
-def with_half_width(mean: Estimate) -> str:
-    """Format a mean with half the width of its interval.
-
-    >>> with_half_width(Estimate(40.0, 37.5, 42.5))
-    '40.0 ± 2.5'
-    """
-    return f"{mean.value:.1f}" + ("" if mean.interval is None else f" ± {mean.half_width:.1f}")
-
-
-def with_interval(estimate: Estimate) -> str:
-    """Format a difference with both ends of its interval.
-
-    >>> with_interval(Estimate(1.0, -0.5, 2.5))
-    '+1.0 (-0.5 to +2.5)'
-    """
-    ends = "" if estimate.interval is None else f" ({estimate.low:+.1f} to {estimate.high:+.1f})"
-    return f"{estimate.value:+.1f}{ends}"
 
 
 def is_expected(trained: Trained) -> bool:
@@ -169,7 +156,7 @@ def conclusion(trained: Trained) -> str:
         word = "PU is above" if found.is_above_zero else "within noise"
         word = "PU is below" if found.is_below_zero else word
         word = "no interval" if found.interval is None else word
-        texts.append(f"{TITLES[name]} {with_interval(found)}, {word}")
+        texts.append(f"{TITLES[name]} {as_difference(found)}, {word}")
     scores = trained.scores["pu"]
     return (
         f"PU minus the others, with 95 % intervals: {'; '.join(texts)}. Its own policies scored "
@@ -206,7 +193,7 @@ def as_page(
         page.banner("good" if good else "caution", "Result", headline, conclusion(trained)),
         page.section("The question", page.paragraph(question(settings))),
         _data(whole),
-        _filter(settings, filtered),
+        *_filter(settings, filtered),
         _kept(data, filtered),
         _training(settings, trained),
         page.section(
@@ -246,54 +233,15 @@ def _data(whole: dict[str, Any]) -> Markup:
     )
 
 
-def _filter(settings: DemoSettings, filtered: Filtered) -> Markup:
-    report = filtered.report
-    check = report.shortcut
-    auroc = auroc_picture(
-        "AUROC with all inputs and with behaviour alone",
-        {"all inputs": check.auroc, "behaviour (s, a) alone": check.auroc_behaviour},
-    )
-    figures = (
-        (score_picture(report.histogram), "Labelled rows were scored by networks that were not "
-         "trained on them. A second peak at low scores is the other machine by the filter's "
-         "judgement."),
-        (history_picture(report), "The filter's estimate of the fraction of our rows. A level "
-         "line has converged."),
-        (alpha_picture(report), "Two estimates of the fraction of our rows, with 95 % intervals."),
-        (auroc, "Chance that a labelled row scores above an unlabelled one: with all "
-         "inputs, and by state and action alone."),
-    )  # fmt: skip
-    drawn = [page.figure(picture, caption) for picture, caption in figures if picture]
-    return page.section(
-        "The filter, without labels",
-        page.paragraph(f"Verdict: {report.verdict.replace('_', ' ')}. {report.advice}"),
-        page.join((page.warning_list(report.warnings), _SPACE)) if report.warnings else Markup(""),
-        page.paragraph(caution(settings, filtered)),
-        page.side_by_side(*drawn),
-    )
+def _filter(settings: DemoSettings, filtered: Filtered) -> list[Markup]:
+    """Show the report as `puorl filter` shows it, with a word on its caution."""
+    verdict, *rest = as_sections(filtered.report)
+    words = page.paragraph(caution(settings, filtered))
+    return [page.section("The filter, without labels", verdict, words), *rest]
 
 
 def _kept(data: Data, filtered: Filtered) -> Markup:
     truth = filtered.truth
-    meanings = {
-        "recall": "Fraction of our rows that was kept.",
-        "precision": "Fraction of kept rows that is ours.",
-        "purity": "The same, labelled rows included.",
-    }
-    tiles = []
-    for name, meaning in meanings.items():
-        found = getattr(filtered.report.quality, name)
-        ends = as_percent_range(found.low, found.high)
-        interval = f"95 % interval: {ends}; " if ends else ""
-        tiles.append(
-            Tile(
-                name.capitalize(),
-                as_percent(found.value),
-                meaning,
-                interval=f"{interval}truth: {as_percent(getattr(truth, name))}",
-                picture=charts.interval_strip(found.value, found.low, found.high),
-            )
-        )
     picture = charts.histogram(
         "Scores of the unlabelled rows by their true origin",
         f"The filter is right about {as_percent(truth.accuracy)} of the unlabelled rows.",
@@ -312,7 +260,6 @@ def _kept(data: Data, filtered: Filtered) -> Markup:
     return page.section(
         "What was kept, and the truth beside it",
         page.paragraph(row_counts(data, filtered) + "."),
-        page.tiles(tiles),
         page.side_by_side(
             page.group(table),
             page.figure(picture, "With the labels that the filter did not have."),
@@ -346,40 +293,20 @@ def _training(settings: DemoSettings, trained: Trained) -> Markup:
 
 
 def _curves(trained: Trained) -> Markup:
-    lines = []
-    for name in _ORDER:
-        points = [mean_estimate(scores) for scores in trained.curves[name]]
-        lines.append(
-            charts.Line(
-                TITLES[name],
-                [step / 1000 for step in trained.steps],
-                [point.value for point in points],
-                low=[point.low for point in points],
-                high=[point.high for point in points],
-                end=f"{points[-1].value:.0f}",
-            )
-        )
+    steps = [step / 1000 for step in trained.steps]
+    lines = [
+        charts.Line.of(TITLES[name], steps, [mean_estimate(each) for each in trained.curves[name]])
+        for name in _ORDER
+    ]
     return charts.lines(
-        "Learning curves",
-        "; ".join(f"{line.name} ends at {line.end}" for line in lines),
-        line=lines,
-        x_label="updates, thousands",
-        y_label="score",
+        "Learning curves", line=lines, x_label="updates, thousands", y_label="score"
     )
 
 
 def _dots(trained: Trained) -> Markup:
     means = {TITLES[name]: trained.mean(name) for name in _ORDER}
-    dots = [charts.Dot(title, mean, with_half_width(mean)) for title, mean in means.items()]
-    ends = [v for m in means.values() for v in (m.value, m.low, m.high) if math.isfinite(v)]
-    margin = _MARGIN * (max(ends) - min(ends)) or 1.0
-    return charts.dots(
-        "Final scores",
-        dot=dots,
-        low=min(min(ends) - margin, 0.0),
-        high=max(ends) + margin,
-        x_label="normalised score",
-    )
+    dots = [charts.Dot(title, mean, as_estimate(mean)) for title, mean in means.items()]
+    return charts.dots("Final scores", dot=dots, x_label="normalised score")
 
 
 def _reproduce(whole: dict[str, Any], command: str) -> Markup:

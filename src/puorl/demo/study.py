@@ -20,7 +20,6 @@ from puorl.core.progress import progress_bar
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.data.training_set import TrainingSet
 from puorl.envs.evaluate import Evaluator
 from puorl.methods import base as methods
 from puorl.methods.pu import PU
@@ -127,10 +126,8 @@ class Trained:
 
     def against(self, method: str) -> Estimate:
         """Estimate PU minus the method, with Welch's interval."""
-        found = difference(
-            SampleSummary.of(self.scores["pu"]), SampleSummary.of(self.scores[method])
-        )
-        return Estimate(found.value, found.low, found.high)
+        one, other = (SampleSummary.of(self.scores[name]) for name in ("pu", method))
+        return difference(one, other)
 
 
 def make_data(settings: DemoSettings, *, show: bool = False) -> Data:
@@ -160,7 +157,8 @@ def train(settings: DemoSettings, data: Data, filtered: Filtered, *, show: bool 
     """
     began = time.perf_counter()
     seed = settings.setting.split_seed
-    sets = {name: _training_set(name, data.split, filtered, seed) for name in TITLES}
+    chosen = {name: methods.make(name) for name in TITLES} | {"pu": PU(filter=filtered.filter)}
+    sets = {name: method.prepare(data.split, seed=seed) for name, method in chosen.items()}
     learner = learners.make(
         "td3_bc", num_steps=settings.steps, hidden=settings.hidden, batch_size=settings.batch_size
     )
@@ -208,7 +206,7 @@ def to_dict(
             "truth": dataclasses.asdict(filtered.truth),
         },
         "methods": {name: _method(trained, name) for name in TITLES},
-        "pu_minus": {name: _ends(trained.against(name)) for name in TITLES if name != "pu"},
+        "pu_minus": {name: trained.against(name).to_dict() for name in TITLES if name != "pu"},
         "versions": trainer.versions() | {"mujoco": version("mujoco")},
         "seconds": {
             "data": round(data.seconds, 1),
@@ -282,11 +280,6 @@ class _Training:
         return found
 
 
-def _training_set(name: str, split: PUSplit, filtered: Filtered, seed: int) -> TrainingSet:
-    method = PU(filter=filtered.filter) if name == "pu" else methods.make(name)
-    return method.prepare(split, seed=seed)
-
-
 def _truth(flt: DomainFilter, split: PUSplit, report: FilterReport) -> Truth:
     is_target = split.reveal("benchmark")[split.unlabelled] == 0
     kept, score = flt.predict(split), flt.score(split)
@@ -321,7 +314,7 @@ def _source(dataset: Dataset) -> dict[str, Any]:
 
 
 def _method(trained: Trained, name: str) -> dict[str, Any]:
-    mean = _ends(trained.mean(name))
+    mean = trained.mean(name).to_dict()
     return {
         "rows": trained.num_rows[name],
         "target_fraction": trained.target_fraction[name],
@@ -332,9 +325,3 @@ def _method(trained: Trained, name: str) -> dict[str, Any]:
         "policies": [policy.fingerprint for policy in trained.policies[name]],
         "stopped": trained.stopped[name],
     }
-
-
-def _ends(estimate: Estimate) -> dict[str, float | None]:
-    """Return value, low and high; the interval of a single run is null."""
-    low, high = estimate.interval or (None, None)
-    return {"value": estimate.value, "low": low, "high": high}

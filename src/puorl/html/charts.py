@@ -6,7 +6,7 @@ stylesheet; fill, dashes and labels carry the same information as colour.
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,6 +98,7 @@ _STRONG = 1.2  # how much wider a strong one is
 _TEXT = 13.0
 _PLOT = 150.0  # height of the part between the axes
 _RIGHT = WIDTH - 10
+_MARGIN = 0.06  # between the values and the ends of an axis, as a fraction of their range
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,12 @@ class Line:
     high: Sequence[float] = ()
     end: str = ""
     """Text at the end of the line."""
+
+    @classmethod
+    def of(cls, name: str, x: Sequence[float], points: Sequence[Estimate]) -> "Line":
+        """Make a line of estimates: intervals as the band, the last value as the text."""
+        y, low, high = zip(*((each.value, each.low, each.high) for each in points), strict=True)
+        return cls(name, x, y, low, high, end=f"{y[-1]:.0f}")
 
 
 @dataclass(frozen=True)
@@ -158,24 +165,27 @@ def histogram(
 
 def lines(
     title: str,
-    description: str,
+    description: str = "",
     *,
     line: Sequence[Line],
     x_label: str,
     y_label: str,
     percent: bool = False,
+    within: tuple[float, float] | None = None,
 ) -> Markup:
     """Draw lines over a common axis, each with a text at its end.
 
     Args:
         title: Short name of the chart.
-        description: Text for screen readers.
+        description: Text for screen readers; by default where each line ends.
         line: The lines; from the fifth on styles repeat.
         x_label: Quantity along x.
         y_label: Quantity along y.
         percent: Format y as a fraction in percent.
+        within: Values that the y axis contains in any case, for figures on one scale.
     """
     values = [v for each in line for v in (*each.y, *each.low, *each.high) if math.isfinite(v)]
+    values += within or ()
     places = [v for each in line for v in each.x if math.isfinite(v)]
     key, above = _key([each.name for each in line])
     y = Axis(*_room(values, percent=percent), above + _PLOT, above)
@@ -184,6 +194,9 @@ def lines(
     frame, x = _frame(y, ends, x_label, y_label, y_percent=percent, right=WIDTH - 12 - room)
     drawn = [draw(x, y, *each) for draw in (_band, _trace) for each in enumerate(line)]
     labels = _end_labels(x, y, line)
+    description = description or "; ".join(
+        f"{each.name} ends at {each.end or 'nothing'}" for each in line
+    )
     return _svg(title, description, above + _PLOT + 44, key, frame, *drawn, labels)
 
 
@@ -191,23 +204,28 @@ def dots(
     title: str,
     *,
     dot: Sequence[Dot],
-    low: float,
-    high: float,
     x_label: str,
+    low: float | None = None,
+    high: float | None = None,
     percent: bool = False,
     mark: tuple[float, str] | None = None,
 ) -> Markup:
-    """Draw estimates with intervals on a common axis, each under its name.
+    """Draw estimates with intervals on a common axis, each under its name; nothing without any.
 
     Args:
         title: Short name of the chart.
         dot: The estimates, from top to bottom.
-        low: Left end of the axis.
-        high: Right end of the axis.
         x_label: Quantity along the axis.
+        low: Left end of the axis; by default all estimates and 0 are in it.
+        high: Right end, likewise.
         percent: Format it as a fraction in percent.
         mark: Value of a dashed line, and its name.
     """
+    if not dot:
+        return Markup("")
+    ends = span(each.estimate for each in dot)
+    low = min(ends[0], 0.0) if low is None else low
+    high = max(ends[1], 0.0) if high is None else high
     above = 20.0 if mark else 2.0
     bottom = above + 44 * len(dot) + 6
     x = Axis(low, high, 14, WIDTH - 22)
@@ -222,6 +240,14 @@ def dots(
     parts += [_dot(x, each, above + 44 * row, index=row) for row, each in enumerate(dot)]
     description = "; ".join(f"{each.name}: {each.text}" for each in dot)
     return _svg(title, description, bottom + 42, *parts)
+
+
+def span(estimates: Iterable[Estimate]) -> tuple[float, float]:
+    """Return the lowest and the highest end of the estimates, with a margin."""
+    ends = [v for each in estimates for v in (each.value, each.low, each.high) if math.isfinite(v)]
+    low, high = min(ends, default=0.0), max(ends, default=0.0)
+    margin = _MARGIN * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 def interval_strip(value: float, low: float, high: float) -> Markup:
@@ -389,7 +415,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", kind: str = "
 def _room(values: Sequence[float], *, percent: bool) -> tuple[float, float]:
     """Return the range of the values with a margin; percentages stay within 0 and 1."""
     low, high = min(values, default=0.0), max(values, default=1.0)
-    air = 0.06 * (high - low) or 0.05 * max(abs(low), 1e-3)
+    air = _MARGIN * (high - low) or 0.05 * max(abs(low), 1e-3)
     floor = 0.0 if percent and low >= 0 else -math.inf
     ceiling = 1.0 if percent and high <= 1 else math.inf
     return max(low - air, floor), min(high + air, ceiling)

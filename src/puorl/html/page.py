@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NewType
 
+from puorl.core.stats import Estimate
+
 Markup = NewType("Markup", str)
 """Text that is already HTML, made by the functions of this room."""
 Tone = Literal["good", "caution", "bad", "neutral"]
@@ -220,6 +222,26 @@ def as_percent_range(low: float, high: float) -> str:
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     return f"{as_percent(low).removesuffix(_PERCENT)}–{as_percent(high)}"
+
+
+def as_estimate(estimate: Estimate, digits: int = 1) -> str:
+    """Format a value with half the width of its interval, where it has one.
+
+    >>> as_estimate(Estimate(40.0, 37.5, 42.5)), as_estimate(Estimate(1234.5), 0)
+    ('40.0 ± 2.5', '1,234')
+    """
+    half = "" if estimate.interval is None else f" ± {estimate.half_width:,.{digits}f}"
+    return f"{estimate.value:,.{digits}f}{half}"
+
+
+def as_difference(estimate: Estimate) -> str:
+    """Format a difference with both ends of its interval, where it has one.
+
+    >>> as_difference(Estimate(1.0, -0.5, 2.5))
+    '+1.0 (-0.5 to +2.5)'
+    """
+    ends = f" ({estimate.low:+,.1f} to {estimate.high:+,.1f})" if estimate.interval else ""
+    return f"{estimate.value:+,.1f}{ends}"
 
 
 def as_count(count: int) -> str:

@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, Self
 
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import check_choice
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.pu.config import check_choice
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.formatting import check_choice, check_positive
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
 from puorl.methods.base import Method
 from puorl.nn import mlp
-from puorl.pu.config import check_choice
 
 Sampling = Literal["union", "half"]
 
@@ -59,7 +59,8 @@ class DARA(Method):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        two_domains.check_counts(num_steps=self.num_steps, batch_size=self.batch_size)
+        check_positive("num_steps", self.num_steps)
+        check_positive("batch_size", self.batch_size)
         check_choice("sampling", self.sampling, get_args(Sampling))
         if not (self.eta >= 0.0 and self.clip > 0.0):
             raise ConfigError(

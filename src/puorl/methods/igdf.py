@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import check_choice, check_positive
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
 from puorl.methods.base import Method
 from puorl.nn import adam, mlp
-from puorl.pu.config import check_choice
 
 Weighting = Literal["row", "batch"]
 
@@ -62,7 +62,8 @@ class IGDF(Method):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        two_domains.check_counts(num_steps=self.num_steps, num_dims=self.num_dims)
+        check_positive("num_steps", self.num_steps)
+        check_positive("num_dims", self.num_dims)
         if self.batch_size < 2:
             raise ConfigError(
                 f"batch_size: expected 2 or more, so that there is a negative, got "

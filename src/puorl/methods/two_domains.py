@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import DataError
 from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 
@@ -111,14 +111,3 @@ def _run(state, key, x, target, source, learning_rate, step, shapes):
 @partial(jax.jit, static_argnames="score")
 def _score_rows(score: Callable[[Any, jax.Array], jax.Array], params: Any, x: jax.Array) -> Any:
     return jax.lax.map(lambda row: score(params, row[None])[0], x, batch_size=_BLOCK)
-
-
-def check_counts(**counts: int) -> None:
-    """Check settings that must be 1 or more.
-
-    Raises:
-        ConfigError: One is not.
-    """
-    for name, count in counts.items():
-        if count < 1:
-            raise ConfigError(f"{name}: expected 1 or more, got {count}")

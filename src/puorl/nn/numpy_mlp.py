@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -441,9 +441,21 @@ class SquashedGaussianActor:
     """
 
     layers: Layers
+    _arrays: dict[str, np.ndarray] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", _checked_layers(self.layers))
+        """Make read-only copies, and refuse layers that do not fit together."""
+        arrays = {
+            f"{i}.{kind}": _own(f"layer {i}", array)
+            for i, pair in enumerate(self.layers)
+            for kind, array in zip("wb", pair, strict=True)
+        }
+        width = _checked(arrays, "")[0][-1]
+        if width % 2:
+            raise DataError(f"layers: expected a last layer 2 * act_dim wide, got {width}")
+        pairs = ((arrays[f"{i}.w"], arrays[f"{i}.b"]) for i in range(len(self.layers)))
+        object.__setattr__(self, "layers", tuple(pairs))
+        object.__setattr__(self, "_arrays", arrays)
 
     @property
     def obs_dim(self) -> int:
@@ -485,20 +497,6 @@ class SquashedGaussianActor:
         """Draw the noise of ``act_with_noise``, (num_rows, act_dim) float32."""
         return rng.standard_normal((num_rows, self.act_dim), dtype=np.float32)
 
-    def rounded(self) -> "SquashedGaussianActor":
-        """Return the policy with every weight rounded to float16, as a file holds it."""
-        layers = tuple((w.astype(np.float16), b.astype(np.float16)) for w, b in self.layers)
-        return SquashedGaussianActor(layers)
-
-    def cut(self, obs_dim: int, act_dim: int) -> "SquashedGaussianActor":
-        """Return the policy of a body with shorter vectors, which was trained padded with zeros."""
-        layers = list(self.layers)
-        layers[0] = (layers[0][0][:obs_dim], layers[0][1])
-        w, b = layers[-1]
-        columns = np.r_[0:act_dim, self.act_dim : self.act_dim + act_dim]
-        layers[-1] = (w[:, columns], b[columns])
-        return SquashedGaussianActor(tuple(layers))
-
     def save(
         self,
         path: str | os.PathLike[str],
@@ -536,26 +534,8 @@ class SquashedGaussianActor:
     def _forward(self, obs: np.ndarray) -> np.ndarray:
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise DataError(f"obs: expected shape (n, {self.obs_dim}), got {obs.shape}")
-        arrays = {
-            f"{i}.{kind}": array
-            for i, pair in enumerate(self.layers)
-            for kind, array in zip("wb", pair, strict=True)
-        }
         # Whole products, as when the data was collected: parts of them might differ in a bit.
-        return _in_blocks(lambda x: _mlp(arrays, "", x, product=np.matmul), obs)
-
-
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the JSON metadata that a policy was saved with.
-
-    Raises:
-        DataError: The file has none.
-    """
-    try:
-        with safetensors.safe_open(path, framework="numpy") as handle:
-            return json.loads(handle.metadata()["metadata"])
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-        raise DataError(f"{path}: expected a policy with metadata, got: {error!r}") from error
+        return _in_blocks(lambda x: _mlp(self._arrays, "", x, product=np.matmul), obs)
 
 
 def _named_layers(layers: Layers, dtype: type[np.floating]) -> dict[str, np.ndarray]:
@@ -564,21 +544,3 @@ def _named_layers(layers: Layers, dtype: type[np.floating]) -> dict[str, np.ndar
         for i, pair in enumerate(layers)
         for kind, array in zip("wb", pair, strict=True)
     }
-
-
-def _checked_layers(layers: Sequence[Sequence[np.ndarray]]) -> Layers:
-    checked = []
-    width = None
-    for i, (w, b) in enumerate(layers):
-        if w.ndim != 2 or b.shape != w.shape[1:] or width not in (None, w.shape[0]):
-            raise DataError(
-                f"layer {i}: expected w ({width or 'fan_in'}, fan_out) and b (fan_out,), "
-                f"got {w.shape} and {b.shape}"
-            )
-        if not (np.isfinite(w).all() and np.isfinite(b).all()):
-            raise DataError(f"layer {i}: expected finite weights; float16 holds up to 65,504")
-        width = w.shape[1]
-        checked.append((np.ascontiguousarray(w, np.float32), np.ascontiguousarray(b, np.float32)))
-    if width is None or width % 2:
-        raise DataError(f"layers: expected a last layer 2 * act_dim wide, got {width}")
-    return tuple(checked)

@@ -2,25 +2,16 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from puorl.core.errors import ConfigError
+from puorl.core.formatting import check_choice
 
 Inputs = Literal["sas", "sa", "sar", "sars"]
 Evidence = Literal["auto", "dynamics", "rows"]
 AlphaEstimator = Literal["bbe", "en", "scott", "dedpul"]
-
-
-def check_choice(name: str, value: str, known: Iterable[str]) -> None:
-    """Check a setting that must be one of some words.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if value not in known:
-        raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,11 @@ class Evaluated:
     """Command that made it."""
 
     @property
+    def sources(self) -> list[str]:
+        """Runs and single policies that were evaluated."""
+        return list(dict.fromkeys(each.group or each.policy for each in self.policies))
+
+    @property
     def groups(self) -> dict[str, list[Scored]]:
         """Policies by the run with whose other policies they are averaged."""
         groups: dict[str, list[Scored]] = {}
@@ -99,21 +104,14 @@ class Evaluated:
 
 
 @dataclass(frozen=True, eq=False)
-class Benchmark:
-    """A folder of `puorl bench run`."""
-
-    path: str
-    report: Report
-
-
-@dataclass(frozen=True, eq=False)
 class Material:
     """Everything that the page is made of."""
 
     filterings: list[Filtering] = dataclasses.field(default_factory=list)
     trainings: list[Training] = dataclasses.field(default_factory=list)
     evaluations: list[Evaluated] = dataclasses.field(default_factory=list)
-    benchmarks: list[Benchmark] = dataclasses.field(default_factory=list)
+    benchmarks: dict[str, Report] = dataclasses.field(default_factory=dict)
+    """Reports of folders of `puorl bench run`."""
 
     def kinds(self) -> dict[str, str]:
         """Return the command that made each path."""
@@ -121,7 +119,7 @@ class Material:
             **{each.path: "filter" for each in self.filterings},
             **{each.path: "train" for each in self.trainings},
             **{each.path: each.command for each in self.evaluations},
-            **{each.path: "bench run" for each in self.benchmarks},
+            **dict.fromkeys(self.benchmarks, "bench run"),
         }
 
 
@@ -142,7 +140,7 @@ def read_paths(paths: Sequence[str]) -> Material:
         if path.is_dir():
             _read_folder(path, made)
         elif path.suffix == ".jsonl" and path.is_file():
-            made.benchmarks.append(_benchmark(path))
+            made.benchmarks[str(path)] = make_report(path)
         elif path.is_file():
             made.evaluations.append(_named_evaluation(path))
         else:
@@ -160,7 +158,7 @@ def _read_folder(path: Path, made: Material) -> None:
         made.trainings.append(_training(path))
         made.evaluations.extend(_evaluations(path))
     elif (path / RUNS).is_file():
-        made.benchmarks.append(_benchmark(path))
+        made.benchmarks[str(path)] = make_report(path)
     elif found := _evaluations(path):
         made.evaluations.extend(found)
     else:
@@ -260,7 +258,3 @@ def _evaluated(path: Path) -> Evaluated | None:
     if not seen.policies or seen.episodes < 1:
         raise DataError(f"{path}: expected policies and their returns, got none")
     return seen
-
-
-def _benchmark(path: Path) -> Benchmark:
-    return Benchmark(str(path), make_report(path))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,18 +10,20 @@ from typing import Any
 import numpy as np
 
 from puorl import __version__
+from puorl.bench.report import Report
 from puorl.bench.tables import as_html
 from puorl.core.errors import ConfigError
 from puorl.html import page
-from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range, escape
+from puorl.html.page import Markup, Tile, as_count, escape
 from puorl.pu.report_page import as_sections, as_terms
 from puorl.report import filmstrip
 from puorl.report.filmstrip import Filmstrip
-from puorl.report.run_folders import Benchmark, Filtering, Material, Training
+from puorl.report.run_folders import Filtering, Material, Training
 from puorl.report.training_part import (
     SCORE,
     evaluation_sections,
     final_tile,
+    policies_text,
     training_sections,
 )
 
@@ -58,7 +59,7 @@ def as_page(material: Material, strip: Filmstrip | str, *, command: str) -> str:
         parts += training_sections(material.trainings)
     parts += evaluation_sections(material.evaluations, material.trainings)
     parts.append(_filmstrip(strip))
-    parts += [_benchmark(each, number) for number, each in enumerate(material.benchmarks, 1)]
+    parts += [_benchmark(*each, n) for n, each in enumerate(material.benchmarks.items(), 1)]
     if any(each.report is not None for each in material.filterings):
         parts.append(page.section("How to read this page", page.terms(_terms(material))))
     parts.append(_reproduce(material, command))
@@ -69,29 +70,13 @@ def as_page(material: Material, strip: Filmstrip | str, *, command: str) -> str:
 def _in_short(material: Material) -> Markup:
     tiles = []
     for each in material.filterings:
-        report = each.report
-        verdict = "not checked" if report is None else f"verdict: {report.verdict}"
+        verdict = "not checked" if each.report is None else f"verdict: {each.report.verdict}"
         tiles.append(
             Tile(
                 f"Rows kept{_of(each, material)}",
                 as_count(each.settings.kept.num_rows),
                 "They go on to training, labelled ones included.",
                 interval=verdict.replace("_", " "),
-            )
-        )
-        if report is None:
-            continue
-        quality = report.quality
-        purity = math.nan if quality.precision_is_open else quality.purity.value
-        upper = quality.precision_is_upper and math.isfinite(purity)
-        ends = as_percent_range(quality.purity.low, quality.purity.high)
-        tiles.append(
-            Tile(
-                "Of these the target's",
-                as_percent(purity),
-                "Estimated without labels.",
-                interval=f"95 % interval: {ends}" if ends else "no interval",
-                qualifier="at most" if upper else "",
             )
         )
     runs = material.trainings
@@ -121,14 +106,15 @@ def _of(filtering: Filtering, material: Material) -> str:
 
 def _question(material: Material) -> Markup:
     texts = {each.path: _filter_question(each) for each in material.filterings}
-    texts |= {each.path: _training_question(each) for each in material.trainings}
+    for each in material.trainings:
+        made, steps = policies_text(len(each.settings.lanes)), as_count(each.settings.steps)
+        texts[each.path] = f"{made} by {each.settings.learner}, {steps} updates each."
     for each in material.evaluations:
-        paths = dict.fromkeys(scored.group or scored.policy for scored in each.policies)
         texts[each.path] = (
-            f"How good are the policies of {', '.join(paths)} in {each.env}, over "
+            f"How good are the policies of {', '.join(each.sources)} in {each.env}, over "
             f"{as_count(each.episodes)} episodes each?"
         )
-    texts |= {each.path: f"A benchmark. {each.report.lead}" for each in material.benchmarks}
+    texts |= {path: f"A benchmark. {each.lead}" for path, each in material.benchmarks.items()}
     return page.section("The question", page.terms(texts))
 
 
@@ -140,12 +126,6 @@ def _filter_question(filtering: Filtering) -> str:
         f"{given['labelled']}. Decided by {given['unit']}, {inputs}, preset {given['preset']}, "
         f"mode {given['mode']}, seed {given['seed']}."
     )
-
-
-def _training_question(training: Training) -> str:
-    settings, number = training.settings, len(training.settings.lanes)
-    which = "policy" if number == 1 else "policies"
-    return f"{number} {which} by {settings.learner}, {as_count(settings.steps)} updates each."
 
 
 # ------------------------------------------------------------------------------ the data
@@ -262,16 +242,15 @@ def _filmstrip(strip: Filmstrip | str) -> Markup:
     return page.section("The best policy at work", shown)
 
 
-def _benchmark(benchmark: Benchmark, number: int) -> Markup:
-    report = benchmark.report
+def _benchmark(path: str, report: Report, number: int) -> Markup:
     # Names become ids, of which a page may have each but once.
     tables = [dataclasses.replace(t, name=f"bench-{number}-{t.name}") for t in report.tables]
     words = (
-        f"Pictures and settings of it: puorl bench report {benchmark.path} --format html makes a "
-        "page of its own."
+        f"Pictures and settings of it: puorl bench report {path} --format html makes a page of its "
+        "own."
     )
     return page.section(
-        f"Benchmark: {benchmark.path}",
+        f"Benchmark: {path}",
         page.paragraph(report.lead),
         *map(as_html, tables),
         page.warning_list(report.results.notes) if report.results.notes else Markup(""),
@@ -287,13 +266,11 @@ def _reproduce(material: Material, command: str) -> Markup:
     commands = [filter_command(each) for each in material.filterings]
     commands += [train_command(each, material.filterings) for each in material.trainings]
     for each in (seen for seen in material.evaluations if seen.command == "evaluate"):
-        paths = dict.fromkeys(scored.group or scored.policy for scored in each.policies)
-        words = ["--env", each.env, "--episodes", str(each.episodes), "--seed", str(each.seed)]
-        commands.append(shlex.join(["puorl", "evaluate", *paths, *words, "--out", each.path]))
-    commands += [
-        shlex.join(["puorl", "bench", "run", "SUITE", "--out", each.path])
-        for each in material.benchmarks
-    ]
+        words = _options({"env": each.env, "episodes": each.episodes, "seed": each.seed})
+        words = ["puorl", "evaluate", *each.sources, *words, "--out", each.path]
+        commands.append(shlex.join(words))
+    for path in material.benchmarks:
+        commands.append(shlex.join(["puorl", "bench", "run", "SUITE", "--out", path]))
     commands.append(command)
     # Lines that are to be copied are not broken; a box that scrolls must be reachable by keyboard.
     listing = Markup(
@@ -399,10 +376,10 @@ def _versions(material: Material) -> list[tuple[str, str]]:
     found += [(f"puorl train: {each.path}", each.record.versions) for each in material.trainings]
     rows = [(name, ", ".join(f"{k} {v}" for k, v in versions.items())) for name, versions in found]
     rows = [(name, text or "not recorded") for name, text in rows]
-    for each in material.benchmarks:
-        seen = [row.get("versions") or {} for row in each.report.results.rows]
+    for path, report in material.benchmarks.items():
+        seen = [row.get("versions") or {} for row in report.results.rows]
         texts = dict.fromkeys(f"{k} {v}" for versions in seen for k, v in versions.items())
-        rows.append((f"puorl bench run: {each.path}", ", ".join(texts) or "not recorded"))
+        rows.append((f"puorl bench run: {path}", ", ".join(texts) or "not recorded"))
     return [*rows, ("this page", f"puorl {__version__}")]
 
 

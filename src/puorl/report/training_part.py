@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from puorl.core.stats import mean_estimate
+from puorl.core.stats import Estimate, mean_estimate
 from puorl.html import charts, page
-from puorl.html.page import Markup, as_count
+from puorl.html.page import Markup, as_count, as_estimate
 from puorl.report.run_folders import Curve, Evaluated, Scored, Training
 
 _EVALUATED = ("score", "return")
@@ -16,7 +16,6 @@ _EVALUATED = ("score", "return")
 _SPREAD = ("return_std",)
 _MOST_FIGURES, _MOST_DOTS = 12, 12
 _THOUSANDS = 10_000
-_AIR = 0.06
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 
 
@@ -66,12 +65,12 @@ def evaluation_sections(
 def final_tile(each: Evaluated, group: str, members: Sequence[Scored]) -> page.Tile:
     """Show the mean over a run's policies."""
     scored = all(member.scores is not None for member in members)
-    mean = mean_estimate([_mean(member, scored=scored) for member in members])
+    mean = _mean(members, scored=scored)
     digits = 1 if scored else 0
     return page.Tile(
         f"{'Score' if scored else 'Return'} in {each.env}",
         f"{mean.value:,.{digits}f}",
-        f"{_group_name(group)}: {_policies(len(members))}, {as_count(each.episodes)} episodes "
+        f"{_group_name(group)}: {policies_text(len(members))}, {as_count(each.episodes)} episodes "
         "each.",
         interval=(
             f"95 % interval: {mean.low:,.{digits}f} to {mean.high:,.{digits}f}"
@@ -101,7 +100,7 @@ def _evaluated_curves(trainings: Sequence[Training]) -> Markup:
 
 
 def _losses(training: Training) -> Markup:
-    names = [n for n in training.metrics if n not in (*_EVALUATED, *_SPREAD)]
+    curves = {n: each for n, each in training.metrics.items() if n not in (*_EVALUATED, *_SPREAD)}
     lost = [
         f"{name} was given up at step {as_count(stop.step)}: {stop.reason}"
         for name, stop in training.record.stopped.items()
@@ -110,21 +109,18 @@ def _losses(training: Training) -> Markup:
     missing = len(training.settings.lanes) - len(training.policies) - len(lost)
     if missing > 0:
         text = (
-            f"{_policies(missing)} of {len(training.settings.lanes)} not finished: the run has not "
-            "ended, and the same puorl train command goes on with it."
+            f"{policies_text(missing)} of {len(training.settings.lanes)} not finished: the run has "
+            "not ended, and the same puorl train command resumes it."
         )
         parts.append(page.paragraph(text))
-    curves = {name: training.metrics[name] for name in names}
-    drawn = {name: lanes for name, lanes in curves.items() if _num_points(lanes) > 1}
+    drawn = [name for name, lanes in curves.items() if _num_points(lanes) > 1][:_MOST_FIGURES]
     if drawn:
-        figures = [_loss_figure(training, name) for name in list(drawn)[:_MOST_FIGURES]]
-        parts.append(page.side_by_side(*figures))
-    rest = [name for name in curves if name not in list(drawn)[:_MOST_FIGURES]]
-    if rest:
-        rows = [_last_values(name, curves[name]) for name in rest]
+        parts.append(page.side_by_side(*(_loss_figure(training, name) for name in drawn)))
+    rows = [_last_values(name, curves[name]) for name in curves if name not in drawn]
+    if rows:
         header = ("Value", "Mean", "Lowest", "Highest")
         parts.append(page.table("At the last point, over seeds", header, rows, numeric=(1, 2, 3)))
-    if not names:
+    if not curves:
         parts.append(page.paragraph("No losses are recorded."))
     heading = f"Losses and values: {name_of(training.path)} ({training.settings.learner})"
     return page.section(heading, *parts)
@@ -154,13 +150,8 @@ def _picture(title: str, series: dict[str, dict[str, Curve]], *, y_label: str) -
     last = max(step for lanes in series.values() for curve in lanes.values() for step, _ in curve)
     unit = 1000 if last >= _THOUSANDS else 1
     lines = [_line(name, lanes, unit) for name, lanes in series.items()]
-    return charts.lines(
-        title,
-        "; ".join(f"{line.name} ends at {line.end or 'nothing'}" for line in lines),
-        line=lines,
-        x_label="updates, thousands" if unit > 1 else "updates",
-        y_label=y_label,
-    )
+    x_label = "updates, thousands" if unit > 1 else "updates"
+    return charts.lines(title, line=lines, x_label=x_label, y_label=y_label)
 
 
 def _line(name: str, lanes: dict[str, Curve], unit: int) -> charts.Line:
@@ -207,8 +198,8 @@ def _evaluation(each: Evaluated) -> Markup:
     header = ("Policy", "Return", "Deviation", *(["Score"] if scored else []), "Length")
     rows = [_row(member, scored=scored) for member in each.policies]
     caption = (
-        f"{_policies(len(each.policies))} in {each.env}, {as_count(each.episodes)} episodes each, "
-        f"start states of seed {each.seed}"
+        f"{policies_text(len(each.policies))} in {each.env}, {as_count(each.episodes)} episodes "
+        f"each, start states of seed {each.seed}"
     )
     notes = [_mean_text(group, members, scored=scored) for group, members in each.groups.items()]
     if scored:
@@ -226,7 +217,7 @@ def _evaluation(each: Evaluated) -> Markup:
 def _row(member: Scored, *, scored: bool) -> tuple[str, ...]:
     returns = np.array(member.returns)
     numbers = [f"{returns.mean():,.1f}", f"± {returns.std():,.1f}"]
-    numbers += [f"{_mean(member, scored=True):.1f}"] if scored else []
+    numbers += [f"{_mean([member], scored=True).value:.1f}"] if scored else []
     return _policy_name(member), *numbers, f"{np.mean(member.lengths):,.0f}"
 
 
@@ -235,7 +226,7 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
         return ""
     parts = []
     for name, by_score in (("return", False), ("score", True))[: 2 if scored else 1]:
-        seen = mean_estimate([_mean(member, scored=by_score) for member in members])
+        seen = _mean(members, scored=by_score)
         parts.append(f"{name} {seen.value:,.1f} ({seen.low:,.1f} to {seen.high:,.1f})")
     return (
         f"{_group_name(group)}: mean of {len(members)} policies with its 95 % interval over seeds: "
@@ -244,53 +235,31 @@ def _mean_text(group: str, members: Sequence[Scored], *, scored: bool) -> str:
 
 
 def _dots(each: Evaluated, *, scored: bool) -> Markup:
-    def dot(name: str, values: Sequence[float]) -> charts.Dot:
-        seen = mean_estimate(values)
-        half = "" if seen.interval is None else f" ± {seen.half_width:,.1f}"
-        return charts.Dot(name, seen, f"{seen.value:,.1f}{half}")
-
-    dots = [
-        dot(f"mean of {_group_name(group)}", [_mean(m, scored=scored) for m in members])
-        for group, members in each.groups.items()
-        if len(members) > 1
-    ]
-    dots += [dot(_policy_name(m), [_mean(m, scored=scored)]) for m in each.policies]
-    dots = dots[:_MOST_DOTS]
-    ends = [
-        v
-        for d in dots
-        for v in (d.estimate.value, d.estimate.low, d.estimate.high)
-        if math.isfinite(v)
-    ]
-    air = _AIR * (max(ends) - min(ends)) or 1.0
-    unit = "score" if scored else "return"
-    return charts.dots(
-        f"Mean {unit} in {each.env}",
-        dot=dots,
-        low=min(min(ends) - air, 0.0),
-        high=max(max(ends) + air, 0.0),
-        x_label="normalised score" if scored else "return",
-    )
+    groups = [(f"mean of {_group_name(g)}", own) for g, own in each.groups.items() if len(own) > 1]
+    groups += [(_policy_name(member), [member]) for member in each.policies]
+    means = [(name, _mean(members, scored=scored)) for name, members in groups]
+    dots = [charts.Dot(name, mean, as_estimate(mean)) for name, mean in means]
+    title = f"Mean {'score' if scored else 'return'} in {each.env}"
+    label = "normalised score" if scored else "return"
+    return charts.dots(title, dot=dots[:_MOST_DOTS], x_label=label)
 
 
 def _last_rows(training: Training) -> list[tuple[str, ...]]:
     """Read the metrics after the last update, a row for each policy."""
     rows = []
     for name in training.settings.lanes:
-        last = [_last(training, metric, name) for metric in ("return", *_SPREAD, "score")]
+        curves = [training.metrics.get(m, {}).get(name, []) for m in ("return", *_SPREAD, "score")]
+        last = [curve[-1][1] if curve else math.nan for curve in curves]
         if math.isfinite(last[0]):
             texts = [f"{value:,.1f}" if math.isfinite(value) else "not known" for value in last]
             rows.append((f"{name_of(training.path)}/{name}", texts[0], f"± {texts[1]}", texts[2]))
     return rows
 
 
-def _last(training: Training, metric: str, lane: str) -> float:
-    curve = training.metrics.get(metric, {}).get(lane, [])
-    return curve[-1][1] if curve else math.nan
-
-
-def _mean(member: Scored, *, scored: bool) -> float:
-    return float(np.mean(member.scores if scored and member.scores else member.returns))
+def _mean(members: Sequence[Scored], *, scored: bool) -> Estimate:
+    """Average the policies' mean scores or returns."""
+    values = (each.scores if scored and each.scores else each.returns for each in members)
+    return mean_estimate([float(np.mean(each)) for each in values])
 
 
 def _policy_name(member: Scored) -> str:
@@ -302,5 +271,6 @@ def _group_name(group: str) -> str:
     return name_of(group) if group else "policies"
 
 
-def _policies(number: int) -> str:
+def policies_text(number: int) -> str:
+    """Count policies."""
     return f"{as_count(number)} {'policy' if number == 1 else 'policies'}"

@@ -164,8 +164,8 @@ class Policy(NumpyPolicy):
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the content of the header, and the tensors."""
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing"
-        raise DataError(f"{path}: expected a policy file, found {found}; name the file itself")
+        found = "a folder; name a file in it" if path.is_dir() else "no such file; check the path"
+        raise DataError(f"{path}: expected a policy file, found {found}")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             content = _header(path, file.metadata())

@@ -241,8 +241,10 @@ def _percent(fraction: float) -> str:
 
 def _data_warnings(evidence: Evidence) -> Iterator[str]:
     """Warn about the rows, whatever the scores are."""
-    for column in evidence.columns:
-        yield f"Recording separates labelled rows from unlabelled ones. {column.sentence}"
+    if evidence.columns:
+        first, *others = evidence.columns
+        more = f" Likewise {len(others)} more, listed with the columns." if others else ""
+        yield f"Recording separates labelled rows from unlabelled ones. {first.sentence}{more}"
     rough = "every number here is rough."
     if evidence.few == "rows":
         yield f"Only {evidence.num_scored:,} labelled rows could be scored; {rough}"

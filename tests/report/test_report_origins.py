@@ -3,10 +3,10 @@
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
+import report_examples
 import tyro
 from report_folders import Content, change, make_filter_folder
 
@@ -16,9 +16,6 @@ from puorl.cli.train import Train
 from puorl.core.files import write_json
 from puorl.report.run_folders import read_paths
 from puorl.report.run_page import filter_command, train_command
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))
-import report_examples
 
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 PART = {"files": ["logs/a.npz", "logs/b.npz"], "num_rows": 1234, "fingerprint": "f00"}
@@ -124,6 +121,6 @@ def test_what_evaluate_wrote_is_taken_and_its_command_told(here):
 
 def test_a_purity_of_which_nothing_is_known_has_no_estimate(here):
     change("kept/report.json", quality__precision_is_upper=True)
-    assert re.search(r"Of these the target's\s+at most 98.0", text_of("kept"))
+    assert re.search(r"Purity\s+at most 98.0", text_of("kept"))
     change("kept/report.json", quality__precision={"value": 0.9, "low": 0.0, "high": 1.0})
-    assert re.search(r"Of these the target's\s+not known", text_of("kept"))
+    assert re.search(r"Purity\s+not known", text_of("kept"))

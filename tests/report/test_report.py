@@ -7,11 +7,12 @@ import json
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import report_examples
+import synthetic_store
 import tyro
 from report_folders import (
     EVALUATION_FIGURE,
@@ -37,13 +38,6 @@ from puorl.report import filmstrip
 from puorl.report.run_folders import read_paths
 from puorl.report.run_page import filter_command, train_command
 from puorl.rl import run
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "pu"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
-import report_examples
-import synthetic_store
-
 from real_browser import WIDTHS, fits, needs_browser
 
 ROOT = Path(__file__).parents[2]
@@ -180,8 +174,8 @@ def test_a_benchmark_brings_its_tables(here):
     html = page_of("results", "again", "kept")
     content = Content(html)
     assert len(content.ids) == len(set(content.ids))
-    [benchmark, _] = read_paths(["results", "again"]).benchmarks
-    for entry in (e for table in benchmark.report.tables for row in table.rows for e in row):
+    report = read_paths(["results", "again"]).benchmarks["results"]
+    for entry in (e for table in report.tables for row in table.rows for e in row):
         assert entry.text in content.text
     assert "puorl bench report results --format html" in content.text
     assert "the last line is not whole" in content.text
@@ -283,7 +277,9 @@ def test_wrong_paths_and_domains_are_refused(here, capsys):
     for name in ("results.json", "report.html"):
         Path("demo", name).write_text("{}")
     assert "got no path" in refused([], capsys)
+    Path("report.html").write_text("mine")  # what is read is refused before what is written
     assert "found nothing there" in refused(["nothing"], capsys)
+    Path("report.html").unlink()
     assert "an empty folder" in refused(["empty"], capsys)
     assert "a folder of other files" in refused(["kept/model"], capsys)
     assert "whose own report.html is such a page" in refused(["demo"], capsys)
