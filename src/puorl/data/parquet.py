@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _KEY = b"puorl"
 _CHECKSUM = b"puorl.crc32"
+_REPAIR = (
+    f"take another copy; if it was changed on purpose, remove the schema entry {_KEY.decode()!r} "
+    "to read it as any other table"
+)
 _VERSION = 1
 _BASES = {"obs": "obs", "action": "act", "next_obs": "next_obs", "next_action": "next_act"}
 _CLASH = "column/"
@@ -112,6 +116,9 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
     num_rows = file.metadata.num_rows
     require_readable(num_rows * len(header), f"{source}: {num_rows:,} rows")  # a byte a cell
     stored = _stored(schema.metadata or {}, source)
+    is_named = any(getattr(names, field) is not None for field in FIELDS)
+    if stored is not None and is_named:
+        _rows(file, FieldNames(), source)  # under their own names, to compare the hash
     if stored is None:
         claims, provenance, restored = claim(header, names, source), None, {}
     else:
@@ -129,15 +136,9 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
         array = _plain_values(_column(file, name))
         rows.columns[own_name] = array if dtype is None else _restored(array, dtype, name, source)
     rows.note_skipped(skipped)
-    if stored is not None and names == FieldNames(label=names.label):
+    if stored is not None and not is_named:
         # Page checksums do not cover the headers of pages.
-        others = {f"column/{name}": array for name, array in rows.columns.items()}
-        if hashing.of_arrays(rows.arrays | others) != stored["fingerprint"]:
-            raise DataError(
-                f"{source}: expected the values that puorl wrote, got others; the file was "
-                f"changed: if on purpose, remove the schema entry {_KEY.decode()!r} to read it as "
-                "any other table"
-            )
+        hashing.check(source, stored["fingerprint"], rows.fingerprint, repair=_REPAIR)
     return rows
 
 
@@ -224,8 +225,7 @@ def _own(
         missing = f" without {', '.join(lost[:3])}" if lost else ""
         raise DataError(
             f"{source}: expected the columns and {stored['num_rows']} rows that puorl wrote, got "
-            f"{num_rows} rows{missing}; if the file was changed on purpose, remove the "
-            f"schema entry {_KEY.decode()!r} to read it as any other table"
+            f"{num_rows} rows{missing}; {_REPAIR}"
         )
     chosen = named(header, names, source)
     taken = {name for columns in chosen.values() for name in columns}
