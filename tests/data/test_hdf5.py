@@ -295,7 +295,8 @@ def test_links_lead_into_no_other_file(file, key):
             puorl.load(file)
     else:
         data = puorl.load(file)
-        assert dict(data.columns) == {} and data.provenance.source == (str(file),)
+        assert dict(data.columns) == {}
+        assert data.provenance.source == (str(file),)
     with pytest.raises(DataError, match="expected values stored in this file, got a link"):
         hdf5.check_file(file, str(file))
 

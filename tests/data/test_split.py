@@ -1,12 +1,14 @@
 import copy
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
@@ -351,3 +353,26 @@ def test_a_split_travels_between_processes():
     assert not back.pool.obs.flags.writeable
     assert back.config == split.config
     np.testing.assert_array_equal(back.reveal("scoring"), split.reveal("scoring"))
+
+
+def test_damaged_settings_are_one_line(tmp_path):
+    data = domain(1_000, 0)
+    split = PUSplit.from_mask(data, np.arange(1_000) < 100)
+    path = split.save(tmp_path / "s") / "split.json"
+    good = json.loads(path.read_text())
+    del good["file_hash"]
+    needed = ("unit", "sampling", "returns", "config", "index", "origin", "pool", "fingerprint")
+    for name in good:
+        wrong = [{k: v for k, v in good.items() if k != name}]
+        wrong += [{**good, name: value} for value in (math.nan, [], {"x": [math.nan]}, "x", -1)]
+        if name in needed:  # with the right hash: not damaged, but not ours either
+            forged = ({**good, name: value} for value in ([], "x", -1))
+            wrong += [{**each, "hash": hashing.of_settings(_without_hash(each))} for each in forged]
+        for content in wrong:
+            path.write_text(json.dumps(content))
+            with pytest.raises(DataError, match="split"):
+                PUSplit.load(tmp_path / "s", data)
+
+
+def _without_hash(content):
+    return {name: value for name, value in content.items() if name != "hash"}

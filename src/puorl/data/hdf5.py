@@ -46,8 +46,8 @@ _OWN_TIMEOUT = f"{_OWN}/timeout"
 """The timeouts, where the layout's own mark more rows: see `puorl.data.episodes.cut`."""
 _PROVENANCE = "provenance"
 _REPAIR = (
-    f"take another copy; if it was changed on purpose, delete the attribute {hashing.HASH!r} of the "
-    f"group {_OWN!r}"
+    "take another copy; if it was changed on purpose, delete the attribute "
+    f"{hashing.HASH!r} of the group {_OWN!r}"
 )
 _WIDTH = "characters"
 _EMPTY_NAME = "%"  # HDF5 has no empty names, and no quoted name is like this
@@ -132,7 +132,7 @@ def _array_keys(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()
             yield from _array_keys(item, f"{prefix}{name}/", (group, *above))
 
 
-def _linked(group: h5py.Group, path: str, depth: int = 0) -> Any:
+def _linked(group: h5py.Group, path: Any, depth: int = 0) -> Any:
     """Return what a path below a group names; None if it is broken or leads into another file.
 
     Every link on the way is looked at before HDF5 follows it.
