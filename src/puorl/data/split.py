@@ -6,7 +6,8 @@ domains, where a benchmark knows them, are reached only through `PUSplit.reveal`
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -18,8 +19,10 @@ import puorl.data.split_files as split_files
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import parse_count
+from puorl.data.copies import find_originals
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
+from puorl.data.transitions import Note
 from puorl.data.validate import LABELLED
 
 Unit = Literal["transition", "episode"]
@@ -96,9 +99,10 @@ class PUSplit:
         _check_choice("sampling", sampling, get_args(Sampling))
         _check_choice("unit", unit, get_args(Unit))
         mask = _mask(dataset, labelled)
-        parts = draw.parts_of_mask(dataset, mask, unit, seed)
+        original = find_originals(dataset.rows, np.argsort(~mask, kind="stable"))
+        parts = draw.parts_of_mask(dataset, mask, unit, seed, original)
         return cls(
-            pool=dataset,
+            pool=dataset if original is None else _with_note_on_copies(dataset, original),
             labelled=np.flatnonzero(mask),
             unlabelled=np.flatnonzero(~mask),
             labelled_part=parts[mask],
@@ -131,6 +135,11 @@ class PUSplit:
                 "the truth of this split is unknown: it was made from a mask, not by make_split"
             )
         return _frozen(self.truth._origin.source)
+
+    @cached_property
+    def originals(self) -> np.ndarray | None:
+        """(n,) int64. First pool row with the same values, labelled ones first; None if all differ."""
+        return find_originals(self.pool.rows, np.concatenate([self.labelled, self.unlabelled]))
 
     @property
     def fingerprint(self) -> str:
@@ -281,6 +290,14 @@ def _mask(dataset: Dataset, labelled: np.ndarray | str | None) -> np.ndarray:
     if mask.all():
         raise DataError("labelled: need unlabelled rows to choose from, have none")
     return mask
+
+
+def _with_note_on_copies(dataset: Dataset, original: np.ndarray) -> Dataset:
+    num_copies = int((original != np.arange(len(original))).sum())
+    if num_copies == 0:  # all of them are states in which the machine rests
+        return dataset
+    notes = (*dataset.provenance.notes, Note("copied_rows", num_copies))
+    return replace(dataset, provenance=replace(dataset.provenance, notes=notes))
 
 
 def _listed(others: Dataset | Sequence[Dataset]) -> list[Dataset]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
+from puorl.data.copies import merge_copies
 from puorl.data.split import PUSplit
 
 NUM_FOLDS = 5
@@ -111,15 +112,17 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:
                 f"unit {unit}: expected one of {', '.join(columns) or 'the columns (none)'}, got "
                 f"{unit.column!r}"
             )
-        cluster = number = _numbered(columns[unit.column])
+        number = _numbered(columns[unit.column])
+        cluster = _clusters(number, split)
     else:
         if split.pool.episode is None:
             raise DataError(
                 f"unit {unit.kind}: expected rows with episode ids, got none; give an episode "
                 "column, split whole episodes (unit='episode'), or decide by transition"
             )
-        cluster = _numbered(split.pool.episode)
-        number = cluster if unit.kind == "episode" else _windows(cluster, split, unit.length)
+        number = _numbered(split.pool.episode)
+        cluster = _clusters(number, split)
+        number = number if unit.kind == "episode" else _windows(number, split, unit.length)
     is_labelled = np.zeros(len(number), bool)
     is_labelled[split.labelled] = True
     labelled = np.bincount(number, is_labelled)[number] > 0
@@ -144,7 +147,7 @@ def by_episode(split: PUSplit, num_folds: int, seed: int) -> tuple[np.ndarray, n
     """Fold and episode of every pool row; None without episodes, or with too few of a kind."""
     if split.pool.episode is None:
         return None
-    cluster = _numbered(split.pool.episode)
+    cluster = _clusters(_numbered(split.pool.episode), split)
     touched = np.bincount(cluster[split.labelled], minlength=int(cluster.max()) + 1)[cluster] > 0
     count = len(np.unique(cluster[touched])), len(np.unique(cluster[~touched]))
     if min(count) < 2:
@@ -207,6 +210,11 @@ def _density(value: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 def _numbered(value: np.ndarray) -> np.ndarray:
     return np.unique(value, return_inverse=True)[1].reshape(-1)
+
+
+def _clusters(group: np.ndarray, split: PUSplit) -> np.ndarray:
+    """(n,) int64. Number groups of rows from 0, exact copies of a group like the group itself."""
+    return _numbered(merge_copies(group, split.pool.rows))
 
 
 def _windows(episode: np.ndarray, split: PUSplit, length: int) -> np.ndarray:
