@@ -316,7 +316,8 @@ def _score_legend(
                 "reproduction of it."
             )
     if any(map(_has_filter, shown)):
-        text += " Alpha and accuracy are the filter's, alpha with the truth in brackets."
+        text += " Alpha and accuracy are the filter's, alpha with the truth in brackets"
+        text += " (which the held-out rows have exactly: the splits are stratified)."
     return text
 
 

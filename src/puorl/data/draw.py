@@ -64,7 +64,7 @@ def apportion(total: int, proportions: Sequence[float]) -> list[int]:
 def draw_rows(
     target: Dataset, others: Sequence[Dataset], counts: Sequence[int], num_labelled: int, seed: int
 ) -> Draw:
-    """Draw single rows without replacement, with parts 80/10/10: the paper's protocol.
+    """Draw single rows without replacement: the paper's protocol; parts 80/10/10 in each domain.
 
     Args:
         target: The target domain.

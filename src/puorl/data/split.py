@@ -27,6 +27,7 @@ from puorl.data.validate import LABELLED
 
 Unit = Literal["transition", "episode"]
 Sampling = Literal["one", "two"]
+Parts = Literal["mixed", "stratified"]
 Purpose = Literal["oracle", "scoring", "benchmark"]
 
 
@@ -138,7 +139,7 @@ class PUSplit:
 
     @cached_property
     def originals(self) -> np.ndarray | None:
-        """(n,) int64. First pool row with the same values, labelled ones first; None if all differ."""
+        """(n,) int64. First pool row with the same values, labelled before others; None if none."""
         return find_originals(self.pool.rows, np.concatenate([self.labelled, self.unlabelled]))
 
     @property
@@ -200,6 +201,7 @@ def make_split(
     unit: Unit = "transition",
     seed: int,
     proportions: Sequence[float] | None = None,
+    parts: Parts = "mixed",
 ) -> PUSplit:
     """Draw a benchmark split of known domains; later stages do not see the domains.
 
@@ -217,6 +219,11 @@ def make_split(
             and labels whole episodes (at least 5), with folds.
         seed: Seed; target rows and labels do not depend on ``others``.
         proportions: Proportions of the other domains; equal by default.
+        parts: How single rows are cut into train, validation and test. ``mixed`` cuts the
+            unlabelled rows after mixing, as a user's own rows are cut: the fraction of target rows
+            varies by chance from part to part. ``stratified`` cuts every domain by itself, as
+            version 0.1 did and the benchmark does: all parts have exactly the pool's fraction,
+            so that errors of alpha lack the chance variation that a user's data has.
 
     Raises:
         DataError: A domain has too few rows, or shapes differ.
@@ -225,6 +232,7 @@ def make_split(
     others = _listed(others)
     rows = parse_count(rows, name="rows")
     _check_choice("unit", unit, get_args(Unit))
+    _check_choice("parts", parts, get_args(Parts))
     weights = draw.check_proportions(proportions, len(others))
     if not 0 < labelled_fraction < target_fraction < 1:
         raise ConfigError(
@@ -244,8 +252,13 @@ def make_split(
         of_target = labelled_fraction / target_fraction
         origin = draw.draw_episodes(target, others, counts, of_target, seed)
     n = origin.num_labelled
+    pool, is_mixed = draw.gather([target, *others], origin, unit), parts == "mixed"
+    if unit == "transition" and is_mixed:
+        original, mask = find_originals(pool.rows), np.arange(len(pool)) < n
+        drawn = draw.parts_of_mask(pool, mask, unit, seed, original)
+        origin = replace(origin, part=drawn)
     return PUSplit(
-        pool=draw.gather([target, *others], origin, unit),
+        pool=pool,
         labelled=np.arange(n),
         unlabelled=np.arange(n, len(origin.row)),
         labelled_part=origin.part[:n],
@@ -261,7 +274,8 @@ def make_split(
             "unit": unit,
             "seed": int(seed),
             "proportions": weights,
-        },
+        }
+        | ({"parts": parts} if is_mixed else {}),  # absent in version 0.1
         truth=HiddenTruth(origin),
     )
 
