@@ -125,35 +125,35 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
 def _array_keys(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[str]:
     """Yield the paths of all arrays below a group, without links into other files."""
     for name in group:
-        item = _linked(group, name)
+        item = _item(group, name)
         if isinstance(item, h5py.Dataset):
             yield f"{prefix}{name}"
         elif isinstance(item, h5py.Group) and item not in (group, *above):  # links may form a ring
             yield from _array_keys(item, f"{prefix}{name}/", (group, *above))
 
 
-def _linked(group: h5py.Group, path: Any, depth: int = 0) -> Any:
-    """Return what a path below a group names; None if it is broken or leads into another file.
+def _item(group: h5py.Group, name: Any, depth: int = 0) -> Any:
+    """Return a member of a group; None if its link is broken or leads into another file.
 
     Every link on the way is looked at before HDF5 follows it.
     """
+    link = group.get(name, getlink=True)
+    if isinstance(link, h5py.ExternalLink) or depth > _MOST_SOFT_LINKS:
+        return None
+    if not isinstance(link, h5py.SoftLink):
+        return group[name]  # a hard link that cannot be opened is damage, and raises
+    path = str(link.path)
     item: Any = group.file if path.startswith("/") else group
-    for name in filter(None, path.split("/")):
-        if not isinstance(item, h5py.Group):
-            return None
-        link = None if name == "." else item.get(name, getlink=True)
-        if isinstance(link, h5py.HardLink):
-            item = item[name]  # one that cannot be opened is damage, and raises
-        elif isinstance(link, h5py.SoftLink) and depth < _MOST_SOFT_LINKS:
-            item = _linked(item, link.path, depth + 1)
-        elif name != ".":
-            return None
+    for part in path.split("/"):
+        if part not in ("", "."):
+            is_there = isinstance(item, h5py.Group) and part in item
+            item = _item(item, part, depth + 1) if is_there else None
     return item
 
 
 def _own_text(file: h5py.File, name: str, source: str) -> str | None:
     """Return a text that `write` stored beside the rows, or None for a file of other origin."""
-    own = _linked(file, _OWN)
+    own = _item(file, _OWN) if _OWN in file else None
     if not isinstance(own, h5py.Group) or name not in own.attrs:
         return None
     kind = own.attrs.get_id(name).dtype
