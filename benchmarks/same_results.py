@@ -52,7 +52,9 @@ def record() -> dict[str, Any]:
     ours, others = rows(0, 1.0), rows(1, 0.5)
     before = "labelled_share" in inspect.signature(puorl.make_split).parameters
     word = "share" if before else "fraction"
-    sizes = {f"target_{word}": 0.3, f"labelled_{word}": 0.05}
+    sizes: dict[str, Any] = {f"target_{word}": 0.3, f"labelled_{word}": 0.05}
+    if "parts" in inspect.signature(puorl.make_split).parameters:
+        sizes["parts"] = "stratified"
     out: dict[str, Any] = {}
     for unit in ("transition", "episode"):
         split = puorl.make_split(ours, [others], rows=4_000, unit=unit, seed=3, **sizes)

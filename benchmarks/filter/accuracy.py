@@ -141,6 +141,7 @@ def run(cell: PublishedAccuracy, args: argparse.Namespace) -> None:
             labelled_fraction=cell.labelled_fraction,
             seed=seed,
             proportions=[share for _, share in found],
+            parts="stratified",
         )
         for seed in seeds
     ]

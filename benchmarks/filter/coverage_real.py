@@ -87,6 +87,7 @@ def measure(recorded: Recorded, body: str, args: argparse.Namespace) -> None:
             rows=num_rows,
             labelled_fraction=config["labelled_fraction"],
             seed=config["seed"],
+            parts="stratified",
         )
         measured = one_draw(split, config) | {"origin": origin(split, target, other)}
         recorded.add(config, measured)

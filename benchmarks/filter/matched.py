@@ -97,7 +97,14 @@ def by_transition(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
     recorded = Recorded(args.out)
     target, other = (source.collect(args.cache) for source in sources_of(cell, rows))
     splits = [
-        puorl.make_split(target, other, rows=rows, labelled_fraction=LABELLED_SHARE, seed=seed)
+        puorl.make_split(
+            target,
+            other,
+            rows=rows,
+            labelled_fraction=LABELLED_SHARE,
+            seed=seed,
+            parts="stratified",
+        )
         for seed in seeds
     ]
     for preset in BY_TRANSITION:

@@ -86,6 +86,7 @@ def measure(recorded: Recorded, body: str, presets: list[str], rows: int, seed: 
         target_fraction=float(is_target(by_row).mean()),
         labelled_fraction=2 / rows,
         seed=seed,
+        parts="stratified",
     )
     for preset in missing:
         flt = puorl.DomainFilter(preset).fit(by_row, seed=seed)
@@ -132,6 +133,7 @@ def alike(
         target_fraction=num_target / rows,
         labelled_fraction=num_labelled / rows,
         seed=seed,
+        parts="stratified",
     )
     assert len(made.labelled) == num_labelled
     assert is_target(made).sum() == is_target(by_episode).sum()

@@ -75,7 +75,9 @@ def measure(recorded: Recorded, configs: list[dict[str, Any]]) -> None:
     settings = {"quality": quality, "policy_domain": "nominal", "seed": 0}
     target = puorl.collect(body, rows=num_target, **settings)
     other = puorl.collect(body, "reward", rows=rows - num_target, **settings)
-    split = puorl.make_split(target, other, rows=rows, labelled_fraction=LABELLED_SHARE, seed=seed)
+    split = puorl.make_split(
+        target, other, rows=rows, labelled_fraction=LABELLED_SHARE, seed=seed, parts="stratified"
+    )
     truth, tested = is_target(split), split.unlabelled_part == 2
     for config in missing:
         flt = puorl.DomainFilter(config=filter_config(config["inputs"])).fit(split, seed=seed)

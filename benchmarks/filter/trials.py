@@ -55,7 +55,7 @@ def make(body: str, behaviour: str, rows: int) -> Cell:
     settings: dict[str, Any] = {"quality": behaviour, "policy_domain": home, "cache": False}
     target = puorl.collect(body, "nominal", rows=round(0.3 * rows), seed=0, threads=1, **settings)
     other = puorl.collect(body, "body_mass", rows=round(0.7 * rows), seed=1, threads=1, **settings)
-    split = puorl.make_split(target, other, rows=rows, seed=0)
+    split = puorl.make_split(target, other, rows=rows, seed=0, parts="stratified")
     is_target = split.reveal("benchmark")[split.unlabelled] == 0
     return Cell(f"{body}/{behaviour}", split, is_target, split.unlabelled_part == 2)
 

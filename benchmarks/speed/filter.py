@@ -85,7 +85,12 @@ def write_rows(file: Path, args: argparse.Namespace) -> dict[str, str]:
     target = puorl.collect(args.body, quality="medium", rows=num_target, seed=0)
     other = puorl.collect(args.body, "body_mass", quality="medium", rows=rows - num_target, seed=0)
     split = puorl.make_split(
-        target, other, rows=rows, labelled_fraction=args.labelled_fraction, seed=0
+        target,
+        other,
+        rows=rows,
+        labelled_fraction=args.labelled_fraction,
+        seed=0,
+        parts="stratified",
     )
     labelled = np.zeros(rows, bool)
     labelled[split.labelled] = True

@@ -1,6 +1,7 @@
 """Inputs of `puorl train`, its progress and its trackers."""
 
 import dataclasses
+import json
 import re
 import types
 
@@ -46,6 +47,25 @@ def filter_folder(folder, kept, *, mode="hard", returns=(-3.0, 5.0)):
     )
     write_json(folder / "settings.json", dataclasses.asdict(settings))
     return folder
+
+
+def test_kept_rows_that_are_not_those_of_the_filter(here):
+    filter_folder(here / "hard", train_rows())
+    puorl.save(train_rows(seed=1), here / "hard" / "kept.npz", force=True)
+    with pytest.raises(DataError, match="kept.npz: expected the 300 rows that the filter kept"):
+        read_training_set(["hard"], DataOptions(), next_action=False)
+
+
+@pytest.mark.parametrize("file", ["../rows.npz", "/etc/passwd", "", "..", "a/b.npz"])
+def test_kept_rows_outside_the_folder(here, file):
+    filter_folder(here / "hard", train_rows())
+    path = here / "hard" / "settings.json"
+    content = json.loads(path.read_text())
+    del content["file_hash"]
+    content["kept"]["file"] = file
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="settings.json: .*kept.file: expected a name inside"):
+        read_training_set(["hard"], DataOptions(), next_action=False)
 
 
 def test_weights_count_only_in_the_mode_soft(here):

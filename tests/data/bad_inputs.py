@@ -31,7 +31,7 @@ class Template:
 
     path: Path
     plain: Callable[[Path], plain.Found] | None
-    """None where every byte is under a checksum: what loads is what was written."""
+    """None for a file of puorl, which has its content hash: what loads is what was written."""
     part: str = ""
     """The file inside the folder that is damaged."""
 
@@ -63,7 +63,7 @@ def templates(folder: Path) -> dict[str, Template]:
     own = dataclasses.replace(own, provenance=Provenance(source=("rows",), domain="target"))
     for name in ("own.hdf5", "own.npz", "own.parquet"):
         path = puorl.save(own, folder / name)
-        made[name] = Template(path, plain.plain_own_hdf5 if name == "own.hdf5" else None)
+        made[name] = Template(path, None)
     for name, path in _minari_folders(folder).items():
         files = [p for p in sorted((path / "data").rglob("*")) if p.is_file()]
         for file in files:
@@ -281,15 +281,6 @@ WRONG_CELLS += ["007", "true", '"', "1 2", "9" * 30, "2024-01-01", "é", "\x00",
 WRONG_TYPES = [pa.string(), pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.bool_()]
 WRONG_TYPES += [pa.binary(), pa.decimal128(20, 3), pa.timestamp("ms"), pa.large_string()]
 """Arrow types that a column may come as."""
-
-
-def is_anybodys(path: Path) -> bool:
-    """Whether what puorl recorded beside the rows is lost, so that it is a file like any other."""
-    if path.is_dir():
-        return '"puorl": {' not in (path / "data" / "metadata.json").read_text()
-    if path.suffix == ".parquet":
-        return b"puorl" not in (pq.read_schema(path).metadata or {})
-    return False
 
 
 def agrees(loaded: Dataset, found: plain.Found, *, same_dtype: bool = True) -> None:

@@ -40,8 +40,6 @@ class Found:
 
     fields: dict[str, np.ndarray]
     others: dict[str, np.ndarray] = field(default_factory=dict)
-    is_ours: bool = False
-    """Written by puorl: complete, so nothing is derived."""
 
 
 # --- the rules, restated -------------------------------------------------------------------------
@@ -71,8 +69,6 @@ def expected(found: Found) -> tuple[dict[str, np.ndarray], list[int]]:
             fields[name], fields[twin] = fields[name].astype(wide), fields[twin].astype(wide)
     has_timeouts = "timeout" in fields
     fields.setdefault("timeout", np.zeros(n, bool))
-    if found.is_ours:
-        return fields, list(range(n))
     after = _successors(fields, n)
     if "next_obs" in fields:
         if "episode" not in fields:
@@ -196,19 +192,6 @@ def plain_arrays(path: Path) -> Found:
     return Found(fields, {k: v for k, v in arrays.items() if k not in keys.values()})
 
 
-def plain_own_hdf5(path: Path) -> Found:
-    """Fields and columns of an HDF5 file that puorl wrote."""
-    arrays = _hdf5_arrays(path)
-    places = {"observations": "obs", "actions": "action", "next_observations": "next_obs"}
-    fields, others = {}, {}
-    for key, array in arrays.items():
-        if key.startswith("puorl/columns/"):
-            others[key.removeprefix("puorl/columns/")] = array
-        else:
-            fields[places.get(key, key.removeprefix("puorl/").removesuffix("s"))] = array
-    return Found(fields, others, is_ours=True)
-
-
 def _hdf5_arrays(path: Path, needed: Choice = list) -> dict[str, np.ndarray]:
     """The chosen arrays; h5py itself may crash on others that are damaged."""
     found: dict[str, h5py.Dataset] = {}
@@ -260,6 +243,9 @@ def plain_csv(path: Path) -> Found:
             fields[name] = np.array(numbers).T if name in MATRICES else np.array(numbers[0])
         else:
             fields[name] = _typed(table[own[0]])
+            texts = [cell.strip() for cell in table[own[0]]]
+            if name == "episode" and len(set(texts)) > len(set(fields[name].tolist())):
+                fields[name] = np.array(texts)  # equal as numbers only
     taken = [c for own in claims.values() for c in own]
     return Found(fields, {c: _typed(cells) for c, cells in table.items() if c not in taken})
 

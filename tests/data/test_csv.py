@@ -236,3 +236,30 @@ def test_damaged_tables_load_or_say_why(tmp_path_factory, data):
     except DataError:
         return
     assert np.isfinite(dataset.obs).all()
+
+
+@pytest.mark.parametrize(
+    "ids", [("10", "1e1"), ("1", "1.0"), ("true", "True"), ("+1", "1"), ("-0", "0")]
+)
+def test_ids_that_are_equal_as_numbers_only_stay_apart(tmp_path, ids):
+    lines = [f"{i},0,{ids[i % 2]}" for i in range(8)]  # interleaved
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["obs_0,act_0,ep", *lines]) + "\n")
+    data = load(path)
+    assert data.num_episodes == 2
+    assert (data.next_obs - data.obs).ravel().tolist() == [2.0] * 6
+    assert data.columns["ep"].tolist() == [ids[i % 2] for i in range(6)]
+    assert any("kept apart, as texts" in note for note in data.provenance.notes)
+
+
+def test_equal_spellings_of_ids_stay_numbers(tmp_path):
+    rows = _read(tmp_path, "obs_0,act_0,ep\n1,0,1.0\n2,0, 1.0\n3,0,2.0\n")
+    assert rows.arrays["episode"].tolist() == [1.0, 1.0, 2.0]
+    assert "ep" not in rows.columns
+
+
+def test_a_header_longer_than_the_csv_modules_cells(tmp_path):
+    names = [f"obs_{i}" for i in range(20_000)]
+    rows = _read(tmp_path, ";".join([*names, "act_0"]) + "\n" + ";".join(["1"] * 20_001) + "\n")
+    assert len(";".join(names)) > csv.field_size_limit()
+    assert rows.arrays["obs"].shape == (1, 20_000)

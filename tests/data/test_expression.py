@@ -1,5 +1,7 @@
 """The condition language: against direct NumPy, and against garbage."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -195,3 +197,18 @@ def test_garbage_raises_nothing_but_config_error(text):
         return
     assert result.shape == (6,)
     assert result.dtype == bool
+
+
+def test_many_values_need_no_more_memory_than_few():
+    columns = {"x": np.arange(50_000) % 3_000}
+    values = ", ".join(map(str, range(0, 4_000, 2)))
+    tracemalloc.start()
+    try:
+        found = evaluate(f"x in [{values}]", columns)
+        also = evaluate(" or ".join(f"x == {i}" for i in range(0, 1_000, 2)), columns)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.tolist() == (columns["x"] % 2 == 0).tolist()
+    assert also.sum() == ((columns["x"] % 2 == 0) & (columns["x"] < 1_000)).sum()
+    assert peak < 10 * columns["x"].nbytes

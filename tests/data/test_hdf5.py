@@ -269,13 +269,54 @@ def test_an_array_without_a_shape(file):
         puorl.load(file)
 
 
+def test_an_array_that_is_stored_in_another_file(file):
+    secret = file.with_name("secret")
+    secret.write_bytes(np.full((6, 3), 42, "f4").tobytes())
+    store(file, d4rl(observations=None))
+    with h5py.File(file, "a") as handle:
+        handle.create_dataset("observations", (6, 3), "f4", external=[(str(secret), 0, 72)])
+    with pytest.raises(DataError, match="observations: .*points into other files; copy it"):
+        puorl.load(file)
+    with pytest.raises(DataError, match="observations: .*points into other files"):
+        hdf5.check_file(file, str(file))
+
+
+@pytest.mark.parametrize("key", ["observations", "puorl", "inner/deeper"])
+def test_links_lead_into_no_other_file(file, key):
+    other = puorl.save(puorl.load(store(file, d4rl())), file.with_name("other.hdf5"))
+    with h5py.File(file, "a") as handle:
+        if key == "observations":
+            del handle[key]
+        handle["away"] = h5py.ExternalLink(str(other), "/")
+        place = "observations" if key == "inner/deeper" else key
+        handle[key] = h5py.SoftLink(f"/away/{place}")
+    if key == "observations":
+        with pytest.raises(DataError, match="expected obs under one of its usual names"):
+            puorl.load(file)
+    else:
+        data = puorl.load(file)
+        assert dict(data.columns) == {}
+        assert data.provenance.source == (str(file),)
+    with pytest.raises(DataError, match="expected values stored in this file, got a link"):
+        hdf5.check_file(file, str(file))
+
+
+def test_soft_links_inside_the_file_are_followed(file):
+    store(file, d4rl(observations=None, **{"robot/state": d4rl()["observations"]}))
+    with h5py.File(file, "a") as handle:
+        handle["robot/again"] = h5py.SoftLink("./state")
+        handle["observations"] = h5py.SoftLink("/robot/again")
+        handle["ring"] = h5py.SoftLink("/ring")
+    np.testing.assert_array_equal(puorl.load(file).obs, d4rl()["observations"])
+
+
 def test_a_virtual_array(file):
     store(file, d4rl(observations=None))
     layout = h5py.VirtualLayout((6, 3), "f4")
     layout[:] = h5py.VirtualSource(str(file) + ".gone", "x", (6, 3))
     with h5py.File(file, "a") as handle:
         handle.create_virtual_dataset("observations", layout)
-    with pytest.raises(DataError, match="virtual dataset that points into other files"):
+    with pytest.raises(DataError, match="observations: .*points into other files"):
         puorl.load(file)
 
 

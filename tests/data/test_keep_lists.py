@@ -196,3 +196,15 @@ def test_source_rows_where_none_was_dropped_are_refused(tmp_path):
     (tmp_path / "list.csv").write_text("source_row\n5\n")
     with pytest.raises(DataError, match="loading dropped no row: head the list with row"):
         read_keep_list(tmp_path / "list.csv", _dataset(EPISODES))
+
+
+def test_a_spreadsheet_computes_nothing(tmp_path):
+    path = tmp_path / "keep.csv"
+    ids = ["=HYPERLINK(1)", "'=HYPERLINK(1)", "+1", "@x", "-y", "\tz", "''", "plain"]
+    dataset = _dataset(range(len(ids)), **{"=trip": np.array(ids)})
+    for kept in ([0], [1], list(range(len(ids)))):
+        write_keep_list(path, dataset, kept, unit="episode", force=True)
+        assert not any(line.strip('"')[0] in "=+@-\t" for line in path.read_text().splitlines())
+        assert read_keep_list(path, dataset).tolist() == kept
+    path.write_text("=trip\n=HYPERLINK(1)\n")  # as another tool writes it
+    assert read_keep_list(path, dataset).tolist() == [0]

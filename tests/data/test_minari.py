@@ -332,7 +332,7 @@ def test_a_changed_value_in_our_own_folder_is_noticed(tmp_path):
     puorl.save(rows(), tmp_path / "own-v0")
     with h5py.File(tmp_path / "own-v0" / "data" / "main_data.hdf5", "r+") as file:
         file["episode_0/actions"][0, 0] = 1.5
-    with pytest.raises(DataError, match="not those that puorl wrote"):
+    with pytest.raises(DataError, match="content hash differs"):
         puorl.load(tmp_path / "own-v0")
 
 

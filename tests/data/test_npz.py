@@ -89,7 +89,7 @@ def test_what_numpy_finds_in_our_file(file):
     puorl.save(data, file)
     with np.load(file, allow_pickle=False) as content:
         fields = {"obs", "action", "next_obs", "terminal", "timeout"}  # nothing else is known
-        assert set(content) == {*fields, "column/a/b", "puorl"}
+        assert set(content) == {*fields, "column/a/b", "puorl", "puorl/file_hash"}
         np.testing.assert_array_equal(content["next_obs"], data.next_obs)
     assert puorl.load(file).columns["a/b"].tolist() == [0, 1, 2]
 

@@ -1,12 +1,14 @@
 import copy
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
@@ -41,7 +43,7 @@ def million():
     ],
 )
 def test_paper_sizes(million, share, labelled, alpha, parts):
-    split = make_split(*million, labelled_fraction=share, seed=0)
+    split = make_split(*million, labelled_fraction=share, seed=0, parts="stratified")
     is_target = split.reveal("benchmark") == 0
     assert len(split.labelled) == labelled
     assert len(split.pool) == 1_000_000
@@ -54,6 +56,33 @@ def test_paper_sizes(million, share, labelled, alpha, parts):
     # A classifier that calls every unlabelled row negative scores 70.7 % and 72.2 %.
     trivial = 1 - is_target[split.unlabelled].mean()
     assert round(100 * trivial, 1) == {0.01: 70.7, 0.03: 72.2}[share]
+
+
+def test_parts_are_cut_after_mixing():
+    target, other = domain(4_000, 0), domain(9_000, 1)
+    splits = [make_split(target, other, rows=10_000, seed=s) for s in range(30)]
+    found = []
+    for split in splits:
+        is_target = split.reveal("benchmark") == 0
+        sizes = [tuple(map(len, split.part(name))) for name in ("train", "validation", "test")]
+        assert sizes == [(80, 7_920), (10, 990), (10, 990)]
+        found.append(is_target[split.part("validation")[1]].mean())
+        assert split.config["parts"] == "mixed"
+    # Standard deviation of a draw without replacement: sqrt(a (1 - a) / 990 * 8910 / 9899).
+    assert 0.6 * 0.0137 < np.std(found) < 1.5 * 0.0137
+    assert abs(np.mean(found) - 29 / 99) < 4 * 0.0137 / np.sqrt(30)
+
+
+def test_stratified_splits_are_those_of_earlier_versions():
+    target, other = domain(4_000, 0), domain(9_000, 1)
+    old = make_split(target, other, rows=10_000, seed=5, parts="stratified")
+    assert old.fingerprint == "3347f5f8a0ddca816b31f12008b80607"
+    assert "parts" not in old.config
+    new = make_split(target, other, rows=10_000, seed=5)
+    assert new.pool.fingerprint == old.pool.fingerprint
+    np.testing.assert_array_equal(new.reveal("scoring"), old.reveal("scoring"))
+    episodes = make_split(target, other, rows=10_000, unit="episode", seed=5)
+    assert episodes.fingerprint == "e70ec235eeb9570846666ec4eb3615f9"
 
 
 def test_every_row_is_drawn_at_most_once(million):
@@ -86,7 +115,9 @@ def test_same_seed_same_split_other_seed_other_split():
 
 def test_several_negatives_in_proportion():
     others = [domain(9_000, 1), domain(9_000, 2)]
-    split = make_split(domain(4_000, 0), others, rows=10_000, seed=0, proportions=[3, 1])
+    split = make_split(
+        domain(4_000, 0), others, rows=10_000, seed=0, proportions=[3, 1], parts="stratified"
+    )
     counts = np.bincount(split.reveal("benchmark"))
     assert counts.tolist() == [3_000, 5_250, 1_750]
     # Every part holds every domain in the same proportion.
@@ -351,3 +382,26 @@ def test_a_split_travels_between_processes():
     assert not back.pool.obs.flags.writeable
     assert back.config == split.config
     np.testing.assert_array_equal(back.reveal("scoring"), split.reveal("scoring"))
+
+
+def test_damaged_settings_are_one_line(tmp_path):
+    data = domain(1_000, 0)
+    split = PUSplit.from_mask(data, np.arange(1_000) < 100)
+    path = split.save(tmp_path / "s") / "split.json"
+    good = json.loads(path.read_text())
+    del good["file_hash"]
+    needed = ("unit", "sampling", "returns", "config", "index", "origin", "pool", "fingerprint")
+    for name in good:
+        wrong = [{k: v for k, v in good.items() if k != name}]
+        wrong += [{**good, name: value} for value in (math.nan, [], {"x": [math.nan]}, "x", -1)]
+        if name in needed:  # with the right hash: not damaged, but not ours either
+            forged = ({**good, name: value} for value in ([], "x", -1))
+            wrong += [{**each, "hash": hashing.of_settings(_without_hash(each))} for each in forged]
+        for content in wrong:
+            path.write_text(json.dumps(content))
+            with pytest.raises(DataError, match="split"):
+                PUSplit.load(tmp_path / "s", data)
+
+
+def _without_hash(content):
+    return {name: value for name, value in content.items() if name != "hash"}

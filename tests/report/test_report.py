@@ -147,7 +147,7 @@ def test_runs_that_did_not_end_well_are_told(here):
 
 def test_kept_rows_that_changed_or_went_are_told(here):
     puorl.save(train_rows(seed=1), "kept/kept.npz", force=True)
-    assert "has another fingerprint than the filter wrote down" in page_of("kept")
+    assert "kept.npz: expected the 300 rows that the filter kept" in page_of("kept")
     Path("kept/kept.npz").unlink()
     assert "the kept rows cannot be read here" in page_of("kept")
 

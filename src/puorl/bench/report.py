@@ -305,7 +305,8 @@ def _score_legend(
                 "reproduction of it."
             )
     if any(method.entry.has_filter for method in shown):
-        text += " Alpha and accuracy are the filter's, alpha with the truth in brackets."
+        text += " Alpha and accuracy are the filter's, alpha with the truth in brackets"
+        text += " (which the held-out rows have exactly: the splits are stratified)."
     return text
 
 

@@ -178,6 +178,7 @@ class Setting:
             labelled_fraction=self.labelled_fraction,
             seed=self.split_seed,
             proportions=[proportion for _, proportion in self.others],
+            parts="stratified",  # as all stored results
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -171,6 +171,8 @@ class Filter:
         )
         text = f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled rows"
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
+        for note in split.pool.provenance.notes[len(known.pool.provenance.notes) :]:
+            console.print(Text(f"warning: {note}", style="yellow"))
         grouping = group(split, unit, self.seed)
         scattered = 0 if grouping is None else grouping.num_scattered
         if scattered:

@@ -10,7 +10,7 @@ from puorl.cli.options import Count, Flag, Float, Int, make_console, print_json
 from puorl.core.files import check_free
 from puorl.data.draw import PARTS
 from puorl.data.formats import load
-from puorl.data.split import PUSplit, Unit, make_split
+from puorl.data.split import Parts, PUSplit, Unit, make_split
 from puorl.data.split_files import SETTINGS_FILE
 
 
@@ -43,6 +43,8 @@ class Split:
         tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="")
     ] = None
     """Proportions of the other domains among the rest; equal by default."""
+    parts: Annotated[Parts, tyro.conf.arg()] = "mixed"
+    """Cut train, validation and test after mixing, or every domain by itself (version 0.1)."""
     force: Flag = False
     """Replace the folder if it exists."""
     json: Flag = False
@@ -60,6 +62,7 @@ class Split:
             unit=self.unit,
             seed=self.seed,
             proportions=self.proportions,
+            parts=self.parts,
         )
         made.save(self.out, force=self.force)
         if self.json:

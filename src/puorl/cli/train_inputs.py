@@ -16,7 +16,7 @@ from puorl.core.formatting import parse_count
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.formats import expand, load
+from puorl.data.formats import expand, load_kept
 from puorl.data.training_set import TrainingSet
 from puorl.rl.learner import presets
 from puorl.rl.run import describe_rows
@@ -113,7 +113,7 @@ def _read_plain(paths: list[str], options: DataOptions) -> _Rows:
 def _read_kept(folder: Path) -> _Rows:
     settings = read_settings(folder)
     file = folder / settings.kept.file
-    dataset, weight = load(file), None
+    dataset, weight = load_kept(folder, settings.kept), None
     if settings.is_soft:
         if WEIGHT not in dataset.columns:
             raise DataError(

@@ -179,6 +179,15 @@ class KeptRows:
     num_rows: int
     fingerprint: str
 
+    def __post_init__(self) -> None:
+        """Refuse a file outside the folder.
+
+        Raises:
+            DataError: ``file`` is not a plain name.
+        """
+        if self.file in ("", ".", "..") or Path(self.file).name != self.file:
+            raise DataError(f"kept.file: expected a name inside the folder, got {self.file!r}")
+
 
 @dataclass(frozen=True)
 class FilterSettings:

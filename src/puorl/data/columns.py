@@ -4,6 +4,7 @@ Names that the user gives have priority; the other fields are searched among the
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -117,10 +118,10 @@ def _search(
 
 def require_distinct(header: Sequence[str], source: str) -> None:
     """Refuse a table with two columns of one name."""
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
+    twice, count = next(iter(Counter(header).most_common(1)), ("", 0))
+    if count > 1:
         raise DataError(
-            f"{source}: expected column names to differ, got {twice[0]!r} twice; rename one"
+            f"{source}: expected column names to differ, got {twice!r} twice; rename one"
         )
 
 

@@ -122,8 +122,7 @@ def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
     if _NUL in first:
         raise DataError(f"{source}: expected text, got a NUL byte in line 1; it is not a CSV file")
     try:
-        found = {d: len(next(csv.reader([first], delimiter=d), [])) for d in _DELIMITERS}
-        delimiter = max(found, key=lambda d: found[d])
+        delimiter = max(_DELIMITERS, key=lambda d: _num_cells(first, d))
         reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
@@ -146,6 +145,13 @@ def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
         )
     require_distinct(header, source)
     return delimiter, header, reader.line_num
+
+
+def _num_cells(line: str, delimiter: str) -> int:
+    try:
+        return len(next(csv.reader([line], delimiter=delimiter), []))
+    except csv.Error:  # a cell too long, as the whole line is with a wrong delimiter
+        return 0
 
 
 def _blocks(source: Iterator[str], line: int, table: _Table) -> Iterator[_Block]:
@@ -211,19 +217,19 @@ def _add(block: _Block, table: _Table) -> None:
             record = _tokenized(block, table, strict)
         except ValueError as error:
             _explain(block, table, strict, optional, str(error))
+    place = {name: i for i, name in enumerate(table.header)}
+    parsed = set(strict)
     for name, columns in table.numeric.items():
         matrix = np.empty((len(record), len(columns)))
         for j, column in enumerate(columns):
-            values = record[str(table.header.index(column))]
+            values = record[str(place.pop(column))]
             try:
-                matrix[:, j] = values if column in strict else cells.numbers(values.tolist())
+                matrix[:, j] = values if column in parsed else cells.numbers(values.tolist())
             except ValueError:
                 _explain(block, table, strict, optional, "")
         table.numbers.setdefault(name, []).append(matrix)
-    numeric = [c for names in table.numeric.values() for c in names]
-    for i, name in enumerate(table.header):
-        if name not in numeric:
-            table.texts.setdefault(name, []).append(_NUL.join(record[str(i)].tolist()))
+    for name, i in place.items():
+        table.texts.setdefault(name, []).append(_NUL.join(record[str(i)].tolist()))
     table.num_rows += len(record)
 
 
@@ -290,6 +296,14 @@ def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
         raise DataError(f"{where}: row {empty} is empty; fill it or remove the row before loading")
     array = cells.typed(found)
     if name == "episode":
+        texts = {cell.strip() for cell in found}
+        if len(texts) > len(np.unique(array)):
+            # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.
+            array = np.array([cell.strip() for cell in found])
+            rows.notes.append(
+                f"{column}: some ids are equal as numbers only (such as 1 and 1.0); "
+                "they are kept apart, as texts"
+            )
         if array.dtype.kind == "U":
             rows.columns[column] = array
     elif array.dtype.kind == "U" and name == "time":

@@ -12,6 +12,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
+from puorl.data.copies import merge_copies
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance, Transitions, join_notes
 
@@ -63,7 +64,7 @@ def apportion(total: int, proportions: Sequence[float]) -> list[int]:
 def draw_rows(
     target: Dataset, others: Sequence[Dataset], counts: Sequence[int], num_labelled: int, seed: int
 ) -> Draw:
-    """Draw single rows without replacement, with parts 80/10/10: the paper's protocol.
+    """Draw single rows without replacement: the paper's protocol; parts 80/10/10 in each domain.
 
     Args:
         target: The target domain.
@@ -152,22 +153,36 @@ def rows_by_episode(episode: np.ndarray) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(episode[order])) + 1)
 
 
-def parts_of_mask(dataset: Dataset, mask: np.ndarray, unit: str, seed: int) -> np.ndarray:
-    """(n,) int8. Draw the part of each row of a user's own data: 80/10/10, or folds of episodes.
+def parts_of_mask(
+    dataset: Dataset, mask: np.ndarray, unit: str, seed: int, original: np.ndarray | None
+) -> np.ndarray:
+    """(n,) int8. Draw the part of each row, without a look at domains: 80/10/10, or episode folds.
+
+    Copies of a row, or of a whole episode, get the same part.
+
+    Args:
+        dataset: The rows.
+        mask: (n,) bool. Labelled rows.
+        unit: Hold out single rows, or fold over whole episodes.
+        seed: Seed of the parts.
+        original: (n,) int64. First row with the same values, as `find_originals` returns it.
 
     Raises:
         DataError: Episodes are needed and unknown.
     """
     parts = np.empty(len(mask), np.int8)
     if unit == "transition":
+        is_first = True if original is None else original == np.arange(len(mask))
         for name, side in (("labelled", mask), ("unlabelled", ~mask)):
-            rows = np.flatnonzero(side)
+            rows = np.flatnonzero(side & is_first)
             shuffled = generator(seed, "split", "parts", name).permutation(rows)
             parts[shuffled] = hold_out(len(rows))
-        return parts
+        return parts if original is None else parts[original]
     if dataset.episode is None:
         raise DataError("unit='episode' needs episode ids, and this dataset has none")
-    every = rows_by_episode(dataset.episode)
+    every = rows_by_episode(
+        merge_copies(np.unique(dataset.episode, return_inverse=True)[1], dataset.rows)
+    )
     labelled = [e for e in every if mask[e].any()]
     rest = [e for e in every if not mask[e].any()]
     # Every fold needs labelled and unlabelled episodes.

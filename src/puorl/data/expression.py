@@ -15,6 +15,7 @@ import difflib
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -130,7 +131,8 @@ class _Parser:
         while self._take(word):
             parts.append(part())
         join = np.logical_and if word == "and" else np.logical_or
-        return lambda: join.reduce([each() for each in parts])
+        # One after the other: thousands of masks would not fit into memory.
+        return lambda: reduce(join, (each() for each in parts))
 
     def _one(self) -> _Node:
         self._depth += 1
@@ -168,7 +170,7 @@ class _Parser:
             values.append(self._literal())
         self._take(close, expected=f"',' or '{close}'")
         name, join = ("!=", np.logical_and) if negated else ("==", np.logical_or)
-        return lambda: join.reduce([self._compare(column, name, value) for value in values])
+        return lambda: reduce(join, (self._compare(column, name, value) for value in values))
 
     def _literal(self) -> Literal:
         token = self._next

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import atomic_path, check_free
+from puorl.core.run_folder import KeptRows
 from puorl.data.dataset import Dataset
 from puorl.data.validate import FIELDS, FieldNames, RawRows
 
@@ -237,6 +238,23 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
     except ConfigError as error:
         raise ConfigError(f"{path}: label: {error}") from error
     return dataset.with_labels(mask, f"label={names.label!r}")
+
+
+def load_kept(folder: Path, kept: KeptRows) -> Dataset:
+    """Read the kept rows in a folder of `puorl filter`.
+
+    Raises:
+        DataError: They cannot be read, or are not those that the filter kept.
+    """
+    dataset = load(folder / kept.file)
+    if (len(dataset), dataset.fingerprint) != (kept.num_rows, kept.fingerprint):
+        raise DataError(
+            f"{folder / kept.file}: expected the {kept.num_rows:,} rows that the filter kept "
+            f"(fingerprint {kept.fingerprint[:12]}), got {len(dataset):,} rows "
+            f"({dataset.fingerprint[:12]}); run the filter again, or load the file outside its "
+            "folder if it was changed on purpose"
+        )
+    return dataset
 
 
 def save(

@@ -4,7 +4,8 @@ The layout written is D4RL's, with plural keys at the top level. Content that it
 under ``puorl/``: episode ids, times, next actions, extra columns and the provenance.
 
 HDF5's library can hang or crash on damaged files, or return zeros for values that were never
-written; the checks at the end of this module refuse such files before they are read.
+written; the checks at the end of this module refuse such files before they are read. They also
+refuse arrays and links that would make HDF5 read other files.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from urllib.parse import quote, unquote
 import h5py
 import numpy as np
 
+from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
 from puorl.data import episodes
@@ -43,6 +45,10 @@ _LAYOUT = {
 _OWN_TIMEOUT = f"{_OWN}/timeout"
 """The timeouts, where the layout's own mark more rows: see `puorl.data.episodes.cut`."""
 _PROVENANCE = "provenance"
+_REPAIR = (
+    "take another copy; if it was changed on purpose, delete the attribute "
+    f"{hashing.HASH!r} of the group {_OWN!r}"
+)
 _WIDTH = "characters"
 _EMPTY_NAME = "%"  # HDF5 has no empty names, and no quoted name is like this
 _SIMULATOR_GROUPS = ("infos/", "metadata/")  # internal data of D4RL, read only if named
@@ -76,7 +82,9 @@ def write(dataset: Dataset, path: Path) -> None:
         if not np.array_equal(arrays["timeout"], dataset.timeout):
             file[_OWN_TIMEOUT] = dataset.timeout
         # Of fixed size, because such attributes have a checksum and text of varying length has not.
-        own.attrs[_PROVENANCE] = np.bytes_(dataset.provenance.to_json())
+        origin = dataset.provenance.to_json()
+        own.attrs[_PROVENANCE] = np.bytes_(origin)
+        own.attrs[hashing.HASH] = np.bytes_(_content_hash(dataset.fingerprint, origin))
         columns = file.create_group(_COLUMNS, track_order=True)
         for name, array in dataset.columns.items():
             _write_column(columns, name, array)
@@ -86,7 +94,13 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
     keys = list(_array_keys(file))
     given = {f: k.lstrip("/") for f in FIELDS if isinstance(k := getattr(names, f), str)}
     names = dataclasses.replace(names, **given)
-    rows = RawRows(format="hdf5", arrays={}, provenance=_stored_provenance(file, source))
+    origin, stored_hash = (_own_text(file, name, source) for name in (_PROVENANCE, hashing.HASH))
+    if stored_hash is not None and any(getattr(names, field) is not None for field in FIELDS):
+        _rows(file, FieldNames(), source)  # under their own names, to compare the hash
+        stored_hash = None
+    rows = RawRows(format="hdf5", arrays={})
+    if origin is not None:
+        rows.provenance = Provenance.from_json(origin, source=source)
     own = {field: key for field, key in _LAYOUT.items() if key in keys}
     if rows.provenance is not None and _OWN_TIMEOUT in keys and names.timeout is None:
         keys.remove(own["timeout"])
@@ -101,6 +115,9 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         describe=lambda key: _described(key, file[key]),
     )
     rows.columns = {_column_name(key): array for key, array in rows.columns.items()}
+    if stored_hash is not None:
+        found = _content_hash(rows.fingerprint, origin or "")
+        hashing.check(source, stored_hash, found, repair=_REPAIR)
     rows.note_skipped([key for key in skipped if not key.startswith(_SIMULATOR_GROUPS)])
     return rows
 
@@ -108,25 +125,45 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
 def _array_keys(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[str]:
     """Yield the paths of all arrays below a group, without links into other files."""
     for name in group:
-        link = group.get(name, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            continue
-        # A soft link may be broken; a hard link that cannot be opened is damage, and raises.
-        item = group.get(name) if isinstance(link, h5py.SoftLink) else group[name]
+        item = _item(group, name)
         if isinstance(item, h5py.Dataset):
             yield f"{prefix}{name}"
         elif isinstance(item, h5py.Group) and item not in (group, *above):  # links may form a ring
             yield from _array_keys(item, f"{prefix}{name}/", (group, *above))
 
 
-def _stored_provenance(file: h5py.File, source: str) -> Provenance | None:
-    own = file.get(_OWN)
-    if not isinstance(own, h5py.Group) or _PROVENANCE not in own.attrs:
+def _item(group: h5py.Group, name: Any, depth: int = 0) -> Any:
+    """Return a member of a group; None if its link is broken or leads into another file.
+
+    Every link on the way is looked at before HDF5 follows it.
+    """
+    link = group.get(name, getlink=True)
+    if isinstance(link, h5py.ExternalLink) or depth > _MOST_SOFT_LINKS:
         return None
-    kind = own.attrs.get_id(_PROVENANCE).dtype
+    if not isinstance(link, h5py.SoftLink):
+        return group[name]  # a hard link that cannot be opened is damage, and raises
+    path = str(link.path)
+    item: Any = group.file if path.startswith("/") else group
+    for part in path.split("/"):
+        if part not in ("", "."):
+            is_there = isinstance(item, h5py.Group) and part in item
+            item = _item(item, part, depth + 1) if is_there else None
+    return item
+
+
+def _own_text(file: h5py.File, name: str, source: str) -> str | None:
+    """Return a text that `write` stored beside the rows, or None for a file of other origin."""
+    own = _item(file, _OWN) if _OWN in file else None
+    if not isinstance(own, h5py.Group) or name not in own.attrs:
+        return None
+    kind = own.attrs.get_id(name).dtype
     if kind.kind != "S":
-        raise DataError(f"{source}: provenance: expected JSON text, got dtype {kind}")
-    return Provenance.from_json(np.asarray(own.attrs[_PROVENANCE]).item().decode(), source=source)
+        raise DataError(f"{source}: {name}: expected text, got dtype {kind}")
+    return np.asarray(own.attrs[name]).item().decode()
+
+
+def _content_hash(fingerprint: str, origin: str) -> str:
+    return hashing.of_settings({"rows": fingerprint, "provenance": origin})
 
 
 def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np.ndarray:
@@ -134,12 +171,6 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
     assert isinstance(dataset, h5py.Dataset)
     if dataset.shape is None:
         raise DataError(f"{source}: {key}: expected an array, got an empty dataset; write its rows")
-    if dataset.is_virtual:
-        # Where a source file is missing, HDF5 would silently return zeros.
-        raise DataError(
-            f"{source}: {key}: expected stored values, got a virtual dataset that points into "
-            "other files; copy it into an ordinary dataset first"
-        )
     # Other kinds are refused later with a better message.
     whole = whole and dataset.dtype.kind in _PLAIN_KINDS
     check_array(dataset.id, source, whole=whole)
@@ -155,7 +186,7 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
         )
     require_readable(dataset.size * dataset.dtype.itemsize, f"{source}: {key}")
     array = np.asarray(dataset[()])
-    if _WIDTH in dataset.attrs:
+    if _WIDTH in dataset.attrs and dataset.attrs.get_id(_WIDTH).dtype.kind in "iu":
         texts, width = np.char.decode(array, "utf-8"), int(np.asarray(dataset.attrs[_WIDTH]))
         if texts.dtype.itemsize > 4 * max(width, 1):
             raise DataError(
@@ -194,6 +225,7 @@ def _write_column(group: h5py.Group, name: str, array: np.ndarray) -> None:
 
 
 _LOW: Any = h5py  # low-level modules, not all of which type checkers know
+_MOST_SOFT_LINKS = 16  # one after the other, as HDF5 itself has it
 _MOST_INFLATION = 1100  # deflate compresses at most 1032 times
 _SUSPICIOUS_BYTES = 2**30
 _MOST_MISSING_CHUNKS = 100_000  # filling in more takes seconds
@@ -203,7 +235,7 @@ _SMALLEST_HEAP = 4096
 
 
 def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> None:
-    """Refuse an array whose description does not fit its storage.
+    """Refuse an array that is stored elsewhere, or whose description does not fit its storage.
 
     Args:
         dataset: The array, not read yet.
@@ -215,6 +247,12 @@ def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> Non
         DataError: Reading it could hang or crash, or return values that were never written.
     """
     shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
+    if filters.get_layout() == h5py.h5d.VIRTUAL or filters.get_external_count():
+        # Any file could be named there; where one is missing, HDF5 would silently return zeros.
+        raise DataError(
+            f"{source}: {_key(dataset)}: expected values stored in this file, got an array that "
+            "points into other files; copy it into an ordinary dataset first"
+        )
     if shape is None or 0 in shape:
         return
     chunks = filters.get_chunk() if filters.get_layout() == h5py.h5d.CHUNKED else None
@@ -293,7 +331,7 @@ def check_file(path: Path, source: str) -> None:
     """
     with h5py.File(path, "r") as file:
         check_heaps(file, source)
-        for dataset in _arrays(file.id, ()):
+        for dataset in _arrays(file.id, (), source):
             check_array(dataset, source, whole=True)
             if dataset.dtype.kind == "O":
                 check_lengths(dataset, file, source)
@@ -335,15 +373,26 @@ def _adds_up(content: mmap.mmap, start: int, length_bytes: int) -> bool:
     return True
 
 
-def _arrays(group: h5py.h5g.GroupID, above: tuple[int, ...]) -> Iterator[h5py.h5d.DatasetID]:
-    """Yield all arrays of a file; low-level, because Minari files have several for each episode."""
+def _arrays(
+    group: h5py.h5g.GroupID, above: tuple[int, ...], source: str
+) -> Iterator[h5py.h5d.DatasetID]:
+    """Yield all arrays of a file; low-level, because Minari files have several for each episode.
+
+    Raises:
+        DataError: There is a link that may lead into another file: Minari writes none, and reads
+            whatever it names.
+    """
     for name in group:
         if group.links.get_info(name).type != _LOW.h5l.TYPE_HARD:
-            continue
+            shown = name.decode("utf-8", "replace")
+            raise DataError(
+                f"{source}: {shown}: expected values stored in this file, got a link; copy what it "
+                "names"
+            )
         item = _LOW.h5o.open(group, name)
         if isinstance(item, h5py.h5d.DatasetID):
             yield item
         elif isinstance(item, h5py.h5g.GroupID):
             place = _LOW.h5o.get_info(item).addr
             if place not in above:  # links may form a ring
-                yield from _arrays(item, (place, *above))
+                yield from _arrays(item, (place, *above), source)

@@ -13,6 +13,7 @@ import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.data.column_profile import STUCK_RUN, ColumnProfile, profile_column
+from puorl.data.copies import count_copies
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import succession
 from puorl.data.transitions import MAX_STEP, Note, Transitions
@@ -177,7 +178,7 @@ def inspect(dataset: Dataset) -> Inspection:
         clock=_clock(rows, ordered),
         ends=_ends(rows, ordered),
         continuity=continuity,
-        num_duplicated_rows=_num_duplicated(rows),
+        num_duplicated_rows=count_copies(rows),
         labels=_labels(dataset),
         missing=dataset.provenance.missing,
         notes=dataset.provenance.notes,
@@ -298,23 +299,6 @@ def _continuity(rows: Transitions, path: _Path) -> Continuity:
         largest=largest,
         in_order=num_far <= 0.5 * num_pairs,
     )
-
-
-def _num_duplicated(rows: Transitions) -> int:
-    """Count rows that repeat an earlier one, by a 64-bit hash of their values.
-
-    The chance that any two different rows of a million share a hash is about 3 in 10^8.
-    """
-    parts = [rows.obs, rows.action, rows.next_obs, rows.terminal[:, None]]
-    parts += [] if rows.reward is None else [rows.reward[:, None]]
-    hashes: set[int] = set()
-    for start in range(0, len(rows), _CHUNK):
-        chunk = [part[start : start + _CHUNK].astype(np.float64) for part in parts]
-        # Adding zero makes -0.0 and 0.0 the same value, as they are.
-        values = np.concatenate(chunk, axis=1) + 0.0
-        content, width = values.tobytes(), values.shape[1] * values.itemsize
-        hashes.update(hash(content[i : i + width]) for i in range(0, len(content), width))
-    return len(rows) - len(hashes)
 
 
 def _labels(dataset: Dataset) -> Labels | None:

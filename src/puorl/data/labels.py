@@ -3,7 +3,8 @@
 Labels are given by a condition, a keep-list or a file of rows. The header of a keep-list names what
 is listed: ``row`` (numbers in the dataset, from 0), ``source_row`` (numbers in the file, from 0
 without the header, where loading dropped rows), ``episode`` (ids), or a text column that names each
-episode. A column ``score`` may follow.
+episode. A column ``score`` may follow. Text that a spreadsheet would compute, such as ``=1+1``, is
+written with an apostrophe before it, which reading removes.
 """
 
 import csv
@@ -184,7 +185,7 @@ def write_keep_list(
         atomic_path(path, force=force) as part,
         open(part, "w", encoding="utf-8", newline="") as file,
     ):
-        columns = [[header, *listed]]
+        columns = [[_inert(header), *map(_inert, listed)]]
         if scores is not None:
             columns.append([_SCORE, *map(repr, scores.tolist())])
         csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
@@ -346,7 +347,14 @@ def _read_first_column(path: PathLike) -> tuple[str, list[str]]:
             f"{path}: expected {len(rows[0])} cells as in the header, got {len(rows[odd])} in "
             f"entry {odd}"
         )
-    return rows[0][0], [row[0] for row in rows[1:]]
+    first = [re.sub(r"^'(?='*[=+@\t\r-])", "", row[0]) for row in rows]
+    return first[0], first[1:]
+
+
+def _inert(value: str | int) -> str | int:
+    """Put an apostrophe before text that a spreadsheet would take for a formula."""
+    is_formula = isinstance(value, str) and re.match(r"'*[=+@\t\r-]", value)
+    return f"'{value}" if is_formula else value
 
 
 def _whole_numbers(listed: Sequence[str], path: PathLike) -> np.ndarray:

@@ -46,6 +46,10 @@ _PLACES = _STEP_FIELDS | {
 _NUMBERS = "biuf"
 _OWN = "puorl"
 """Key of the metadata under which puorl stores its record."""
+_REPAIR = (
+    f"take another copy; if it was changed on purpose, remove {_OWN!r} from data/{_METADATA} and "
+    f"the attribute {hashing.HASH!r} of data/{_MAIN_FILE} to read it as any other"
+)
 _VERSION = 1
 _SAFE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _INFO_FIELDS = ("episode", "time", "next_action", "timeout", "row")
@@ -64,12 +68,15 @@ def read(path: Path, names: FieldNames) -> RawRows:
     metadata = read_json(folder / _METADATA)
     if not isinstance(metadata, dict):
         raise DataError(f"{path}: expected Minari metadata by name, got {type(metadata).__name__}")
-    own: Mapping[str, Any] = metadata.get(_OWN, {})
+    own = metadata.get(_OWN) or {}
     # Given names have priority: with them, a folder that puorl wrote is read like any other.
     restoring = bool(own) and all(getattr(names, name) is None for name in FIELDS)
+    if own and not restoring:
+        read(path, FieldNames())  # as puorl wrote it, to compare the hash
     table = _Table(str(path), keep_all=restoring)
     for index, episode in enumerate(_episodes(folder, metadata, str(path))):
         table.add(index, episode)
+    _check_record(folder / _MAIN_FILE, own, str(path))
     if table.num_steps != metadata.get("total_steps"):
         raise DataError(
             f"{path}: its metadata says {metadata.get('total_steps')} steps, found "
@@ -138,6 +145,20 @@ def _check_files(folder: Path, data_format: str, num_episodes: int, source: str)
                 with ipc.open_file(path) as file:
                     for i in range(file.num_record_batches):
                         file.get_batch(i).validate(full=True)
+
+
+def _check_record(path: Path, own: Any, source: str) -> None:
+    """Refuse a folder whose record of puorl was lost or changed; its hash is in the main file."""
+    if not path.is_file():
+        return
+    with (
+        reading(source, "Minari dataset", "check that the folder is whole"),
+        h5py.File(path) as file,
+    ):
+        if hashing.HASH not in file.attrs or file.attrs.get_id(hashing.HASH).dtype.kind != "S":
+            return
+        stored = np.asarray(file.attrs[hashing.HASH]).item().decode("utf-8", "replace")
+        hashing.check(source, stored, hashing.of_settings({_OWN: own}), repair=_REPAIR)
 
 
 def _minari(module: str, doing: str) -> Any:
@@ -416,6 +437,9 @@ def write(dataset: Dataset, path: Path) -> None:
         minari.data_collector.EpisodeBuffer(**one)
         for one in _buffers(rows, runs, truncation, infos)
     )
+    own = read_json(data / _METADATA)[_OWN]
+    with h5py.File(data / _MAIN_FILE, "a") as file:
+        file.attrs[hashing.HASH] = np.bytes_(hashing.of_settings({_OWN: own}))
 
 
 def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], source: str) -> RawRows:
@@ -439,7 +463,7 @@ def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], sourc
         if _checksum(record) != metadata["checksum"]:
             raise DataError(
                 f"{source}: puorl's record in data/metadata.json does not fit its checksum; the "
-                f"folder is damaged (to read it as any other, remove {_OWN!r} from there)"
+                f"folder is damaged; {_REPAIR}"
             )
         places = _PLACES | ({"timeout": "infos.timeout"} if "infos.timeout" in steps else {})
         arrays = {f: steps[places.get(f, f"infos.{f}")] for f in metadata["fields"]}
@@ -453,8 +477,8 @@ def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], sourc
             arrays = {name: array[back] for name, array in arrays.items()}
             columns = {name: array[back] for name, array in columns.items()}
         provenance = Provenance.from_json(json.dumps(metadata["provenance"]), source=source)
-        held = arrays | {f"column/{name}": array for name, array in columns.items()}
-        whole = hashing.of_arrays(held) == metadata["fingerprint"]
+        rows = RawRows(format="minari", arrays=arrays, columns=columns, provenance=provenance)
+        hashing.check(source, metadata["fingerprint"], rows.fingerprint, repair=_REPAIR)
     except DataError:
         raise
     except Exception as error:  # a damaged record makes NumPy raise almost anything
@@ -462,12 +486,7 @@ def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], sourc
             f"{source}: expected what puorl wrote, got {type(error).__name__}: {error}; the folder "
             "is damaged"
         ) from error
-    if not whole:
-        raise DataError(
-            f"{source}: the values are not those that puorl wrote; the folder is damaged or was "
-            f"changed (to read it as it is, remove {_OWN!r} from data/metadata.json)"
-        )
-    return RawRows(format="minari", arrays=arrays, columns=columns, provenance=provenance)
+    return rows
 
 
 def _checksum(record: Mapping[str, Any]) -> int:

@@ -1,7 +1,7 @@
 """NPZ: named NumPy arrays in one file, of any origin. Nothing is ever unpickled.
 
 Files that puorl writes hold fields under their names, extra columns as ``column/NAME`` and the
-provenance as JSON text under ``puorl``.
+provenance as JSON text under ``puorl``, with the hash of all these.
 """
 
 import math
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.resources import require_readable
 from puorl.data.columns import read_arrays
@@ -20,6 +21,8 @@ from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
 _COLUMN = "column/"
 _PROVENANCE = "puorl"
+_HASH = f"puorl/{hashing.HASH}"
+_REPAIR = f"take another copy; if it was changed on purpose, save it without the array {_HASH!r}"
 _ARRAY = ".npy"
 _MOST_INFLATION = 100  # recorded numbers do not compress a hundredfold
 _SUSPICIOUS_BYTES = 2**30
@@ -63,6 +66,7 @@ def write(dataset: Dataset, path: Path) -> None:
             raise DataError(f"column {name!r}: expected a name without a NUL character; rename it")
         arrays[_COLUMN + name] = array
     arrays[_PROVENANCE] = np.array(dataset.provenance.to_json())
+    arrays[_HASH] = np.array(hashing.of_arrays(arrays))
     with open(path, "wb") as file:  # given a name, savez would append .npz
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -88,6 +92,12 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
     keys = [name.removesuffix(_ARRAY) for name in members if name.endswith(_ARRAY)]
     skipped = [name for name in members if not name.endswith(_ARRAY)]
     rows = RawRows(format="npz", arrays={})
+    held: dict[str, np.ndarray] = {}
+    if _PROVENANCE in keys and _HASH in keys:
+        keys.remove(_HASH)
+        held = {key: _array(archive, key, source) for key in keys}
+        stored = str(_array(archive, _HASH, source))
+        hashing.check(source, stored, hashing.of_arrays(held), repair=_REPAIR)
     if _PROVENANCE in keys:
         text = _array(archive, _PROVENANCE, source)
         text = text.item() if text.size == 1 else text
@@ -108,7 +118,7 @@ def _rows(archive: zipfile.ZipFile, names: FieldNames, source: str) -> RawRows:
         names,
         source,
         own={field: field for field in FIELDS if field in keys},
-        read=lambda key, _: _array(archive, key, source),
+        read=lambda key, _: held[key] if key in held else _array(archive, key, source),
         describe=describe,
     )
     if rows.provenance is not None:

@@ -8,6 +8,7 @@ number and a record in the schema, from which they are restored exactly.
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,18 @@ if TYPE_CHECKING:
 
 _KEY = b"puorl"
 _CHECKSUM = b"puorl.crc32"
+_REPAIR = (
+    f"take another copy; if it was changed on purpose, remove the schema entry {_KEY.decode()!r} "
+    "to read it as any other table"
+)
 _VERSION = 1
 _BASES = {"obs": "obs", "action": "act", "next_obs": "next_obs", "next_action": "next_act"}
 _CLASH = "column/"
 _PLAIN_DTYPES = "biufU"
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
 _EXACT_IN_FLOAT = 2**53
+_READ_AHEAD = 2**24
+"""Bytes of columns that are read together."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -112,38 +119,51 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
     num_rows = file.metadata.num_rows
     require_readable(num_rows * len(header), f"{source}: {num_rows:,} rows")  # a byte a cell
     stored = _stored(schema.metadata or {}, source)
+    is_named = any(getattr(names, field) is not None for field in FIELDS)
+    if stored is not None and is_named:
+        _rows(file, FieldNames(), source)  # under their own names, to compare the hash
     if stored is None:
         claims, provenance, restored = claim(header, names, source), None, {}
     else:
         claims, provenance, restored = _own(stored, header, names, num_rows, source)
     rows = RawRows(format="parquet", arrays={}, provenance=provenance, notes=list(claims.notes))
     rows.keys = {f: names[0] for f, names in claims.fields.items() if f not in MATRICES}
-    for field, columns in claims.fields.items():
-        _add_field(file, field, columns, rows, source)
-    skipped = []
+    plain, skipped = [], []
     for name in claims.rest(header):
+        kind = schema.field(name).type
+        (plain if _is_plain(kind) else skipped).append(name)
+    content = _Columns(file, [c for columns in claims.fields.values() for c in columns] + plain)
+    for field, columns in claims.fields.items():
+        _add_field(content, field, columns, rows, source)
+    for name in plain:
         own_name, dtype = restored.get(name, (name, None))
-        if not _is_plain(schema.field(name).type):
-            skipped.append(f"{name} ({schema.field(name).type})")
-            continue
-        array = _plain_values(_column(file, name))
+        array = _plain_values(content[name])
         rows.columns[own_name] = array if dtype is None else _restored(array, dtype, name, source)
-    rows.note_skipped(skipped)
-    if stored is not None and names == FieldNames(label=names.label):
+    rows.note_skipped([f"{name} ({schema.field(name).type})" for name in skipped])
+    if stored is not None and not is_named:
         # Page checksums do not cover the headers of pages.
-        others = {f"column/{name}": array for name, array in rows.columns.items()}
-        if hashing.of_arrays(rows.arrays | others) != stored["fingerprint"]:
-            raise DataError(
-                f"{source}: expected the values that puorl wrote, got others; the file was "
-                f"changed: if on purpose, remove the schema entry {_KEY.decode()!r} to read it as "
-                "any other table"
-            )
+        hashing.check(source, stored["fingerprint"], rows.fingerprint, repair=_REPAIR)
     return rows
 
 
-def _column(file: "ParquetFile", name: str) -> Any:
-    # Reading "a" also returns "a.b", which pyarrow regards as a part of it.
-    return _decoded(file.read(columns=[name]).column(name))
+class _Columns:
+    """Columns of a file, some read ahead: every single read looks at all columns of the file."""
+
+    def __init__(self, file: "ParquetFile", order: Sequence[str]) -> None:
+        self._file, self._order = file, order
+        self._place = {name: i for i, name in enumerate(order)}
+        self._ahead: dict[str, Any] = {}
+        self._size = max(1, _READ_AHEAD // (8 * max(1, file.metadata.num_rows)))
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a column as an Arrow array."""
+        if name not in self._ahead:
+            start = self._place[name]
+            block = self._order[start : start + self._size]
+            # Reading "a" also returns "a.b", which pyarrow regards as a part of it.
+            table = self._file.read(columns=list(block))
+            self._ahead = {each: table.column(each) for each in block}
+        return _decoded(self._ahead.pop(name))
 
 
 def _decoded(column: Any) -> Any:
@@ -152,13 +172,13 @@ def _decoded(column: Any) -> Any:
 
 
 def _add_field(
-    file: "ParquetFile", field: str, columns: Sequence[str], rows: RawRows, source: str
+    content: _Columns, field: str, columns: Sequence[str], rows: RawRows, source: str
 ) -> None:
     if field in MATRICES:
-        _add_matrix(file, field, columns, rows, source)
+        _add_matrix(content, field, columns, rows, source)
         return
     name = columns[0]
-    where, values = f"{source}: column {name} ({field})", _column(file, name)
+    where, values = f"{source}: column {name} ({field})", content[name]
     if field == "reward":
         rows.arrays[field] = _numbers(values, where, unknown=False)
         return
@@ -174,12 +194,12 @@ def _add_field(
 
 
 def _add_matrix(
-    file: "ParquetFile", field: str, columns: Sequence[str], rows: RawRows, source: str
+    content: _Columns, field: str, columns: Sequence[str], rows: RawRows, source: str
 ) -> None:
     blocks, labels = [], []
     for name in columns:
         where = f"{source}: column {name} ({field})"
-        block = _numbers(_column(file, name), where, unknown=field in _MAY_BE_UNKNOWN)
+        block = _numbers(content[name], where, unknown=field in _MAY_BE_UNKNOWN)
         if block.ndim == 2 and len(columns) > 1:
             raise DataError(
                 f"{where}: expected one number a row beside other columns, got a list; "
@@ -224,8 +244,7 @@ def _own(
         missing = f" without {', '.join(lost[:3])}" if lost else ""
         raise DataError(
             f"{source}: expected the columns and {stored['num_rows']} rows that puorl wrote, got "
-            f"{num_rows} rows{missing}; if the file was changed on purpose, remove the "
-            f"schema entry {_KEY.decode()!r} to read it as any other table"
+            f"{num_rows} rows{missing}; {_REPAIR}"
         )
     chosen = named(header, names, source)
     taken = {name for columns in chosen.values() for name in columns}
@@ -368,5 +387,6 @@ def _is_text(kind: Any) -> bool:
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
+@cache
 def _types() -> Any:
     return require("pyarrow.types", extra="parquet", purpose="reading Parquet files")

@@ -6,7 +6,8 @@ domains, where a benchmark knows them, are reached only through `PUSplit.reveal`
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -18,12 +19,15 @@ import puorl.data.split_files as split_files
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import check_choice, parse_count
+from puorl.data.copies import find_originals
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
+from puorl.data.transitions import Note
 from puorl.data.validate import LABELLED
 
 Unit = Literal["transition", "episode"]
 Sampling = Literal["one", "two"]
+Parts = Literal["mixed", "stratified"]
 Purpose = Literal["oracle", "scoring", "benchmark"]
 
 
@@ -96,9 +100,10 @@ class PUSplit:
         check_choice("sampling", sampling, get_args(Sampling))
         check_choice("unit", unit, get_args(Unit))
         mask = _mask(dataset, labelled)
-        parts = draw.parts_of_mask(dataset, mask, unit, seed)
+        original = find_originals(dataset.rows, np.argsort(~mask, kind="stable"))
+        parts = draw.parts_of_mask(dataset, mask, unit, seed, original)
         return cls(
-            pool=dataset,
+            pool=dataset if original is None else _with_note_on_copies(dataset, original),
             labelled=np.flatnonzero(mask),
             unlabelled=np.flatnonzero(~mask),
             labelled_part=parts[mask],
@@ -131,6 +136,11 @@ class PUSplit:
                 "the truth of this split is unknown: it was made from a mask, not by make_split"
             )
         return _frozen(self.truth._origin.source)
+
+    @cached_property
+    def originals(self) -> np.ndarray | None:
+        """(n,) int64. First pool row with the same values, labelled before others; None if none."""
+        return find_originals(self.pool.rows, np.concatenate([self.labelled, self.unlabelled]))
 
     @property
     def fingerprint(self) -> str:
@@ -191,6 +201,7 @@ def make_split(
     unit: Unit = "transition",
     seed: int,
     proportions: Sequence[float] | None = None,
+    parts: Parts = "mixed",
 ) -> PUSplit:
     """Draw a benchmark split of known domains; later stages do not see the domains.
 
@@ -208,6 +219,11 @@ def make_split(
             and labels whole episodes (at least 5), with folds.
         seed: Seed; target rows and labels do not depend on ``others``.
         proportions: Proportions of the other domains; equal by default.
+        parts: How single rows are cut into train, validation and test. ``mixed`` cuts the
+            unlabelled rows after mixing, as a user's own rows are cut: the fraction of target rows
+            varies by chance from part to part. ``stratified`` cuts every domain by itself, as
+            version 0.1 did and the benchmark does: all parts have exactly the pool's fraction,
+            so that errors of alpha lack the chance variation that a user's data has.
 
     Raises:
         DataError: A domain has too few rows, or shapes differ.
@@ -216,6 +232,7 @@ def make_split(
     others = _listed(others)
     rows = parse_count(rows, name="rows")
     check_choice("unit", unit, get_args(Unit))
+    check_choice("parts", parts, get_args(Parts))
     weights = draw.check_proportions(proportions, len(others))
     if not 0 < labelled_fraction < target_fraction < 1:
         raise ConfigError(
@@ -235,8 +252,13 @@ def make_split(
         of_target = labelled_fraction / target_fraction
         origin = draw.draw_episodes(target, others, counts, of_target, seed)
     n = origin.num_labelled
+    pool, is_mixed = draw.gather([target, *others], origin, unit), parts == "mixed"
+    if unit == "transition" and is_mixed:
+        original, mask = find_originals(pool.rows), np.arange(len(pool)) < n
+        drawn = draw.parts_of_mask(pool, mask, unit, seed, original)
+        origin = replace(origin, part=drawn)
     return PUSplit(
-        pool=draw.gather([target, *others], origin, unit),
+        pool=pool,
         labelled=np.arange(n),
         unlabelled=np.arange(n, len(origin.row)),
         labelled_part=origin.part[:n],
@@ -252,7 +274,8 @@ def make_split(
             "unit": unit,
             "seed": int(seed),
             "proportions": weights,
-        },
+        }
+        | ({"parts": parts} if is_mixed else {}),  # absent in version 0.1
         truth=HiddenTruth(origin),
     )
 
@@ -281,6 +304,14 @@ def _mask(dataset: Dataset, labelled: np.ndarray | str | None) -> np.ndarray:
     if mask.all():
         raise DataError("labelled: need unlabelled rows to choose from, have none")
     return mask
+
+
+def _with_note_on_copies(dataset: Dataset, original: np.ndarray) -> Dataset:
+    num_copies = int((original != np.arange(len(original))).sum())
+    if num_copies == 0:  # all of them are states in which the machine rests
+        return dataset
+    notes = (*dataset.provenance.notes, Note("copied_rows", num_copies))
+    return replace(dataset, provenance=replace(dataset.provenance, notes=notes))
 
 
 def _listed(others: Dataset | Sequence[Dataset]) -> list[Dataset]:

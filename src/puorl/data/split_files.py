@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ SETTINGS_FILE = "split.json"
 INDEX_FIELDS = ("labelled", "unlabelled", "labelled_part", "unlabelled_part")
 _ORIGIN_FIELDS = ("source", "row", "part")
 _SETTINGS = ("unit", "sampling", "returns", "config")
+_CHOICES = {"unit": ("transition", "episode"), "sampling": ("one", "two")}
 _VERSION = 1
 
 
@@ -71,13 +72,25 @@ def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSpl
         DataError: Not a split folder, damaged, or made from other data.
     """
     folder = Path(folder)
-    content = read_json(folder / SETTINGS_FILE)
+    path = folder / SETTINGS_FILE
+    content = read_json(path, repair="split again")
     if not isinstance(content, dict) or content.get("puorl_split") != _VERSION:
         raise DataError(
             f"{folder}: expected a split folder of version {_VERSION}, got another file"
         )
-    if content.pop("hash", None) != hashing.of_settings(content):
-        raise DataError(f"{folder}: split.json does not match its own hash; split again")
+    try:
+        stored = content.pop("hash", "")
+        hashing.check(path, stored, hashing.of_settings(content), repair="split again")
+        return _checked(folder, content, sources)
+    except (LookupError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path}: expected what puorl wrote, got {type(error).__name__}: {error}; the file is "
+            "damaged, so split again"
+        ) from error
+
+
+def _checked(folder: Path, content: Mapping[str, Any], sources: Sequence[Dataset]) -> SavedSplit:
+    """Read the index files that the settings name, and compare everything."""
     index = _arrays(folder / "index.npz", INDEX_FIELDS, content["index"])
     origin = None
     if content["origin"] is not None:
@@ -86,12 +99,31 @@ def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSpl
         _check_fits(folder, origin, sources)
     elif sources[0].fingerprint != content["pool"]:
         raise DataError(
-            f"{folder}: made from data with fingerprint {content['pool'][:12]}, got "
+            f"{folder}: made from data with fingerprint {str(content['pool'])[:12]}, got "
             f"{sources[0].fingerprint[:12]}; pass the dataset that was split"
         )
     settings = {name: content[name] for name in _SETTINGS}
-    settings["returns"] = None if settings["returns"] is None else tuple(settings["returns"])
+    for name, known in _CHOICES.items():
+        if settings[name] not in known:
+            raise ValueError(f"{name} {settings[name]!r}")
+    if not isinstance(settings["config"], dict):
+        raise TypeError(f"config {settings['config']!r}")
+    returns = settings["returns"]
+    settings["returns"] = None if returns is None else (float(returns[0]), float(returns[1]))
+    _check_index(folder, index, len(sources[0]) if origin is None else len(origin.row))
     return SavedSplit(index, settings, origin, content["fingerprint"])
+
+
+def _check_index(folder: Path, index: Mapping[str, np.ndarray], num_rows: int) -> None:
+    """Refuse an index that does not name every row once, with its part."""
+    labelled, unlabelled = index["labelled"], index["unlabelled"]
+    every = np.sort(np.concatenate([labelled, unlabelled]))
+    sizes = [(len(index[f"{name}_part"]), len(index[name])) for name in ("labelled", "unlabelled")]
+    if any(a != b for a, b in sizes) or not np.array_equal(every, np.arange(num_rows)):
+        raise DataError(
+            f"{folder}: expected the index to name each of {num_rows:,} rows once, got another "
+            "one; split again"
+        )
 
 
 def _check_fits(folder: Path, origin: Draw, sources: Sequence[Dataset]) -> None:
@@ -119,7 +151,9 @@ def _arrays(path: Path, names: Sequence[str], expected: str) -> dict[str, np.nda
                 arrays = {name: held[name] for name in names}
         whole = hashing.of_arrays(arrays) == expected
     except Exception as error:  # zipfile and NumPy raise almost any exception on damaged files
-        raise DataError(f"{path}: expected the index arrays {', '.join(names)}: {error}") from error
+        raise DataError(
+            f"{path}: expected the index arrays {', '.join(names)}, got: {error}; split again"
+        ) from error
     if not whole:
         raise DataError(f"{path}: the index arrays do not match their hash; split again")
     return arrays

@@ -26,6 +26,8 @@ _NOTES = {
     "(`puorl inspect` counts duplicated rows)",
     "unknown_next_obs": "next_obs: unknown (NaN) in {} terminal rows: the end state was not logged",
     "dropped_rows": "next_obs: {} last rows before a break have none and were dropped",
+    "copied_rows": "{} rows repeat another row exactly; copies are held out together, but each "
+    "counts: if a log was joined twice, remove them",
     "no_breaks": "episode: no episode key, flags or time; all rows are taken as one episode in "
     "order (name the key with episode=)",
     "no_timeouts": "episode: no episode key or timeout flags; cut only at terminals and breaks of "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.data.transitions import FLAGS, MATRICES, Provenance
 
@@ -73,6 +74,13 @@ class RawRows:
     """What the user should know about how the file was read."""
     provenance: Provenance | None = None
     """Stored in a file that puorl wrote; such a file is restored as it was."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all values, as `Dataset.fingerprint` has it."""
+        return hashing.of_arrays(
+            self.arrays | {f"column/{name}": array for name, array in self.columns.items()}
+        )
 
     def note_skipped(self, keys: Sequence[str]) -> None:
         """Note the keys of the file that do not hold one plain value a row."""

@@ -163,19 +163,21 @@ def _fit_folds(
 def _folds(
     split: PUSplit, p: np.ndarray, u: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """(n,) fold of each usable pool row, and (n,) episodes where rows carry them.
+    """(n,) fold of each usable pool row, and (n,) episodes or rows of which others are copies.
 
-    Rows of one episode stay together, since neighbouring rows are alike.
+    Rows of one episode stay together, since neighbouring rows are alike, and so do copies.
     """
     num_folds = NUM_FOLDS if len(split.labelled) < MANY_LABELLED else FEW_FOLDS
     found = by_episode(split, num_folds, seed)
     if found is not None:
         return found
-    fold = np.full(len(split.pool), -1)
+    fold, original = np.full(len(split.pool), -1), split.originals
     for name, positions in (("p", p), ("u", u)):
+        if original is not None:
+            positions = positions[original[positions] == positions]
         order = generator(seed, "filter", "cross-fit", name).permutation(len(positions))
         fold[positions[order]] = np.arange(len(positions)) % num_folds
-    return fold, None
+    return fold if original is None else fold[original], original
 
 
 def _scores(

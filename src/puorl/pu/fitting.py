@@ -206,8 +206,8 @@ def calibrate(
     rng = generator(seed, "filter", "interval")
     position_p = np.asarray(rows.held_p).ravel()
     if grouping is None:
-        episode = split.pool.episode if split.unit == "episode" else None
-        clusters = None if episode is None else episode[position_p]
+        cluster = split.pool.episode if split.unit == "episode" else split.originals
+        clusters = None if cluster is None else cluster[position_p]
         alpha = estimate_alpha(held, config, clusters, rng)
         threshold, spread = row_threshold(config.learner, alpha.value), 1.0
     else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
+from puorl.data.copies import merge_copies
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 
@@ -171,7 +172,7 @@ def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:
     if unit.is_row:
         return None
     found = number_units(split.pool, unit)
-    number, cluster = found.number, found.cluster
+    number, cluster = found.number, _clusters(found.cluster, split)
     is_labelled = np.zeros(len(number), bool)
     is_labelled[split.labelled] = True
     labelled = np.bincount(number, is_labelled)[number] > 0
@@ -196,7 +197,7 @@ def by_episode(split: PUSplit, num_folds: int, seed: int) -> tuple[np.ndarray, n
     """Fold and episode of every pool row; None without episodes, or with too few of a kind."""
     if split.pool.episode is None:
         return None
-    cluster = _numbered(split.pool.episode)
+    cluster = _clusters(_numbered(split.pool.episode), split)
     touched = np.bincount(cluster[split.labelled], minlength=int(cluster.max()) + 1)[cluster] > 0
     count = len(np.unique(cluster[touched])), len(np.unique(cluster[~touched]))
     if min(count) < 2:
@@ -259,6 +260,11 @@ def _density(value: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 def _numbered(value: np.ndarray) -> np.ndarray:
     return np.unique(value, return_inverse=True)[1].reshape(-1)
+
+
+def _clusters(group: np.ndarray, split: PUSplit) -> np.ndarray:
+    """(n,) int64. Number groups of rows from 0, exact copies of a group like the group itself."""
+    return _numbered(merge_copies(group, split.pool.rows))
 
 
 def _windows(episode: np.ndarray, data: Dataset, length: int) -> np.ndarray:

@@ -25,7 +25,7 @@ from puorl.core.run_folder import (
     read_as,
 )
 from puorl.data.dataset import Dataset
-from puorl.data.formats import load
+from puorl.data.formats import load_kept
 from puorl.pu.report import FilterReport, current_keys
 from puorl.rl.run import METRICS, RECORD, SPEC, read_record, read_spec
 
@@ -172,7 +172,7 @@ def _filtering(folder: Path) -> Filtering:
     settings = read_as(FilterSettings, folder / SETTINGS)
     report = None if settings.arguments.get("no_report") is True else _report(folder / REPORT)
     try:
-        rows, problem = load(folder / settings.kept.file), ""
+        rows, problem = load_kept(folder, settings.kept), ""
     except PuorlError as error:  # moved away to save space, or an extra is not installed
         rows, problem = None, str(error)
     return Filtering(str(folder), report, settings, rows, problem)

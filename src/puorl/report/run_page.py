@@ -195,16 +195,10 @@ def _about_kept(filtering: Filtering) -> list[str]:
     if filtering.rows is None:
         return [f"{filtering.path}/: the kept rows cannot be read here: {filtering.problem}"]
     rows = filtering.rows
-    notes = [
+    return [
         f"Each row has {rows.obs.shape[1]} state and {rows.action.shape[1]} action components. Of "
         "rows that were not kept only the number is recorded."
     ]
-    if rows.fingerprint != filtering.settings.kept.fingerprint:
-        notes.append(
-            f"{filtering.path}/: the file of kept rows has another fingerprint than the filter "
-            "wrote down: it has been changed since."
-        )
-    return notes
 
 
 # ----------------------------------------------------------------------------- the parts
