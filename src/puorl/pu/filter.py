@@ -1,24 +1,32 @@
 """DomainFilter: find the target's rows among unlabelled ones, given a few labelled rows."""
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
 from puorl.core.checkpoint import Checkpoint
-from puorl.core.errors import DataError, NotFittedError
+from puorl.core.errors import ConfigError, DataError, NotFittedError
+from puorl.core.formatting import check_choice
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
+from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.pu import model as model_files
-from puorl.pu.config import AlphaEstimator, FilterConfig, check_choice, preset_config
+from puorl.pu.config import AlphaEstimator, Evidence, FilterConfig, preset_config
 from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
 from puorl.pu.fitting import fit, identity
-from puorl.pu.model import FilterModel, Mode
+from puorl.pu.machines import files as machine_files
+from puorl.pu.machines import fitting as machines
+from puorl.pu.machines.findings import UnitTable
+from puorl.pu.machines.model import MachineModel
+from puorl.pu.machines.report import MachineReport, make_machine_report
+from puorl.pu.model import FilterModel, Mode, keep
 from puorl.pu.report import FilterReport, make_report
-from puorl.pu.units import parse_unit
+from puorl.pu.units import parse_unit, uses_dynamics
 
 
 class DomainFilter:
@@ -29,7 +37,7 @@ class DomainFilter:
     good it is. Attributes that end in ``_`` exist after `fit`.
     """
 
-    model_: FilterModel
+    model_: FilterModel | MachineModel
 
     def __init__(
         self,
@@ -37,6 +45,7 @@ class DomainFilter:
         *,
         mode: Mode = "hard",
         unit: str = "transition",
+        evidence: Evidence = "auto",
         alpha_estimator: AlphaEstimator | None = None,
         config: FilterConfig | None = None,
     ) -> None:
@@ -50,12 +59,16 @@ class DomainFilter:
                 weighted by their score.
             unit: What is decided about: ``transition``, ``window:50`` (steps), ``episode`` or
                 ``column:robot_id``.
+            evidence: What decides about units larger than a row: ``dynamics``, how each unit moves,
+                for which one labelled unit is enough; ``rows``, the mean score of its rows, for
+                which ten or more are needed. ``auto`` is ``dynamics`` for units, ``rows`` for rows.
             alpha_estimator: ``bbe`` (default), ``en``, ``scott`` or ``dedpul``.
             config: Settings instead of a preset.
         """
         self.preset = preset
         self.mode: Mode = mode
         self.unit = unit
+        self.evidence: Evidence = evidence
         self.alpha_estimator = alpha_estimator
         self.config = config
 
@@ -80,11 +93,17 @@ class DomainFilter:
             DataError: Too few labelled rows, or features in which nothing varies.
         """
         check_choice("mode", self.mode, get_args(Mode))
+        check_choice("evidence", self.evidence, get_args(Evidence))
         config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)
         if self.alpha_estimator is not None:
             config = config.changed({"alpha_estimator": self.alpha_estimator})
-        store = Checkpoint(checkpoint, identity("fit", split, config, unit, seed))
-        self.model_ = fit(split, config, unit=unit, seed=seed, checkpoint=store, progress=progress)
+        by_dynamics = uses_dynamics(self.evidence, unit)
+        job = "machines" if by_dynamics else "fit"
+        store = Checkpoint(checkpoint, identity(job, split, config, unit, seed))
+        learn = machines.fit if by_dynamics else fit
+        self.model_ = learn(
+            split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
+        )
         self._split = split
         return self
 
@@ -95,25 +114,63 @@ class DomainFilter:
 
     @property
     def alpha_history_(self) -> np.ndarray:
-        """(epochs, lanes) float32. The estimate after every epoch."""
+        """(epochs, lanes) float32. The estimate after every epoch; empty for ``dynamics``."""
         return self._fitted().alpha_history
 
-    def score(self, split: PUSplit) -> np.ndarray:
-        """(u,) float32 in [0, 1]. Probability that each unlabelled row is the target's.
+    @property
+    def units_(self) -> UnitTable:
+        """Every unit with its evidence and decision, where units were decided by dynamics."""
+        return self._machines("units_").units
 
-        Rows without a next state get alpha itself, rows of a unit with a labelled row get 1.
+    @property
+    def recall_(self) -> Estimate:
+        """Fraction of the target's unlabelled rows that is kept, where dynamics decided."""
+        return self._machines("recall_").recall
+
+    @property
+    def verdict_(self) -> str:
+        """What the choice rests on, where dynamics decided."""
+        return self._machines("verdict_").finding.verdict
+
+    def predict_proba(self, data: PUSplit | Dataset) -> np.ndarray:
+        """Probability that each row is the target's, float32 in [0, 1].
+
+        Args:
+            data: A split, for its unlabelled rows: rows without a next state get alpha itself,
+                rows of a unit with a labelled row get 1. Or a dataset that the filter need not
+                have seen, for all of its rows; labels are not needed.
         """
-        return self._fitted().score(split)
+        model = self._fitted()
+        if isinstance(data, PUSplit):
+            return model.score(data)
+        return model.score_rows(data)
 
-    def predict(self, split: PUSplit) -> np.ndarray:
-        """(u,) bool. Unlabelled rows that are kept; rows of a unit with a labelled row always."""
-        return self._fitted().keep(split, self.score(split), self.mode)
+    def predict(self, data: PUSplit | Dataset) -> np.ndarray:
+        """Rows that are kept, bool, for the rows of `predict_proba`."""
+        score, model = self.predict_proba(data), self._fitted()
+        if isinstance(data, PUSplit):
+            return model.keep(data, score, self.mode)
+        return keep(score, self.mode, model.alpha.value)
+
+    def predict_units(self, data: Dataset) -> UnitTable:
+        """Decide about units that the filter need not have seen; nothing is learnt anew.
+
+        Raises:
+            ConfigError: The filter decides by rows.
+        """
+        return self._machines("predict_units").predict_units(data)
+
+    def score(self, split: PUSplit) -> np.ndarray:
+        """Return `predict_proba` of a split; the old name, to be removed."""
+        warnings.warn("score is called predict_proba now", DeprecationWarning, stacklevel=2)
+        return self.predict_proba(split)
 
     def filter(self, split: PUSplit) -> TrainingSet:
         """Return the labelled rows and the kept unlabelled ones."""
         if self.mode == "soft":
             rows = np.concatenate([split.labelled, split.unlabelled])
-            weight = np.concatenate([np.ones(len(split.labelled), np.float32), self.score(split)])
+            known = np.ones(len(split.labelled), np.float32)
+            weight = np.concatenate([known, self.predict_proba(split)])
             return TrainingSet(split.pool, rows, weight, split.returns)
         rows = np.concatenate([split.labelled, split.unlabelled[self.predict(split)]])
         return TrainingSet(split.pool, rows, None, split.returns)
@@ -125,7 +182,7 @@ class DomainFilter:
         seed: int | None = None,
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
-    ) -> FilterReport:
+    ) -> FilterReport | MachineReport:
         """Estimate without further labels how good the choice is, and whether it can be made.
 
         Args:
@@ -141,13 +198,15 @@ class DomainFilter:
         split = getattr(self, "_split", None) if split is None else split
         if split is None or split.fingerprint != model.split_fingerprint:
             raise DataError("report: expected the split that the filter was fitted on; pass it")
+        if isinstance(model, MachineModel):
+            return make_machine_report(model, self._settings() | {"seed": model.seed})
         seed = model.seed if seed is None else seed
         store = Checkpoint(checkpoint, identity("report", split, model.config, model.unit, seed))
         scores, behaviour = (
             make(model, split, self.mode, seed=seed, checkpoint=store, progress=progress)
             for make in (cross_fit, cross_fit_behaviour)
         )
-        score, grouping = self.score(split), model.grouping(split)
+        score, grouping = self.predict_proba(split), model.grouping(split)
         return make_report(
             split,
             scores,
@@ -177,22 +236,37 @@ class DomainFilter:
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the networks (safetensors) and everything else (JSON)."""
         metadata = {"preset": self.preset, "mode": self.mode}
-        return model_files.write(self._fitted(), folder, metadata, force=force)
+        model = self._fitted()
+        files = machine_files if isinstance(model, MachineModel) else model_files
+        return files.write(model, folder, metadata, force=force)  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "DomainFilter":
         """Read what `save` wrote."""
-        model, content = model_files.read(folder)
+        read = machine_files.read if machine_files.holds(folder) else model_files.read
+        model, content = read(folder)
         return cls.of(model, content["preset"], content["mode"])
 
     @classmethod
-    def of(cls, model: FilterModel, preset: str = "default", mode: Mode = "hard") -> "DomainFilter":
+    def of(
+        cls, model: FilterModel | MachineModel, preset: str = "default", mode: Mode = "hard"
+    ) -> "DomainFilter":
         """Make a fitted filter from a model."""
-        made = cls(preset, mode=mode, unit=str(model.unit), config=model.config)
+        evidence = "dynamics" if isinstance(model, MachineModel) else "rows"
+        made = cls(preset, mode=mode, unit=str(model.unit), evidence=evidence, config=model.config)
         made.model_ = model
         return made
 
-    def _fitted(self) -> FilterModel:
+    def _machines(self, name: str) -> MachineModel:
+        model = self._fitted()
+        if not isinstance(model, MachineModel):
+            raise ConfigError(
+                f"{name}: expected a filter that decides by dynamics, got one that decides by "
+                "rows; fit with unit='column:NAME' or 'episode' and evidence='dynamics'"
+            )
+        return model
+
+    def _fitted(self) -> FilterModel | MachineModel:
         if not hasattr(self, "model_"):
             raise NotFittedError("this filter is not fitted; call fit(split) first")
         return self.model_

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.core.stats import Estimate
+from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
@@ -23,7 +24,7 @@ from puorl.pu.alpha import current_estimate
 from puorl.pu.classifier import BLOCK
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import Encoder, Scaling, Task, residual
-from puorl.pu.units import Grouping, Unit, group, parse_unit
+from puorl.pu.units import Grouping, Unit, group, mean_over, number_units, parse_unit
 
 Mode = Literal["hard", "top_alpha", "soft"]
 _VERSION = 2
@@ -96,6 +97,14 @@ class FilterModel:
     def score(self, split: PUSplit) -> np.ndarray:
         """(u,) float32 in [0, 1]. Probability that each unlabelled row is the target's."""
         return self.probability(self.logits(split, split.unlabelled))
+
+    def score_rows(self, data: Dataset) -> np.ndarray:
+        """(n,) float32 in [0, 1]. The same for any rows, without labels."""
+        logit = self.row_logits(data.rows, None)
+        if not self.unit.is_row:
+            number = number_units(data, self.unit).number
+            logit = mean_over(number, logit).astype(np.float32)
+        return self.probability(logit)
 
     def keep(self, split: PUSplit, score: np.ndarray, mode: Mode) -> np.ndarray:
         """(u,) bool. Unlabelled rows that a mode keeps; rows of labelled units always."""
@@ -172,9 +181,9 @@ def write(
     """Write the networks as safetensors and everything else as JSON."""
     scaling = model.encoder.scaling
     arrays = {"mean": scaling.mean, "scale": scaling.scale, "alpha_history": model.alpha_history}
-    arrays |= _arrays("classifier", model.params)
+    arrays |= params_to_arrays("classifier", model.params)
     for i, params in enumerate(model.encoder.models):
-        arrays |= _arrays(f"model{i}", params)
+        arrays |= params_to_arrays(f"model{i}", params)
     content = {
         "puorl_filter": _VERSION,
         **metadata,
@@ -214,7 +223,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
         tasks = tuple(
             Task(*(tuple(map(tuple, columns)) for columns in task)) for task in content["tasks"]
         )
-        models = tuple(_params(f"model{i}", arrays) for i in range(len(tasks)))
+        models = tuple(params_from_arrays(f"model{i}", arrays) for i in range(len(tasks)))
         limited = config.features.standardise
         scaling = Scaling(arrays["mean"], arrays["scale"], limited)
         model = FilterModel(
@@ -222,7 +231,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
             unit=parse_unit(content["unit"]),
             seed=content["seed"],
             encoder=Encoder(config.features, scaling, tasks, models, content["num_behaviour"]),
-            params=_params("classifier", arrays),
+            params=params_from_arrays("classifier", arrays),
             alpha=Estimate(**current_estimate(content["alpha"])),
             alpha_history=arrays["alpha_history"],
             threshold=content["threshold"],
@@ -234,7 +243,8 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
     return model, content
 
 
-def _arrays(name: str, params: mlp.Params) -> dict[str, np.ndarray]:
+def params_to_arrays(name: str, params: mlp.Params) -> dict[str, np.ndarray]:
+    """Name every array of some networks, for a file."""
     made = {}
     for i, layer in enumerate(params):
         made[f"{name}.w{i}"], made[f"{name}.b{i}"] = np.asarray(layer.w), np.asarray(layer.b)
@@ -244,7 +254,9 @@ def _arrays(name: str, params: mlp.Params) -> dict[str, np.ndarray]:
     return made
 
 
-def _params(name: str, arrays: dict[str, np.ndarray]) -> mlp.Params:
+def params_from_arrays(name: str, arrays: dict[str, np.ndarray]) -> mlp.Params:
+    """Read what `params_to_arrays` named."""
+
     def array(part: str, i: int) -> jax.Array:
         return jnp.asarray(arrays[f"{name}.{part}{i}"])
 

@@ -71,6 +71,20 @@ def parse_unit(text: str) -> Unit:
     )
 
 
+def uses_dynamics(evidence: str, unit: Unit) -> bool:
+    """Whether units are decided by how they move (`puorl.pu.machines`).
+
+    Raises:
+        ConfigError: Single rows have no dynamics of their own.
+    """
+    if evidence == "dynamics" and unit.is_row:
+        raise ConfigError(
+            "evidence 'dynamics': expected units of several rows, got single rows; name them with "
+            "unit='episode', 'window:N' or 'column:NAME'"
+        )
+    return evidence != "rows" and not unit.is_row
+
+
 @dataclass(frozen=True, eq=False)
 class Grouping:
     """The units of a split's pool."""
@@ -88,12 +102,17 @@ class Grouping:
 
     def mean(self, value: np.ndarray) -> np.ndarray:
         """(n,) float64. Mean over each row's unit, without NaN."""
-        counted = np.isfinite(value)
-        size = int(self.number.max()) + 1
-        total = np.bincount(self.number, np.where(counted, value, 0.0), minlength=size)
-        count = np.bincount(self.number, counted, minlength=size)
-        with np.errstate(invalid="ignore"):
-            return (total / count)[self.number]
+        return mean_over(self.number, value)
+
+
+def mean_over(number: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """(n,) float64. Mean over all rows of the same number, without NaN."""
+    counted = np.isfinite(value)
+    size = int(number.max()) + 1
+    total = np.bincount(number, np.where(counted, value, 0.0), minlength=size)
+    count = np.bincount(number, counted, minlength=size)
+    with np.errstate(invalid="ignore"):
+        return (total / count)[number]
 
 
 class Units(NamedTuple):

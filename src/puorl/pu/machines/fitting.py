@@ -13,9 +13,10 @@ from puorl.core.hashing import generator
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu.config import MachineConfig
+from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
+from puorl.pu.machines.findings import Finding, overlap_of_rows
 from puorl.pu.machines.mixture import fit_mixture, weights
 from puorl.pu.machines.model import (
     MachineModel,
@@ -26,7 +27,6 @@ from puorl.pu.machines.model import (
     thin_rows,
 )
 from puorl.pu.machines.sequences import Scalings, build
-from puorl.pu.machines.verdict import Finding, overlap_of_rows
 from puorl.pu.units import Unit, Units, number_units
 
 _NUM_COMPARED = 8_000
@@ -54,7 +54,7 @@ class Embedding(NamedTuple):
 
 def fit(
     split: PUSplit,
-    config: MachineConfig,
+    config: FilterConfig,
     *,
     unit: Unit,
     seed: int,
@@ -68,7 +68,9 @@ def fit(
     """
     found = number_units(split.pool, unit)
     label = labels_of_units(split, found, unit)
-    made = embed(split.pool, found, config, seed=seed, checkpoint=checkpoint, progress=progress)
+    made = embed(
+        split.pool, found, config.machines, seed=seed, checkpoint=checkpoint, progress=progress
+    )
     return find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
 
 
@@ -128,7 +130,7 @@ def find_types(
     made: Embedding,
     label: np.ndarray,
     fingerprint: str,
-    config: MachineConfig,
+    config: FilterConfig,
     *,
     unit: Unit,
     seed: int,

@@ -9,13 +9,15 @@ import numpy as np
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
+from puorl.data.split import PUSplit
 from puorl.nn import mlp
-from puorl.pu.config import MachineConfig
+from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents, View
+from puorl.pu.machines.findings import Finding, UnitTable
 from puorl.pu.machines.mixture import Mixture, weights
 from puorl.pu.machines.sequences import Scalings, build
-from puorl.pu.machines.verdict import Finding
+from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
 
 _MOST_ROWS = {"dynamics": 1_000, "relations": 250, "behaviour": 1_000}
@@ -46,40 +48,11 @@ class ViewModel(NamedTuple):
         return (z - self.centre[lane])[:, :size] @ self.root[lane][:size, :size]
 
 
-class UnitTable(NamedTuple):
-    """Decisions about units, one entry each."""
-
-    name: np.ndarray
-    """(n,) str."""
-    num_rows: np.ndarray
-    labelled: np.ndarray
-    """(n,) bool. Known to be ours; kept in any case."""
-    probability: np.ndarray
-    """(n,) float64. Chance to be ours; 1 for labelled units."""
-    evidence: np.ndarray
-    """(n,) float64, nats. Log ratio of the likelihoods of ours and of the other types."""
-    misfit: np.ndarray
-    """(n,) float64, nats a row. How much worse our type explains a unit's rows than its own z."""
-    keep: np.ndarray
-    """(n,) bool."""
-    cluster: np.ndarray
-    """(n,) int64. 0 is ours, others follow by number of units; -1 is none of these."""
-    agreement: np.ndarray
-    """(n,) float64. Weight of the lanes that decide alike."""
-    position: np.ndarray
-    """(n, 2) float64. Place on the map: the two directions in which types differ most."""
-    spread: np.ndarray
-    """(n,) float64. Standard error of the place, in both directions."""
-
-    def __len__(self) -> int:
-        return len(self.name)
-
-
 @dataclass(frozen=True, eq=False)
 class MachineModel:
     """Views with their networks and types, and the decisions about the units of the fit."""
 
-    config: MachineConfig
+    config: FilterConfig
     unit: Unit
     seed: int
     scalings: Scalings
@@ -99,17 +72,44 @@ class MachineModel:
         lanes = [(view, lane) for view in self.views for lane in range(len(view.mixtures))]
         return max(lanes, key=lambda pair: pair[0].mixtures[pair[1]].gain)
 
+    @property
+    def alpha_history(self) -> np.ndarray:
+        """(0, 1) float32. Alpha is estimated once."""
+        return np.zeros((0, 1), np.float32)
+
+    def score_rows(self, data: Dataset) -> np.ndarray:
+        """(n,) float32 in [0, 1]. Each row has the probability of its unit."""
+        table = self.predict_units(data)
+        return table.probability.astype(np.float32)[number_units(data, self.unit).number]
+
+    def score(self, split: PUSplit) -> np.ndarray:
+        """(u,) float32 in [0, 1]. The same for the unlabelled rows of a split."""
+        if split.fingerprint == self.split_fingerprint:
+            number = number_units(split.pool, self.unit).number
+            return self.units.probability.astype(np.float32)[number[split.unlabelled]]
+        score = self.score_rows(split.pool)
+        number = number_units(split.pool, self.unit).number
+        known = np.zeros(int(number.max()) + 1, bool)
+        known[number[split.labelled]] = True
+        return np.where(known[number], np.float32(1.0), score)[split.unlabelled]
+
+    def keep(self, split: PUSplit, score: np.ndarray, mode: Mode) -> np.ndarray:
+        """(u,) bool. Unlabelled rows that a mode keeps; units are kept as a whole."""
+        del split
+        return keep(score, mode, self.alpha.value)
+
     def predict_units(self, data: Dataset) -> UnitTable:
         """Decide about the units of new data: z is estimated, nothing else is learnt."""
         found = number_units(data, self.unit)
-        rows, _ = build(data.rows, found.number, self.config, self.scalings)
+        config = self.config.machines
+        rows, _ = build(data.rows, found.number, config, self.scalings)
         number = found.number[rows.position]
         latents = []
         for view in self.views:
             batch = dynamics.make_batch(view.view, rows, number)
             latents.append(
                 [
-                    estimate_latents(view, lane, batch, len(found.name), self.config)
+                    estimate_latents(view, lane, batch, len(found.name), config)
                     for lane in range(len(view.mixtures))
                 ]
             )

@@ -1,10 +1,10 @@
-"""What a choice among machines rests on: dynamics, behaviour, both, or nothing that is visible.
+"""What was found among machines: a decision about each unit, and what the choice rests on.
 
 Free of jax, so that stored reports are read fast.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,35 @@ SEEN = 3.0
 LITTLE_OVERLAP = 0.1
 FEW_UNITS = 3
 _NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60
+
+
+class UnitTable(NamedTuple):
+    """Decisions about units, one entry each."""
+
+    name: np.ndarray
+    """(n,) str."""
+    num_rows: np.ndarray
+    labelled: np.ndarray
+    """(n,) bool. Known to be ours; kept in any case."""
+    probability: np.ndarray
+    """(n,) float64. Chance to be ours; 1 for labelled units."""
+    evidence: np.ndarray
+    """(n,) float64, nats. Log ratio of the likelihoods of ours and of the other types."""
+    misfit: np.ndarray
+    """(n,) float64, nats a row. How much worse our type explains a unit's rows than its own z."""
+    keep: np.ndarray
+    """(n,) bool."""
+    cluster: np.ndarray
+    """(n,) int64. 0 is ours, others follow by number of units; -1 is none of these."""
+    agreement: np.ndarray
+    """(n,) float64. Weight of the lanes that decide alike."""
+    position: np.ndarray
+    """(n, 2) float64. Place on the map: the two directions in which types differ most."""
+    spread: np.ndarray
+    """(n,) float64. Standard error of the place, in both directions."""
+
+    def __len__(self) -> int:
+        return len(self.name)
 
 
 @dataclass(frozen=True)

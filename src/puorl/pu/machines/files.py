@@ -1,0 +1,128 @@
+"""Files of a MachineModel: networks and tables as safetensors, everything else as JSON."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from puorl.core.errors import DataError
+from puorl.core.files import atomic_path, read_json, write_json
+from puorl.core.stats import Estimate
+from puorl.pu.config import FilterConfig
+from puorl.pu.machines.findings import Finding, UnitTable
+from puorl.pu.machines.mixture import Mixture
+from puorl.pu.machines.model import MachineModel, ViewModel
+from puorl.pu.machines.sequences import Scaling, Scalings
+from puorl.pu.model import params_from_arrays, params_to_arrays
+from puorl.pu.units import parse_unit
+
+_VERSION = 1
+_JSON, _ARRAYS = "filter.json", "filter.safetensors"
+_VIEW_ARRAYS = ("centre", "root", "inflation", "held_out_nll")
+_MIXTURE_ARRAYS = ("mean", "covariance", "num_units")
+_ESTIMATES = ("alpha", "recall", "precision")
+
+
+def holds(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds a filter that decides by dynamics."""
+    content = read_json(Path(folder) / _JSON)
+    return isinstance(content, dict) and "puorl_machines" in content
+
+
+def write(
+    model: MachineModel, folder: str | os.PathLike[str], metadata: dict[str, Any], *, force: bool
+) -> Path:
+    """Write a model into a new folder."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, scaling in zip(Scalings._fields, model.scalings, strict=True):
+        arrays |= {f"scaling.{name}.{k}": v for k, v in scaling._asdict().items()}
+    for number, view in enumerate(model.views):
+        arrays |= params_to_arrays(f"view{number}", view.params)
+        arrays |= {f"view{number}.{k}": getattr(view, k) for k in _VIEW_ARRAYS}
+        for lane, mixture in enumerate(view.mixtures):
+            head = f"view{number}.mixture{lane}"
+            arrays |= {f"{head}.{k}": getattr(mixture, k) for k in _MIXTURE_ARRAYS}
+    table = model.units._asdict()
+    names = table.pop("name")
+    arrays |= {f"units.{k}": v for k, v in table.items()}
+    views = [
+        {"view": view.view, "sizes": view.sizes, "gains": [m.gain for m in view.mixtures]}
+        for view in model.views
+    ]
+    content = {
+        "puorl_machines": _VERSION,
+        **metadata,
+        "unit": str(model.unit),
+        "seed": model.seed,
+        "config": model.config.to_dict(),
+        "views": views,
+        "median_rows": model.median_rows,
+        "units": [str(name) for name in names],
+        **{name: getattr(model, name).to_dict() for name in _ESTIMATES},
+        "finding": dataclasses.asdict(model.finding),
+        "split": model.split_fingerprint,
+    }
+    with atomic_path(folder, force=force, marker=_JSON) as part:
+        part.mkdir()
+        write_json(part / _JSON, content)
+        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, part / _ARRAYS)
+    return Path(folder)
+
+
+def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
+    """Read what `write` wrote; return the model and the content of the JSON file.
+
+    Raises:
+        DataError: Not such a filter, or a damaged one.
+    """
+    folder = Path(folder)
+    content = read_json(folder / _JSON)
+    if not isinstance(content, dict) or content.get("puorl_machines") != _VERSION:
+        raise DataError(f"{folder}: expected a saved filter of version {_VERSION}; save it again")
+    try:
+        arrays = load_file(folder / _ARRAYS)
+        model = MachineModel(
+            config=FilterConfig.from_dict(content["config"]),
+            unit=parse_unit(content["unit"]),
+            seed=content["seed"],
+            scalings=Scalings(
+                *(
+                    Scaling(*(arrays[f"scaling.{name}.{k}"] for k in Scaling._fields))
+                    for name in Scalings._fields
+                )
+            ),
+            views=tuple(_view(k, each, arrays) for k, each in enumerate(content["views"])),
+            median_rows=content["median_rows"],
+            units=UnitTable(
+                name=np.array(content["units"], dtype=str),
+                **{k: arrays[f"units.{k}"] for k in UnitTable._fields if k != "name"},
+            ),
+            finding=Finding(**content["finding"]),
+            split_fingerprint=content["split"],
+            **{name: Estimate.from_dict(content[name]) for name in _ESTIMATES},
+        )
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        raise DataError(
+            f"{folder}: expected a whole saved filter, got: {error!r}; fit and save it again"
+        ) from error
+    return model, content
+
+
+def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> ViewModel:
+    mixtures = tuple(
+        Mixture(
+            **{k: arrays[f"view{number}.mixture{lane}.{k}"] for k in _MIXTURE_ARRAYS}, gain=gain
+        )
+        for lane, gain in enumerate(content["gains"])
+    )
+    return ViewModel(
+        view=content["view"],
+        params=params_from_arrays(f"view{number}", arrays),
+        sizes=tuple(content["sizes"]),
+        mixtures=mixtures,
+        **{k: arrays[f"view{number}.{k}"] for k in _VIEW_ARRAYS},
+    )

@@ -1,0 +1,119 @@
+"""MachineReport: every unit, what the choice rests on, and how good it is. Free of jax."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from puorl.core.stats import Estimate
+from puorl.pu.machines.findings import Finding, UnitTable, Verdict
+
+if TYPE_CHECKING:  # importing it loads jax
+    from puorl.pu.machines.model import MachineModel
+
+
+@dataclass(frozen=True)
+class UnitRow:
+    """One unit of the table."""
+
+    name: str
+    num_rows: int
+    labelled: bool
+    probability: float
+    evidence: float
+    """Nats for ours against the other types."""
+    misfit: float
+    """Nats a row by which our type explains the unit worse than its own latents."""
+    keep: bool
+    cluster: int
+    """0 is ours, others by number of units, -1 none of these."""
+    agreement: float
+    x: float
+    y: float
+    spread: float
+    """Standard error of x and y."""
+
+
+@dataclass(frozen=True)
+class MachineReport:
+    """The result of a decision about machines, JSON-ready."""
+
+    verdict: Verdict
+    advice: str
+    finding: Finding
+    alpha: Estimate
+    """Fraction of target rows among the unlabelled."""
+    recall: Estimate
+    precision: Estimate
+    agreement: float
+    """Mean weight of the models that agree with the decision, over unlabelled units."""
+    units: tuple[UnitRow, ...]
+    view: str
+    """What showed the types most clearly: dynamics or relations between sensors."""
+    unit: str
+    settings: dict[str, Any]
+
+    @property
+    def num_types(self) -> int:
+        """Types that have units, ours included."""
+        return len({row.cluster for row in self.units if row.cluster >= 0})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all content, JSON-ready; numbers that are not finite become None."""
+        content = asdict(self) | {
+            name: getattr(self, name).to_dict() for name in ("alpha", "recall", "precision")
+        }
+        return {"kind": "machines", **content}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "MachineReport":
+        """Read what `to_dict` made."""
+        made = {name: value for name, value in content.items() if name != "kind"}
+        for name in ("alpha", "recall", "precision"):
+            made[name] = Estimate.from_dict(made[name])
+        made["finding"] = Finding(**made["finding"])
+        made["units"] = tuple(UnitRow(**row) for row in made["units"])
+        return cls(**made)
+
+
+def unit_rows(table: UnitTable) -> tuple[UnitRow, ...]:
+    """Return the table row by row, the surest of ours first."""
+    made = []
+    for i in np.lexsort((table.name, -table.evidence, ~table.labelled)):
+        made.append(
+            UnitRow(
+                name=str(table.name[i]),
+                num_rows=int(table.num_rows[i]),
+                labelled=bool(table.labelled[i]),
+                probability=float(table.probability[i]),
+                evidence=float(table.evidence[i]),
+                misfit=float(table.misfit[i]),
+                keep=bool(table.keep[i]),
+                cluster=int(table.cluster[i]),
+                agreement=float(table.agreement[i]),
+                x=float(table.position[i, 0]),
+                y=float(table.position[i, 1]),
+                spread=float(table.spread[i]),
+            )
+        )
+    return tuple(made)
+
+
+def make_machine_report(model: "MachineModel", settings: Mapping[str, Any]) -> MachineReport:
+    """Collect what a fitted model says."""
+    asked = ~model.units.labelled
+    view, _ = model.best
+    return MachineReport(
+        verdict=model.finding.verdict,
+        advice=model.finding.advice,
+        finding=model.finding,
+        alpha=model.alpha,
+        recall=model.recall,
+        precision=model.precision,
+        agreement=float(model.units.agreement[asked].mean()),
+        units=unit_rows(model.units),
+        view=view.view,
+        unit=str(model.unit),
+        settings=dict(settings),
+    )
