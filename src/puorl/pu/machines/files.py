@@ -23,7 +23,7 @@ from puorl.pu.units import parse_unit
 _VERSION = 1
 _JSON, _ARRAYS = "filter.json", "filter.safetensors"
 _VIEW_ARRAYS = ("centre", "root", "inflation", "held_out_nll")
-_MIXTURE_ARRAYS = ("mean", "covariance", "num_units")
+_MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift")
 _ESTIMATES = ("alpha", "recall", "precision")
 
 

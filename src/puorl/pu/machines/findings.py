@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from puorl.pu.machines.mixture import SEEN
+
 Verdict = Literal["dynamics", "both", "behaviour", "neither", "confounded"]
-SEEN = 3.0
-"""Nats from which a second type, of machines or of drivers, counts as seen."""
 LITTLE_OVERLAP = 0.1
 FEW_UNITS = 3
 _NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60

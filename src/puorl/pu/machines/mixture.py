@@ -14,6 +14,8 @@ import numpy as np
 from scipy import stats
 
 MAX_TYPES = 5
+SEEN = 3.0
+"""Nats from which a second type, of machines or of drivers, counts as seen."""
 _PRIOR = 3.0
 """Weight of the sphere, in units."""
 _EXTRA = 6.0
@@ -33,6 +35,8 @@ class Mixture(NamedTuple):
     """(size, size). Of units of a type."""
     num_units: np.ndarray
     """(types,). Units of each type, as a sum of probabilities."""
+    shift: np.ndarray
+    """(drivers, size). What each way of driving adds to the latents of all types; 0 for the first."""
     gain: float
     """Nats by which these types explain the units better than one type would, less what their
     number costs (BIC)."""
@@ -88,25 +92,33 @@ def mahalanobis(difference: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return np.einsum("ni,ni->n", difference, solved[..., 0])
 
 
-def fit_mixture(z: np.ndarray, label: np.ndarray, rng: np.random.Generator) -> Mixture:
+def fit_mixture(
+    z: np.ndarray,
+    label: np.ndarray,
+    rng: np.random.Generator,
+    driver: np.ndarray | None = None,
+) -> Mixture:
     """Find the types of units.
 
     Args:
         z: (n, size) float. In the metric of the likelihood.
         label: (n,) int. Known type of each unit, 0 for ours; -1 for unknown.
         rng: Draws starts.
+        driver: (n,) int. Who drives each unit: every driver shifts the latents of all types by the
+            same amount, which is estimated; 0 has no shift. None for one driver.
     """
+    driver = np.zeros(len(z), int) if driver is None else driver
     least = max(int(label.max()) + 1, 2)
-    single = _em(z, np.where(label >= 0, 0, -1), 1, rng)
+    single = _em(z, np.where(label >= 0, 0, -1), 1, rng, driver)
     best, best_value = None, -np.inf
     for num_types in range(least, max(MAX_TYPES, least) + 1):
         if num_types > max(len(z) // 3, least):
             break
-        found = _em(z, label, num_types, rng)
+        found = _em(z, label, num_types, rng, driver)
         gain = found.value - single.value
         value = gain - _EXTRA * (num_types - least)
         if value > best_value:
-            best, best_value = Mixture(*found[:3], gain), value
+            best, best_value = Mixture(*found[:4], gain), value
     assert best is not None
     return best
 
@@ -122,38 +134,50 @@ class _Fit(NamedTuple):
     mean: np.ndarray
     covariance: np.ndarray
     num_units: np.ndarray
+    shift: np.ndarray
     value: float
     """Log posterior less the cost of the parameters."""
 
 
-def _em(z: np.ndarray, label: np.ndarray, num_types: int, rng: np.random.Generator) -> _Fit:
+def _em(
+    z: np.ndarray,
+    label: np.ndarray,
+    num_types: int,
+    rng: np.random.Generator,
+    driver: np.ndarray,
+) -> _Fit:
     """Expectation maximisation from many starts at once; return the best end."""
     n, size = z.shape
-    member = np.eye(num_types)[_starts(z, label, num_types, rng)]
+    drives = np.eye(int(driver.max()) + 1)[driver]
+    by_driver = drives / drives.sum(axis=0)
+    first = by_driver.T @ z
+    shift = first - first[0]
+    member = np.eye(num_types)[_starts(z - shift[driver], label, num_types, rng)]
+    shift = np.tile(shift, (len(member), 1, 1))
     fixed = np.flatnonzero(label >= 0)
-    second, sphere = z.T @ z, np.full(len(member), z.var(axis=0).mean() + 1e-12)
-    floor = 1e-6 * sphere[0]
+    sphere = np.full(len(member), z.var(axis=0).mean() + 1e-12)
+    floor, eye = 1e-6 * sphere[0], np.eye(size)
     last = value = np.full(len(member), -np.inf)
     mean = covariance = count = np.empty(0)
     for _ in range(_NUM_ITERATIONS):
         count = member.sum(axis=1) + 1e-9
-        mean = np.einsum("rnk,nd->rkd", member, z) / count[..., None]
-        within = second - np.einsum("rk,rki,rkj->rij", count, mean, mean)
-        eye = np.eye(size)
+        own = z - shift[:, driver]
+        mean = np.einsum("rnk,rnd->rkd", member, own) / count[..., None]
+        if shift.shape[1] > 1:
+            shift = by_driver.T @ (z - member @ mean)
+            shift[:, 0] = 0.0
+            own = z - shift[:, driver]
+        apart = own[:, :, None] - mean[:, None]
+        within = np.einsum("rnk,rnki,rnkj->rij", member, apart, apart, optimize=True)
         covariance = (within + _PRIOR * sphere[:, None, None] * eye) / (n + _PRIOR) + floor * eye
         inverse = np.linalg.inv(covariance)
         size_log = np.linalg.slogdet(covariance)[1]
         trace = np.trace(inverse, axis1=1, axis2=2)
         sphere = np.maximum(size / trace, floor)
-        root = np.linalg.cholesky(inverse)
-        seen, centre = z @ root, np.einsum("rkd,rde->rke", mean, root)
-        square = (
-            np.square(seen).sum(axis=-1)[:, :, None]
-            - 2.0 * np.einsum("rnd,rkd->rnk", seen, centre)
-            + np.square(centre).sum(axis=-1)[:, None]
-        )
+        square = np.square(np.einsum("rnki,rij->rnkj", apart, np.linalg.cholesky(inverse)))
         share = np.log((count + 1.0) / (n + num_types))
-        joint = share[:, None] - 0.5 * (square + size_log[:, None, None] + size * np.log(2 * np.pi))
+        constant = size_log[:, None, None] + size * np.log(2 * np.pi)
+        joint = share[:, None] - 0.5 * (square.sum(axis=3) + constant)
         joint[:, fixed] = np.where(np.eye(num_types)[label[fixed]] > 0, joint[:, fixed], -np.inf)
         total = np.logaddexp.reduce(joint, axis=2)
         member = np.exp(joint - total[..., None])
@@ -164,7 +188,27 @@ def _em(z: np.ndarray, label: np.ndarray, num_types: int, rng: np.random.Generat
         last = value
     best = int(np.argmax(value))
     cost = 0.5 * (num_types * size + num_types - 1) * np.log(n)
-    return _Fit(mean[best], covariance[best], count[best], float(value[best] - cost))
+    return _Fit(mean[best], covariance[best], count[best], shift[best], float(value[best] - cost))
+
+
+def find_drivers(
+    z: np.ndarray, label: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """Return who drives each unit, (n,) int, and the nats for more than one way of driving.
+
+    Args:
+        z: (n, size) float. Latents of behaviour.
+        label: (n,) int. 0 for units known to be ours: their most frequent driver gets 0.
+        rng: Draws starts.
+    """
+    found = fit_mixture(z, np.full(len(z), -1), rng)
+    if found.gain < SEEN:
+        return np.zeros(len(z), int), found.gain
+    driver = np.argmax(found.log_density(z), axis=1)
+    order = np.argsort(-np.bincount(driver[label == 0], minlength=found.num_types), kind="stable")
+    rank = np.empty(found.num_types, int)
+    rank[order] = np.arange(found.num_types)
+    return np.unique(rank[driver], return_inverse=True)[1].reshape(-1), found.gain
 
 
 def _starts(
