@@ -92,11 +92,14 @@ class Task(NamedTuple):
     section: Section
     body: str
     quality: str
+    policy_version: int = 1
+    """Of the behaviour policies."""
 
     @property
     def title(self) -> str:
         """Name within its section."""
-        return f"{display(self.body)} {self.quality}"
+        version = f", policies v{self.policy_version}" if self.policy_version > 1 else ""
+        return f"{display(self.body)} {self.quality}{version}"
 
     @property
     def setting(self) -> str:
@@ -320,10 +323,9 @@ class _Entry:
         return self.row["learner"], _canonical(self.row.get("config"))
 
     def task(self, learner: Named) -> Task:
-        shift, body, quality, labelled, num_rows, target_fraction, num_steps = self.place
-        return Task(
-            Section(learner, num_rows, target_fraction, num_steps, labelled, shift), body, quality
-        )
+        shift, body, quality, version, labelled, num_rows, target_fraction, num_steps = self.place
+        section = Section(learner, num_rows, target_fraction, num_steps, labelled, shift)
+        return Task(section, body, quality, version)
 
 
 def _read_all(rows: Iterable[Row]) -> tuple[list[_Entry], list[str]]:
@@ -344,6 +346,7 @@ def _entry(row: Row) -> _Entry:
         str(setting["shift"]),
         str(setting["body"]),
         str(setting["quality"]),
+        int(setting.get("policy_version", 1)),
         float(setting["labelled_fraction"]),
         int(setting["rows"]),
         float(setting["target_fraction"]),
@@ -479,6 +482,7 @@ def _task_order(task: Task) -> tuple[Any, ...]:
         _rank(section.shift, SHIFTS),
         _rank(task.body, BODIES),
         tuple(_rank(word, tuple(QUALITIES)) for word in task.quality.split("/")),
+        task.policy_version,
     )
 
 

@@ -22,7 +22,7 @@ from puorl.core.files import read_json
 from puorl.envs import bodies
 from puorl.nn.numpy_mlp import SquashedGaussianActor
 
-_STANDARD_VERSIONS: dict[str, int] = {}
+_STANDARD_VERSIONS: dict[str, int] = {"walker2d": 2}
 """Bodies whose standard version is not 1."""
 _TABLE = "returns.json"
 _RUNG = "ladder-"
