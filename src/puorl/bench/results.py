@@ -20,6 +20,7 @@ from puorl.bench.stats import SampleSummary, SettingScores, Spread, spread
 from puorl.bench.store import Row
 from puorl.bench.suites import BODIES, Budget
 from puorl.core.errors import DataError
+from puorl.envs.behaviour import standard_version
 from puorl.rl.learner import LEARNERS
 
 _LEARNERS = ("td3_bc", "iql")
@@ -98,7 +99,8 @@ class Task(NamedTuple):
     @property
     def title(self) -> str:
         """Name within its section."""
-        version = f", policies v{self.policy_version}" if self.policy_version > 1 else ""
+        usual = standard_version(self.body)
+        version = f" (policies v{self.policy_version})" if self.policy_version != usual else ""
         return f"{display(self.body)} {self.quality}{version}"
 
     @property
