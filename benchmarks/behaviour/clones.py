@@ -1,6 +1,6 @@
 """What is left of an expert's return in a clone of it; README.md says of how many rows and updates.
 
-    python benchmarks/behaviour/clones.py --out FILE.json    # the shipped experts, standard versions
+    python benchmarks/behaviour/clones.py --out FILE.json    # the shipped experts, as they act
 
 Experts whose states and actions have the same lengths are lanes of one training.
 """

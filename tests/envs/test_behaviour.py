@@ -222,6 +222,14 @@ def start_disagreement(expert):
     return max(found)
 
 
+@pytest.mark.parametrize("body", BODIES)
+def test_the_standard_version_is_complete(body):
+    for place in DOMAINS:
+        for level in ("medium", "expert"):
+            found = behaviour.find(body, place, level)
+            assert found.version == behaviour.standard_version(body), found.name
+
+
 def test_levels_of_one_version_come_as_pairs():
     for each in SHIPPED:
         if each.version > 1:
