@@ -1,6 +1,6 @@
 """What is left of an expert's return in a clone of it; README.md says of how many rows and updates.
 
-    python benchmarks/behaviour/clones.py --out FILE.json    # the shipped experts, newest versions
+    python benchmarks/behaviour/clones.py --out FILE.json    # the shipped experts, as they act
 
 Experts whose states and actions have the same lengths are lanes of one training.
 """
@@ -114,7 +114,8 @@ def main() -> None:
     """Clone the shipped experts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bodies", nargs="+", default=BODIES, choices=BODIES)
-    parser.add_argument("--version", type=int, help="of the policies; the newest by default")
+    parser.add_argument("--domains", nargs="+", default=DOMAINS, choices=DOMAINS)
+    parser.add_argument("--version", type=int, help="of the policies; the standard one by default")
     parser.add_argument("--out", type=Path, default=Path("scratch/behaviour/out/clones.json"))
     parser.add_argument("--cache", type=Path, default=Path("scratch/data"), help="datasets")
     parser.add_argument("--rows", type=int, default=ROWS)
@@ -126,7 +127,7 @@ def main() -> None:
     shipped = [
         behaviour.find(body, domain, "expert", version=given.version)
         for body in given.bodies
-        for domain in DOMAINS
+        for domain in given.domains
     ]
     experts = [Expert(e.body, e.domain, SquashedGaussianActor.load(e.path)) for e in shipped]
     size = Size(given.rows, given.updates, given.episodes)

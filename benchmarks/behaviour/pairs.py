@@ -34,6 +34,7 @@ VERSION = 2
 NEAR, SCREENED_NEAR = 0.10, {"medium": 0.25, "expert": 0.10}
 LARGEST = 0.40
 KEPT = 0.95
+MORE_NEAR = 0.40
 NUM_MEDIUMS, NUM_EXPERTS_EACH, NUM_CLONED = 16, 2, 3
 EPISODES = 100
 
@@ -50,6 +51,10 @@ class Settings:
     clone: Size
     near: float
     """Added to the tolerances of levels; 0 but in trials."""
+    mediums: int
+    """Mediums that play the 100 episodes."""
+    more: int
+    """Further episodes of screening where the first are within `MORE_NEAR` of the medium level."""
 
 
 class Screened(NamedTuple):
@@ -57,6 +62,9 @@ class Screened(NamedTuple):
 
     agent: Agent
     mean: float
+    """Of the first episodes."""
+    longer: float
+    """Of all episodes, where more were played; else the same."""
     starts: np.ndarray
 
 
@@ -85,6 +93,8 @@ def main() -> None:
     parser.add_argument("--clone-rows", type=int, default=Size().rows)
     parser.add_argument("--clone-updates", type=int, default=Size().updates)
     parser.add_argument("--near", type=float, default=0.0, help="for trials: looser levels")
+    parser.add_argument("--mediums", type=int, default=NUM_MEDIUMS)
+    parser.add_argument("--more-episodes", type=int, default=0, help="of screening, near mediums")
     given = parser.parse_args()
     choose(
         Settings(
@@ -95,6 +105,8 @@ def main() -> None:
             given.episodes,
             Size(given.clone_rows, given.clone_updates, given.episodes),
             given.near,
+            given.mediums,
+            given.more_episodes,
         )
     )
 
@@ -115,6 +127,9 @@ def choose(settings: Settings) -> None:
     settings.out.mkdir(parents=True, exist_ok=True)
     _write_curves(settings, lanes, snapshots)
     found = screened(settings.work, lanes, snapshots)
+    if settings.more:
+        found, report["screened_again"] = _screened_again(body, found, settings)
+        note(f"{len(report['screened_again'])} screened again")
     nearest: dict[str, list[tuple[Agent, list[Agent]]]] = {}
     for name in domains:
         own = [each for each in found if each.agent.domain == name]
@@ -181,8 +196,33 @@ def screened(work: Path, lanes: list[dict], snapshots: Sequence[Snapshot]) -> li
             returns, starts = arrays["returns"], arrays["starts"]
         for i, lane in enumerate(lanes):
             agent = Agent(i, lane["domain"], lane["seed"], snapshot.num_steps, snapshot.path)
-            found.append(Screened(agent, float(returns[i].mean()), starts[i]))
+            mean = float(returns[i].mean())
+            found.append(Screened(agent, mean, mean, starts[i]))
     return found
+
+
+def _screened_again(
+    body: str, found: Sequence[Screened], settings: Settings
+) -> tuple[list[Screened], list[dict[str, Any]]]:
+    """Play more episodes of those near the medium level; also what came of each, for the report."""
+    target = TARGETS[body]["medium"]
+    near = [each for each in found if abs(each.mean - target) <= MORE_NEAR * target]
+    seed = int(generator(0, "screen again", body).integers(2**31))
+    jobs = [(body, each.agent, settings.more, seed) for each in near]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(settings.workers, spawn) as pool:
+        played = list(pool.map(_measure_one, jobs))
+    longer = {}
+    rows = []
+    for each, further in zip(near, played, strict=True):
+        first, more = len(each.starts), len(further.returns)
+        total = first * each.mean + more * float(further.returns.mean())
+        longer[each.agent] = total / (first + more)
+        rows.append(
+            {"seed": each.agent.seed, "steps": each.agent.num_steps, "first": each.mean}
+            | {"all": longer[each.agent], "episodes": first + more}
+        )
+    return [each._replace(longer=longer.get(each.agent, each.longer)) for each in found], rows
 
 
 def _nearest(
@@ -193,7 +233,7 @@ def _nearest(
         word: [
             each
             for each in own
-            if abs(each.mean - TARGETS[body][word])
+            if abs((each.longer if word == "medium" else each.mean) - TARGETS[body][word])
             <= (SCREENED_NEAR[word] + settings.near) * TARGETS[body][word]
         ]
         for word in ("medium", "expert")
@@ -217,7 +257,7 @@ def _nearest(
     about["share_below_limit"] = float((distance <= LARGEST).mean())
     about["median_of_pairs"] = float(np.median(distance))
     found = []
-    for i in np.argsort(least, kind="stable")[:NUM_MEDIUMS]:
+    for i in np.argsort(least, kind="stable")[: settings.mediums]:
         order = np.argsort(distance[i], kind="stable")[:NUM_EXPERTS_EACH]
         found.append((mediums[i].agent, [experts[j].agent for j in order]))
     return found, about
@@ -352,7 +392,9 @@ def _rule(settings: Settings) -> dict[str, Any]:
         "screened_near": SCREENED_NEAR,
         "largest_disagreement": LARGEST,
         "clone_keeps": KEPT,
-        "mediums": NUM_MEDIUMS,
+        "mediums": settings.mediums,
+        "more_episodes": settings.more,
+        "more_near": MORE_NEAR,
         "experts_each": NUM_EXPERTS_EACH,
         "cloned": NUM_CLONED,
         "episodes": settings.episodes,

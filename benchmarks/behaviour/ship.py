@@ -32,7 +32,9 @@ def main() -> None:
                 given.chosen / "chosen" / f"{name}.safetensors", POLICIES / f"{name}.safetensors"
             )
             returns["policies"][name] = row
-    returns[f"training-v{VERSION}"] = read_json(given.run)
+    run = read_json(given.run)
+    domains = dict.fromkeys(lane["domain"] for lane in run["lanes"])
+    returns["-".join((f"training-v{VERSION}", *domains))] = run
     write_json(POLICIES / "returns.json", returns, force=True)
 
 

@@ -37,8 +37,9 @@ from comparisons import (
 
 from puorl.bench.report import Report
 from puorl.bench.results import Named, Reference, Results, Task, display
-from puorl.bench.stats import SampleSummary
+from puorl.bench.stats import SampleSummary, difference
 from puorl.bench.tables import HOLE, Entry, Table
+from puorl.core.stats import Estimate
 
 Word = Literal["yes", "no", "mixed", "not enough rows"]
 
@@ -162,7 +163,36 @@ def question_tables(report: Report) -> tuple[str, tuple[Table, ...]]:
     if all(each.word == "not enough rows" for each in found):
         return "", ()  # the rows are about something else
     has_paper = report.reference is not None
-    return RULE, tuple(question_table(each, has_paper=has_paper) for each in found)
+    tables = (question_table(each, has_paper=has_paper) for each in found)
+    return RULE, (*tables, difference_table(report.results))
+
+
+def difference_table(results: Results) -> Table:
+    """Show PU minus each other method in every setting, with Welch's 95 % interval."""
+    others = (OLP, SHARING_ALL, DARA, IGDF, ORACLE)
+    rows = []
+    for task in results.tasks:
+        ours = results.summary(task, PU)
+        if ours is None or task.section in results.in_returns:
+            continue
+        cells = []
+        for method in others:
+            theirs = results.summary(task, method)
+            seen = None if theirs is None else difference(ours, theirs)
+            cells.append(Entry(HOLE) if seen is None else _entry(seen))
+        rows.append((Entry(f"{task.section.title}: {task.title}"), *cells))
+    return Table(
+        "differences",
+        "PU minus the others",
+        ("Setting", *(method.title for method in others)),
+        tuple(rows),
+        "Differences of mean scores; in brackets Welch's 95 % interval. Bold: it excludes 0.",
+    )
+
+
+def _entry(seen: Estimate) -> Entry:
+    text = f"{seen.value:+.1f} ({seen.low:+.1f} to {seen.high:+.1f})"
+    return Entry(text, strong=seen.is_above_zero or seen.is_below_zero)
 
 
 def question_table(answer: Answer, *, has_paper: bool) -> Table:

@@ -4,6 +4,8 @@ import zlib
 
 import numpy as np
 
+from puorl.envs.behaviour import standard_version
+
 METHODS = ("olp", "sharing_all", "dara", "igdf", "pu", "oracle")
 SEEDS = range(5)
 MASS = [
@@ -66,6 +68,7 @@ def row(
             "rows": 1_000_000,
             "target_fraction": 0.3,
             "split_seed": split_seed,
+            "policy_version": standard_version(body),
             "name": f"{body}/{shift}/{quality.replace('/', '-')}/{share}",
         },
         "method": method,

@@ -114,6 +114,15 @@ def test_order_is_the_papers():
     assert [m.title for m in results.methods] == ["OLP", "PU", "Oracle", "own"]
 
 
+def test_rows_of_earlier_policies_are_settings_of_their_own():
+    later, earlier = (row("body_mass", "walker2d", "M/R", "pu", 0) for _ in range(2))
+    del earlier["setting"]["policy_version"]  # as rows were before there was a second version
+    results = collect_results([later, earlier | {"run": "x"}])
+    titles = ["Walker2d M/R (policies v1)", "Walker2d M/R"]
+    assert [task.title for task in results.tasks] == titles
+    assert len({task.setting for task in results.tasks}) == 1
+
+
 def test_rows_of_something_else_are_said_and_skipped():
     results = collect_results([row(*PLACE, "pu", 0), {"run": "x", "setting": {}}], ["torn"])
     assert len(results.rows) == 1

@@ -5,6 +5,7 @@ from puorl.bench.results import Reference
 from puorl.bench.settings import Setting
 from puorl.bench.suites import BODIES, find_suite
 from puorl.core.errors import ConfigError
+from puorl.envs import behaviour
 
 
 def test_the_papers_numbers_of_rows():
@@ -49,6 +50,24 @@ def test_short_runs_are_other_rows_and_the_rest_keeps_its_name():
     assert [source.horizon for source in long.sources] == [None] * 3
     assert [source.horizon for source in short.sources] == [50] * 3
     assert short.target.to_dict() == long.target.to_dict() | {"horizon": 50}
+
+
+def test_another_version_of_the_policies_is_another_setting_and_version_1_keeps_its_name():
+    first = Setting("mixture", "hopper", "M/R")
+    later = Setting("mixture", "hopper", "M/R", policy_version=2)
+    assert first == Setting("mixture", "hopper", "M/R", policy_version=1)
+    assert "policy_version" not in first.to_dict()
+    assert later.to_dict() == first.to_dict() | {"policy_version": 2}
+    assert [source.policy_version for source in later.sources] == [2] * 3
+    assert later.target.to_dict() == first.target.to_dict() | {"policy_version": 2}
+
+
+def test_a_setting_has_the_standard_version_of_its_own_body(monkeypatch):
+    monkeypatch.setitem(behaviour._STANDARD_VERSIONS, "walker2d", 2)
+    assert Setting("body_mass", "walker2d", "ME/R").policy_version == 2
+    # Rows of HalfCheetah against Walker2d were made with version 1 of both.
+    [(other, _)] = Setting("entire_body", "halfcheetah", "ME/ME").others
+    assert (other.body, other.policy_version) == ("walker2d", 1)
 
 
 def test_short_runs_are_collected():

@@ -3,8 +3,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from questions import Count, answers, question_tables
+import scipy.stats
+from questions import Count, answers, difference_table, question_tables
 
+from puorl.bench import Store, find_suite, make_plan
 from puorl.bench.report import report_rows
 from puorl.bench.results import Named, Reference, collect_results
 
@@ -13,6 +15,7 @@ import synthetic_store
 from synthetic_store import row
 
 PAPER = Reference.load("paper")
+ROOT = Path(__file__).parents[2]
 
 
 def rows():
@@ -172,7 +175,8 @@ def test_tables_of_questions_stand_in_order_and_only_where_there_are_answers(res
     rule, tables = question_tables(report_rows(rows(), reference=PAPER))
     assert rule.startswith("A claim is counted")
     assert [each.name for each in tables] == [
-        f"question-{n}" for n in ("i", "ii", "iii", "iv", "v")
+        *(f"question-{n}" for n in ("i", "ii", "iii", "iv", "v")),
+        "differences",
     ]
     assert tables[0].header == ("Claim", "holds", "settings", "paper's")
     _, alone = question_tables(report_rows(rows()))
@@ -180,3 +184,29 @@ def test_tables_of_questions_stand_in_order_and_only_where_there_are_answers(res
     # Rows that answer no question at all are shown without the questions.
     other = report_rows([row("body_mass", "hopper", "ME/ME", "olp", 0)])
     assert question_tables(other) == ("", ())
+
+
+def test_differences_are_welchs_and_clear_ones_are_bold(results):
+    table = difference_table(results)
+    column = {name: i for i, name in enumerate(table.header)}
+    task = next(t for t in results.tasks if results.summary(t, Named("olp")))
+    [line] = [r for r in table.rows if r[0].text == f"{task.section.title}: {task.title}"]
+    pu, olp = (results.summary(task, Named(name)) for name in ("pu", "olp"))
+    cell = line[column["OLP"]]
+    assert cell.text.startswith(f"{pu.mean - olp.mean:+.1f} (")
+    low, high = map(float, cell.text.partition("(")[2].rstrip(")").split(" to "))
+    spread = scipy.stats.ttest_ind_from_stats(
+        pu.mean, pu.std, pu.num, olp.mean, olp.std, olp.num, equal_var=False
+    ).pvalue
+    assert cell.strong == (low > 0 or high < 0) == (spread < 0.05)
+    assert {entry.strong for r in table.rows for entry in r[1:]} == {True, False}
+
+
+def test_the_results_page_says_how_much_of_the_grid_is_measured():
+    latest = Store(ROOT / "benchmarks/results/paper").latest()
+    plan = make_plan(find_suite("paper"), seeds=5)
+    has_row = {run.id for run in plan.runs if (latest.get(run.id) or {}).get("scores")}
+    complete = [c for c in plan.cells if all(r.id in has_row for r in plan.runs_of(c))]
+    assert len(plan.cells) == 78
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    assert f"{len(complete)} of the paper's 78 settings in full" in page

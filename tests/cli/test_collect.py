@@ -2,6 +2,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -167,5 +168,15 @@ def test_command_and_function_have_the_same_defaults():
     defaults = collect.__kwdefaults__ | dict(
         zip(("domain", "quality", "rows", "seed"), collect.__defaults__, strict=True)
     )
-    for name in ("domain", "quality", "rows", "policy", "policy_domain", "horizon", "threads"):
+    assert set(defaults) - {field.name for field in fields(command)} == {"cache", "progress"}
+    for name in set(defaults) - {"cache", "progress"}:
         assert getattr(command, name) == defaults[name]
+
+
+def test_a_version_of_the_policies_is_chosen(tmp_path):
+    out = tmp_path / "rows.npz"
+    first = ("--policy-version", "1", "--no-cache")
+    assert main(["collect", "--env", "walker2d", "--rows", "20", "--out", str(out), *first]) == 0
+    recipe = load(out).provenance.recipe
+    assert recipe is not None
+    assert recipe["policies"][0]["name"] == "walker2d/nominal/medium"

@@ -85,6 +85,13 @@ def test_the_standard_version_acts_and_others_can_be_asked_for(two_versions):
     assert standard.path != later.path
 
 
+def test_a_body_can_have_a_later_standard_version(two_versions, monkeypatch):
+    monkeypatch.setitem(behaviour._STANDARD_VERSIONS, "hopper", 2)
+    assert behaviour.find("hopper", level="medium").version == 2
+    assert behaviour.find("hopper", level="medium", version=1).version == 1
+    assert behaviour.find("hopper", level="ladder-2").version == 1
+
+
 def test_an_unknown_version_lists_those_there_are(two_versions):
     with pytest.raises(ConfigError, match="version: expected one of 1, 2 for hopper/nominal/medi"):
         behaviour.find("hopper", level="medium", version=3)
@@ -215,6 +222,14 @@ def start_disagreement(expert):
                 assert not step.terminal.any()
         found.append(np.mean(by_step))
     return max(found)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_standard_version_is_complete(body):
+    for place in DOMAINS:
+        for level in ("medium", "expert"):
+            found = behaviour.find(body, place, level)
+            assert found.version == behaviour.standard_version(body), found.name
 
 
 def test_levels_of_one_version_come_as_pairs():

@@ -20,6 +20,7 @@ from puorl.bench.stats import SampleSummary, SettingScores, Spread, spread
 from puorl.bench.store import Row
 from puorl.bench.suites import BODIES, Budget
 from puorl.core.errors import DataError
+from puorl.envs.behaviour import standard_version
 from puorl.rl.learner import LEARNERS
 
 _LEARNERS = ("td3_bc", "iql")
@@ -97,11 +98,15 @@ class Task(NamedTuple):
     section: Section
     body: str
     quality: str
+    policy_version: int = 1
+    """Of the behaviour policies."""
 
     @property
     def title(self) -> str:
         """Name within its section."""
-        return f"{display(self.body)} {self.quality}"
+        usual = standard_version(self.body)
+        version = f" (policies v{self.policy_version})" if self.policy_version != usual else ""
+        return f"{display(self.body)} {self.quality}{version}"
 
     @property
     def setting(self) -> str:
@@ -352,7 +357,8 @@ def _entry(row: Row) -> _Entry:
     )
     if not (isinstance(row["method"], str) and isinstance(row["learner"], str)):
         raise TypeError("method and learner must be text")
-    place = Task(section, str(setting["body"]), str(setting["quality"]))
+    version = int(setting.get("policy_version", 1))
+    place = Task(section, str(setting["body"]), str(setting["quality"]), version)
     return _Entry(row, place, int(row["seed"]), int(setting["split_seed"]))
 
 
@@ -477,6 +483,7 @@ def _task_order(task: Task) -> tuple[Any, ...]:
         _rank(section.shift, SHIFTS),
         _rank(task.body, BODIES),
         tuple(_rank(word, tuple(QUALITIES)) for word in task.quality.split("/")),
+        task.policy_version,
     )
 
 

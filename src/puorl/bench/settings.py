@@ -12,6 +12,7 @@ from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
+from puorl.envs.behaviour import standard_version
 from puorl.envs.bodies import body as body_of
 from puorl.envs.collect import collect
 from puorl.envs.domains import negatives
@@ -68,6 +69,8 @@ class Source:
     policy_domain: str | None = None
     horizon: int | None = None
     """Steps after which a run is cut; None for the task's own limit."""
+    policy_version: int = 1
+    """Version of the behaviour policies."""
 
     def collect(self, *, threads: int | None = None, progress: bool = False) -> Dataset:
         """Simulate the rows, or read them from the cache."""
@@ -78,6 +81,7 @@ class Source:
             self.rows,
             self.seed,
             policy_domain=self.policy_domain,
+            policy_version=self.policy_version,
             horizon=self.horizon,
             threads=threads,
             progress=progress,
@@ -85,7 +89,7 @@ class Source:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as ids of trainings contain them."""
-        return _without_no_horizon(dataclasses.asdict(self))
+        return _without_defaults(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True)
@@ -108,10 +112,14 @@ class Setting:
     """Seed of the simulated rows."""
     horizon: int | None = None
     """Steps after which a run is cut; None for the task's own limit."""
+    policy_version: int = 0
+    """Version of the behaviour policies, in all domains; 0 becomes the body's standard one."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
         body_of(self.body)
+        if not self.policy_version:
+            object.__setattr__(self, "policy_version", standard_version(self.body))
         words = self.quality.split("/")
         if len(words) != 2 or any(word not in QUALITIES for word in words):
             raise ConfigError(
@@ -183,12 +191,13 @@ class Setting:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a row of the store contains them."""
-        return _without_no_horizon({**dataclasses.asdict(self), "name": self.name})
+        return _without_defaults({**dataclasses.asdict(self), "name": self.name})
 
     def _source(
         self, body: str, domain: str, quality: str, rows: int, actor: str | None = None
     ) -> Source:
-        return Source(body, domain, quality, rows, self.data_seed, actor, self.horizon)
+        version = self.policy_version
+        return Source(body, domain, quality, rows, self.data_seed, actor, self.horizon, version)
 
     @property
     def _qualities(self) -> tuple[str, str]:
@@ -196,6 +205,13 @@ class Setting:
         return QUALITIES[ours], QUALITIES[theirs]
 
 
-def _without_no_horizon(fields: dict[str, Any]) -> dict[str, Any]:
-    """Leave out a horizon of None: ids of runs were made before that field existed."""
-    return {name: value for name, value in fields.items() if (name, value) != ("horizon", None)}
+_LATER_FIELDS = {"horizon": None, "policy_version": 1}
+"""Fields that ids of runs do not contain at these values: earlier ids were made without them."""
+
+
+def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in _LATER_FIELDS or value != _LATER_FIELDS[name]
+    }

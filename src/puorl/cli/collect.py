@@ -47,6 +47,8 @@ class Collect:
         None
     )
     """Use the policies trained in this domain; by default those of the domain itself."""
+    policy_version: OptionalInt = None
+    """Version of the policies of the quality; by default the body's standard one."""
     horizon: OptionalInt = None
     """Steps after which a run is cut, marked as a timeout; by default the task's own 1,000."""
     threads: OptionalInt = None
@@ -71,6 +73,7 @@ class Collect:
             self.seed,
             policy=self.policy,
             policy_domain=self.policy_domain,
+            policy_version=self.policy_version,
             horizon=self.horizon,
             threads=self.threads,
             cache=False if self.no_cache else None,

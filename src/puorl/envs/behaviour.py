@@ -2,9 +2,10 @@
 
 ``benchmarks/behaviour`` holds the training. None is trained here.
 
-Where policies of a name were trained again, all versions are kept. `STANDARD_VERSION` acts unless
-another version is named: version 2 has no nominal Walker2d policies yet, and domains whose
-policies come from different trainings would differ in more than their dynamics.
+Where policies of a name were trained again, all versions are kept. A body's `standard_version`
+acts unless another one is named. It is complete: domains whose policies come from different
+trainings would differ in more than their dynamics. Snapshots on the way to a medium policy exist
+of version 1 only.
 """
 
 import functools
@@ -21,7 +22,8 @@ from puorl.core.files import read_json
 from puorl.envs import bodies
 from puorl.nn.numpy_mlp import SquashedGaussianActor
 
-STANDARD_VERSION = 1
+_STANDARD_VERSIONS: dict[str, int] = {"walker2d": 2}
+"""Bodies whose standard version is not 1."""
 _TABLE = "returns.json"
 _RUNG = "ladder-"
 
@@ -99,6 +101,15 @@ def shipped() -> tuple[Shipped, ...]:
     return _shipped(_folder())
 
 
+def standard_version(body: str) -> int:
+    """Return the version of a body's policies that act unless another one is named.
+
+    >>> standard_version("hopper")
+    1
+    """
+    return _STANDARD_VERSIONS.get(body, 1)
+
+
 def find(
     body: str, domain: str = "nominal", level: str = "medium", *, version: int | None = None
 ) -> Shipped:
@@ -108,7 +119,7 @@ def find(
         body: ``hopper``, ``halfcheetah`` or ``walker2d``.
         domain: The domain it was trained in.
         level: As for `behaviour`, but ``random``.
-        version: `STANDARD_VERSION` if None.
+        version: If None the newest up to `standard_version`.
 
     Raises:
         ConfigError: There is none; the message lists those there are.
@@ -123,8 +134,9 @@ def find(
             f"behaviour: expected a policy of {body} among {', '.join(known)}, "
             f"got {domain}/{level}; any of them can act in any domain"
         )
-    wanted = STANDARD_VERSION if version is None else version
-    if wanted not in versions:
+    standard = [v for v in versions if v <= standard_version(body)]
+    wanted = max(standard, default=None) if version is None else version
+    if wanted is None or wanted not in versions:
         numbers = ", ".join(map(str, sorted(versions)))
         raise ConfigError(
             f"version: expected one of {numbers} for {body}/{domain}/{level}, got {version!r}"
@@ -142,7 +154,7 @@ def behaviour(
         domain: The domain it was trained in; it can act in any.
         level: ``random`` (uniform actions), ``medium``, ``expert``, or a rung ``ladder-0`` ... of
             the way from random to medium.
-        version: `STANDARD_VERSION` if None.
+        version: If None the newest up to `standard_version`.
 
     >>> behaviour("hopper", level="random").act_dim
     3
