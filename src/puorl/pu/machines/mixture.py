@@ -36,7 +36,7 @@ class Mixture(NamedTuple):
     num_units: np.ndarray
     """(types,). Units of each type, as a sum of probabilities."""
     shift: np.ndarray
-    """(drivers, size). What each way of driving adds to the latents of all types; 0 for the first."""
+    """(drivers, size). What each way of driving adds to the latents; 0 for the first."""
     gain: float
     """Nats by which these types explain the units better than one type would, less what their
     number costs (BIC)."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from puorl.core.errors import DataError
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
@@ -71,6 +72,40 @@ class MachineModel:
         """The lane that sees types best."""
         lanes = [(view, lane) for view in self.views for lane in range(len(view.mixtures))]
         return max(lanes, key=lambda pair: pair[0].mixtures[pair[1]].gain)
+
+    def explain(self, data: Dataset, name: str) -> list[tuple[str, float]]:
+        """Return the outcomes that tell a unit from ours, the most telling first.
+
+        For each column of s', over all horizons: nats a row by which the mean latents of our type
+        explain it worse than the unit's own.
+
+        Raises:
+            DataError: No such unit.
+        """
+        found = number_units(data, self.unit)
+        if name not in found.name:
+            near = ", ".join(map(str, found.name[:5]))
+            raise DataError(f"{name}: no such unit; expected one of {near}, ...")
+        rows, _ = build(data.rows, found.number, self.config.machines, self.scalings)
+        number = found.number[rows.position]
+        mine = number == int(np.flatnonzero(found.name == name)[0])
+        view, lane = self.best
+        batch = dynamics.make_batch(
+            view.view, type(rows)(*(a[mine] for a in rows)), number[mine] * 0
+        )
+        own = estimate_latents(view, lane, batch, 1, self.config.machines)
+        size = view.sizes[lane]
+        ours = view.centre[lane].copy()
+        root = view.root[lane][:size, :size]
+        ours[:size] += np.linalg.solve(root.T, view.mixtures[lane].mean[0])
+        params = dynamics.lane(view.params, lane)
+        worse = dynamics.outputs_nll(view.view, params, batch, ours[None]) - dynamics.outputs_nll(
+            view.view, params, batch, own.z
+        )
+        names = data.provenance.obs_names or tuple(f"obs_{k}" for k in range(data.obs.shape[1]))
+        by_column = worse.mean(axis=0).reshape(-1, len(names)).sum(axis=0)
+        order = np.argsort(-by_column)
+        return [(names[k], float(by_column[k])) for k in order]
 
     @property
     def alpha_history(self) -> np.ndarray:

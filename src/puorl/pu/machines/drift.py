@@ -1,0 +1,120 @@
+"""Follow units over time: has a machine left its own kind?
+
+The networks are held. z is estimated for every window of a unit's record, and compared with that of
+its first windows in the metric of the likelihood. What counts as usual is learnt from the windows
+of the record's beginning and from how much the latents of one unit vary from run to run.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from puorl.core.errors import DataError
+from puorl.data.dataset import Dataset
+from puorl.pu.machines import dynamics
+from puorl.pu.machines.model import MachineModel, estimate_latents
+from puorl.pu.machines.sequences import build
+from puorl.pu.units import number_units
+
+FALSE_ALARMS = 1e-3
+"""Expected false alarms a window."""
+NUM_FIRST = 8
+"""Windows at the beginning that are taken as the unit's own; at most a third of its windows."""
+_IN_A_ROW = 2
+"""Windows that must be far from the beginning before there is an alarm."""
+
+
+class UnitCourse(NamedTuple):
+    """A unit followed over time."""
+
+    name: str
+    time: np.ndarray
+    """(windows,) float64. Time, or number, of the first row of each window."""
+    probability: np.ndarray
+    """(windows,) float64. Chance that the unit is ours, judged by this window alone."""
+    distance: np.ndarray
+    """(windows,) float64. From the unit's beginning, in deviations; NaN in its first windows."""
+    band: float
+    """Distance that is exceeded by chance in one of a thousand windows."""
+    alarm: int | None
+    """The window of the alarm: the second in a row beyond the band."""
+
+
+def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> list[UnitCourse]:
+    """Follow every unit of a dataset.
+
+    Args:
+        model: The fitted model; the lane that sees types best is used.
+        data: Records of one or more units.
+        window_of_row: (n,) int. Window of each row; numbers rise with time within a unit.
+
+    Raises:
+        DataError: A unit has fewer than 4 windows.
+    """
+    found = number_units(data, model.unit)
+    config = model.config.machines
+    rows, _ = build(data.rows, found.number, config, model.scalings)
+    unit = found.number[rows.position]
+    pairs, group = np.unique(
+        np.stack([unit, np.asarray(window_of_row)[rows.position]]), axis=1, return_inverse=True
+    )
+    view, lane = model.best
+    batch = dynamics.make_batch(view.view, rows, group.reshape(-1))
+    batch = batch._replace(unit=jnp.asarray(group.reshape(-1), jnp.int32))
+    own = estimate_latents(view, lane, batch, pairs.shape[1], config)
+    z = view.embed(lane, own.z)
+    extra = view.inflation[lane] / np.maximum(own.num_rows, 1)
+    noise = extra[:, None, None] * np.eye(z.shape[1])
+    chance = np.exp(view.mixtures[lane].log_probability(z, noise)[:, 0])
+    moment = data.rows.time if data.rows.time is not None else np.arange(len(data), dtype=float)
+    begin = np.full(pairs.shape[1], np.inf)
+    np.minimum.at(begin, group.reshape(-1), moment[rows.position])
+    courses = []
+    for number, name in enumerate(found.name):
+        mine = np.flatnonzero(pairs[0] == number)
+        if len(mine) < 4:
+            raise DataError(
+                f"{name}: expected at least 4 windows to follow it over time, got {len(mine)}; "
+                "choose shorter windows"
+            )
+        distance, band = distances(z[mine], extra[mine])
+        alarm = first_alarm(distance, band)
+        courses.append(UnitCourse(str(name), begin[mine], chance[mine], distance, band, alarm))
+    return courses
+
+
+def distances(z: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return each window's distance from the first ones, in deviations, and the usual band.
+
+    Args:
+        z: (windows, size) float. In the order of time.
+        noise: (windows,) float. Variance of each number of z that its rows alone explain.
+    """
+    count, size = max(2, min(NUM_FIRST, len(z) // 3)), z.shape[1]
+    first = z[:count]
+    centre = first.mean(axis=0)
+    # The spread of few windows is drawn towards what is usual for all units.
+    usual = float(noise[:count].mean())
+    total = np.square(first - centre).sum(axis=0) + _SURE * usual
+    variance = total / (count - 1 + _SURE)
+    square = (np.square(z - centre) / (variance * (1.0 + 1.0 / count))).sum(axis=1)
+    band = float(np.sqrt(size * stats.f.ppf(1.0 - FALSE_ALARMS, size, count - 1 + _SURE)))
+    distance = np.sqrt(square)
+    distance[:count] = np.nan
+    return distance, band
+
+
+_SURE = 8.0
+"""Windows that the usual spread counts for."""
+
+
+def first_alarm(distance: np.ndarray, band: float) -> int | None:
+    """Return the first window at which enough in a row lie beyond the band."""
+    run = 0
+    for number, value in enumerate(distance):
+        run = run + 1 if value > band else 0
+        if run == _IN_A_ROW:
+            return number
+    return None
