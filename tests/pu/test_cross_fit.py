@@ -163,6 +163,14 @@ def test_lanes_are_cut_at_the_number_that_is_kept(drawn):
             assert (logit[lane][~kept[lane]][:, None] < logit_u[lane][kept_u[lane]]).all()
 
 
+def test_a_row_as_high_as_the_least_kept_one_is_kept():
+    held = HeldOutLogits(np.array([2.0, 1.9, 7.0, 5.0]), np.array([3.0, 2.0, 1.0, 7.0, 6.0, 5.0]))
+    kept = np.array([True, False, True, False, True, False])
+    kept_p, kept_u = match_keep_rate(held, kept, 2)
+    assert kept_u.tolist() == [True, True, False, True, False, False]
+    assert kept_p.tolist() == [True, False, True, False]
+
+
 def test_rows_without_a_known_end_are_left_out(split, model):
     unknown = np.arange(len(split.pool)) % 50 == 0
     next_obs = np.where(unknown[:, None], np.nan, split.pool.next_obs)
