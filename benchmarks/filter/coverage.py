@@ -172,7 +172,10 @@ def compare_estimators(args: argparse.Namespace) -> None:
                     found[name].append(value - alpha)
                 found[names[-1]].append(not_lifted(logit_p, logit_u) - alpha)
             row = {
-                name: {"bias": float(np.mean(error)), "rmse": float(np.mean(np.square(error)) ** 0.5)}
+                name: {
+                    "bias": float(np.mean(error)),
+                    "rmse": float(np.mean(np.square(error)) ** 0.5),
+                }
                 for name, error in found.items()
             }
             shown = (f"{it['bias']:>+12.3f} ± {it['rmse']:.3f}" for it in row.values())

@@ -5,9 +5,10 @@
 States, actions and steps are independent standard normal numbers; the steps of target rows are
 shifted so that the domains lie ``gap`` standard deviations apart along one direction, which a
 classifier has to find. Every draw is another sample and another fit (unit transition, the default
-preset with 64-64 units and without models of the dynamics: steps do not depend on states here). Judged are the filter's own alpha (from the
-labelled rows that it held out, a tenth) and alpha, recall and precision of the report. Rows go to
-``coverage-fits.jsonl``; draws that are there already are not repeated.
+preset with 64-64 units and without models of the dynamics: steps do not depend on states here).
+Judged are the filter's own alpha (from the labelled rows that it held out, a tenth) and alpha,
+recall and precision of the report. Rows go to ``coverage-fits.jsonl``; draws that are there already
+are not repeated.
 """
 
 import argparse

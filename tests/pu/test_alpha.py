@@ -408,7 +408,9 @@ def test_the_targets_unlabelled_rows_are_a_sample_too():
     score_p = np.random.default_rng(0).normal(size=400)
     spread = []
     for num_others in (0, 10**6):
-        score_u = np.r_[np.tile(score_p, 1 if num_others == 0 else 10**3), np.full(num_others, -9.0)]
+        score_u = np.r_[
+            np.tile(score_p, 1 if num_others == 0 else 10**3), np.full(num_others, -9.0)
+        ]
         profile = module._draw_profile(score_p, score_u, None, None, 4_000, generator(0, "both"))
         spread.append(profile.missed[:, len(profile.num_missed) // 2].std())
     assert spread[0] / spread[1] == pytest.approx(2**0.5, abs=0.1)

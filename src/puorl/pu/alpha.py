@@ -18,15 +18,12 @@ them are exact for any number of labelled rows. Each end comes from draws of r:
   times as many labelled rows fall below the threshold. Between two such thresholds r then falls by
   at least what others still add at the higher one, and r minus this fall bounds alpha from below.
   A pair counts where the same law leaves at most half of all others above its lower threshold; this
-  must hold for the upper end of its own uncertainty, an equivalence test. Few labels never show it.
+  must be shown (an equivalence test), which takes more than a few labels.
 
 No data can show that the highest scores are of target rows alone. Where others look exactly like
 the target, or a few of them nearly do, the lower end is too high and the upper end still holds.
 
-Coverage and median width of 95 % intervals, 10,000 unlabelled rows, alpha 0.3, unit-variance
-Gaussians ``gap`` apart, 200 draws (benchmarks/filter/coverage.py; all alphas in docs/filter.md):
-
-TABLE
+Coverage and width over labels, overlap and alpha: docs/filter.md, benchmarks/filter/coverage.py.
 """
 
 import math
@@ -42,6 +39,10 @@ from puorl.pu.config import check_choice
 
 MAX_ALPHA = 0.999
 """At 1 every unlabelled row would be rejected from training as a target row: nothing is left."""
+NO_TARGET = 0.02
+"""Below it hardly any unlabelled row is the target's."""
+NO_LOWER_END = 1e-3
+"""A lower end of alpha below this counts as none."""
 
 
 def alpha_estimate(
@@ -227,7 +228,8 @@ def scott(score_p: np.ndarray, score_u: np.ndarray, *, delta: float = 0.1) -> Es
 
     Scott 2015, "A Rate of Convergence for Mixture Proportion Estimation, with Application to
     Learning from Noisy Labels". Each bound is exact for its own threshold, so the least of them may
-    fall below alpha where the domains separate; where they overlap it is nearer than BBE.
+    fall below alpha where the domains separate; where they overlap it is nearer than BBE. Rows of U
+    at or above a threshold are all counted, while BBE counts one less, as its authors' code does.
 
     Args:
         score_p: (p,) float. Held-out labelled rows, higher = more like the target, any scale.
@@ -278,7 +280,8 @@ def dedpul(
        different height.
     3. The mean ratio over U, 1 for true densities, is lifted to 1 where smoothing lowered it, and
        the larger answer of expectation maximisation and of the bend of its error counts: the former
-       creeps to 0 where the ratio is a little too low.
+       creeps to 0 where the ratio is a little too low. This costs where domains overlap
+       (docs/filter.md has both errors).
     4. A failure is an error, never an alpha of 1.
 
     Args:
@@ -467,7 +470,8 @@ def bootstrap_interval(
         )
     profile = _draw_profile(score_p, score_u, groups_p, groups_u, reps, rng)
     tail = (1 - level) / 2
-    low, high = _lower_end(profile, len(score_p), tail), _upper_end(profile, score_p, score_u, tail)
+    low = _lower_end(profile, len(score_p), tail)
+    high = _upper_end(profile, len(score_p), len(score_u), tail)
     if value is not None:
         low, high = min(low, value), max(high, value)
     return clip_alpha(min(low, high)), clip_alpha(high)
@@ -546,13 +550,10 @@ def _weighted(
     return rng.standard_gamma(worth, (reps, num_groups + 1)) @ num_rows
 
 
-def _upper_end(
-    profile: _Profile, score_p: np.ndarray, score_u: np.ndarray, tail: float
-) -> float:
-    clear = profile.num_missed <= (1 - CLEAR_FRACTION) * len(score_p)
+def _upper_end(profile: _Profile, num_p: int, num_u: int, tail: float) -> float:
+    clear = profile.num_missed <= (1 - CLEAR_FRACTION) * num_p
     # One row more: a fraction of U that is 0 has no logarithm, and alpha may be one row's.
-    above = np.log(profile.above_u + 1 / len(score_u))
-    log_ratio = above - np.log1p(-profile.missed)
+    log_ratio = np.log(profile.above_u + 1 / num_u) - np.log1p(-profile.missed)
     return float(np.exp(-_lower_bounds(-log_ratio[:, clear], tail).max()))
 
 
@@ -566,8 +567,7 @@ def _lower_end(profile: _Profile, num_p: int, tail: float) -> float:
     first, second = first[apart], second[apart]
     ratio = profile.above_u / (1 - profile.missed)
     fall = np.maximum(ratio[:, first] - ratio[:, second], 0.0)
-    left = np.sqrt(profile.missed[:, first] / profile.missed[:, second])
-    left = np.minimum(left, 1 - 1e-9)
+    left = np.sqrt(np.minimum(profile.missed[:, first] / profile.missed[:, second], 1 - 1e-9))
     shown = _lower_bounds((1 - ratio[:, first]) * (1 - left) - fall, tail) >= 0
     if not shown.any():
         return 0.0
@@ -579,7 +579,7 @@ def _lower_end(profile: _Profile, num_p: int, tail: float) -> float:
 
 
 def _lower_bounds(drawn: np.ndarray, tail: float) -> np.ndarray:
-    """(t,) float64. Bounds that all columns of (reps, t) draws exceed together, but for ``tail``."""
+    """(t,) float64. Bounds that all columns of (reps, t) draws exceed at once, but for ``tail``."""
     middle = np.median(drawn, axis=0)
     reach = np.maximum(middle - np.quantile(drawn, tail, axis=0), 1e-12)
     critical = float(np.quantile(np.max((middle - drawn) / reach, axis=1), 1 - tail))

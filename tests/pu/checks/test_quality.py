@@ -180,6 +180,17 @@ def test_upper_estimate_where_alpha_has_no_lower_end(draw, low, is_upper):
     assert measure_quality(judged, rng=rng).precision_is_upper is is_upper
 
 
+def test_a_precision_that_may_be_nearly_anything_is_not_known(draw):
+    rng = np.random.default_rng(5)
+    judged = draw(rng, 8, alpha=0.002, num_u=20_000).scores
+    judged = replace(judged, alpha=alpha_estimate(0.002, (0.0001, 0.003), method="bbe"))
+    quality = measure_quality(judged, rng=rng)
+    assert quality.precision.low < 0.1
+    assert quality.precision.high > 0.9
+    assert quality.precision_is_open
+    assert not quality.precision_is_known
+
+
 def test_nothing_kept_has_no_precision(draw):
     rng = np.random.default_rng(6)
     judged = draw(rng, 4).scores

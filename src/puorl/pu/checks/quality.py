@@ -24,10 +24,10 @@ import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.core.stats import Z95, Estimate, clustered_error, group_numbers, student_t
-from puorl.pu.alpha import ESTIMATORS, alpha_estimate
+from puorl.pu.alpha import ESTIMATORS, NO_LOWER_END, alpha_estimate
 from puorl.pu.checks.auroc import HeldOutScores
 
-_ANY = 0.95
+_ANY = 0.8
 """An interval of a fraction wider than this carries no information."""
 
 
@@ -121,8 +121,6 @@ DISPUTE_FACTOR = 0.15
 """Deviation of recall between networks that keep equally many rows, relative to the largest that
 the disputed rows allow. Root mean square 0.16 on six draws of 100,000 collected rows (three of them
 chosen as the worst known), 0.13 and 0.18 on 102 and 75 synthetic ones."""
-_NO_LOWER_END = 1e-3
-"""A lower end of alpha below this counts as none."""
 
 
 def measure_quality(
@@ -166,7 +164,7 @@ def measure_quality(
         recall=_estimate(recall, recall_drawn),
         precision=precision,
         purity=_purity(precision, num_p, num_kept),
-        precision_is_upper=low <= _NO_LOWER_END,
+        precision_is_upper=low <= NO_LOWER_END,
         disputed=disputed,
     )
 
