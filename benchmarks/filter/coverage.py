@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from coverage_real import RULE
 
 import puorl
 from puorl.core.hashing import generator
@@ -29,8 +30,6 @@ from puorl.pu import alpha as estimators
 from puorl.pu.alpha import bbe, bootstrap_interval, density_ratio, estimate_from_logits
 
 RESULTS = Path(__file__).parents[1] / "results" / "coverage.jsonl"
-RULE = "order statistics"
-"""How the interval is made; rows without it are of an earlier rule, a bootstrap over bins."""
 LABELS = (20, 50, 100, 200, 500, 1000)
 GAPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 8.0)
 ALPHAS = (0.1, 0.3, 0.6)

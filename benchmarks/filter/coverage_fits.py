@@ -1,11 +1,11 @@
 """How often do the intervals of fitted filters hold the truth with few labels? Synthetic rows.
 
-    python benchmarks/filter/coverage_fits.py [--draws 20] [--labels 100 200 500] [--gaps 1.5 2.5 4]
+    python benchmarks/filter/coverage_fits.py [--draws 12] [--labels 200] [--gaps 1.5 2.5 4]
 
 States, actions and steps are independent standard normal numbers; the steps of target rows are
 shifted so that the domains lie ``gap`` standard deviations apart along one direction, which a
 classifier has to find. Every draw is another sample and another fit (unit transition, the default
-preset with 64-64 units and without models of the dynamics: steps do not depend on states here).
+preset, smaller and without models of the dynamics, since steps do not depend on states here).
 Judged are the filter's own alpha (from the labelled rows that it held out, a tenth) and alpha,
 recall and precision of the report. Rows go to ``coverage-fits.jsonl``; draws that are there already
 are not repeated.
@@ -16,40 +16,36 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from coverage_real import line, one_draw
+from coverage_real import RULE, line, one_draw
 from recorded import RESULTS, Recorded
 
 import puorl
 from puorl.core.hashing import generator
-from puorl.pu.config import PRESETS
-
-CONFIG = replace(
-    PRESETS["default"], residuals=None, network=replace(PRESETS["default"].network, hidden=(64, 64))
-)
-RULE = "order statistics"
-"""How intervals of alpha are made; see coverage.py."""
+from puorl.pu.config import PRESETS, FilterConfig
 
 
 def main() -> None:
     """Measure what is missing, then print the table of all that was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--draws", type=int, default=20, help="draws of each line, seeds from 0")
-    parser.add_argument("--labels", type=int, nargs="+", default=[100, 200, 500])
+    parser.add_argument("--draws", type=int, default=12, help="draws of each line, seeds from 0")
+    parser.add_argument("--labels", type=int, nargs="+", default=[200])
     parser.add_argument("--gaps", type=float, nargs="+", default=[1.5, 2.5, 4.0])
     parser.add_argument("--alpha", type=float, default=0.3)
     parser.add_argument("--rows", type=int, default=6_000, help="unlabelled rows")
-    parser.add_argument("--rule", default=RULE, help="name of the rule under test")
+    parser.add_argument("--hidden", type=int, nargs="+", default=[64, 64], help="units of layers")
     args = parser.parse_args()
+    network = replace(PRESETS["default"].network, hidden=tuple(args.hidden))
+    settings = replace(PRESETS["default"], residuals=None, network=network)
     recorded = Recorded(RESULTS / "coverage-fits.jsonl")
     for gap in args.gaps:
         for num_labels in args.labels:
             found = []
             for seed in range(args.draws):
-                config = config_of(gap, num_labels, args, seed)
+                config = config_of(gap, num_labels, args, settings, seed)
                 row = recorded.find(config)
                 if row is None:
                     split, truth = draw(gap, num_labels, args.rows, args.alpha, seed)
-                    flt = puorl.DomainFilter(config=CONFIG)
+                    flt = puorl.DomainFilter(config=settings)
                     row = recorded.add(config, one_draw(flt, split, truth, config))
                 found.append(row["measured"]["intervals"])
             for name in found[0]:
@@ -57,7 +53,9 @@ def main() -> None:
                       flush=True)  # fmt: skip
 
 
-def config_of(gap: float, num_labels: int, args: argparse.Namespace, seed: int) -> dict[str, Any]:
+def config_of(
+    gap: float, num_labels: int, args: argparse.Namespace, settings: FilterConfig, seed: int
+) -> dict[str, Any]:
     """All that decides a row of the results."""
     return {
         "gap": gap,
@@ -66,9 +64,9 @@ def config_of(gap: float, num_labels: int, args: argparse.Namespace, seed: int) 
         "alpha": args.alpha,
         "seed": seed,
         "report": True,
-        "rule": args.rule,
+        "rule": RULE,
         "preset": "default",
-        "filter": asdict(CONFIG),
+        "filter": asdict(settings),
     }
 
 

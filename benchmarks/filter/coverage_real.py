@@ -31,6 +31,8 @@ TARGET_SHARE = 0.3
 LABELLED_SHARE = 0.01
 JUDGES = "cut alike"
 """How the report's networks decide; rows without it are of an earlier rule, each by its own cut."""
+RULE = "order statistics"
+"""How intervals of alpha are made; rows without it are of an earlier rule, a bootstrap in bins."""
 POOLS = 10
 """Rows collected for each row drawn: draws are to be nearly independent."""
 
@@ -63,6 +65,7 @@ def config_of(body: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         "seed": seed,
         "report": not args.no_report,
         "judges": JUDGES,
+        "rule": RULE,
         "preset": args.preset,
         "filter": asdict(PRESETS[args.preset]),
     }

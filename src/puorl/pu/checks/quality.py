@@ -27,7 +27,7 @@ from puorl.core.stats import Z95, Estimate, clustered_error, group_numbers, stud
 from puorl.pu.alpha import ESTIMATORS, NO_LOWER_END, alpha_estimate
 from puorl.pu.checks.auroc import HeldOutScores
 
-_ANY = 0.8
+_ANY = 0.9
 """An interval of a fraction wider than this carries no information."""
 
 
