@@ -23,11 +23,15 @@ import puorl
 from puorl.core.hashing import generator
 from puorl.pu.config import PRESETS, FilterConfig
 
+RECALL_RULE = "0.15 of the disputed, by the root of 1000 / labels"
+"""How the interval of recall is made; rows without it have the factor 0.15 for any labels."""
+
 
 def main() -> None:
     """Measure what is missing, then print the table of all that was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--draws", type=int, default=12, help="draws of each line, seeds from 0")
+    parser.add_argument("--draws", type=int, default=12, help="draws of each line")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first draw")
     parser.add_argument("--labels", type=int, nargs="+", default=[200])
     parser.add_argument("--gaps", type=float, nargs="+", default=[1.5, 2.5, 4.0])
     parser.add_argument("--alpha", type=float, default=0.3)
@@ -40,7 +44,7 @@ def main() -> None:
     for gap in args.gaps:
         for num_labels in args.labels:
             found = []
-            for seed in range(args.draws):
+            for seed in range(args.first, args.first + args.draws):
                 config = config_of(gap, num_labels, args, settings, seed)
                 row = recorded.find(config)
                 if row is None:
@@ -65,6 +69,7 @@ def config_of(
         "seed": seed,
         "report": True,
         "rule": RULE,
+        "recall": RECALL_RULE,
         "preset": "default",
         "filter": asdict(settings),
     }
