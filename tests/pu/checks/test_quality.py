@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
 from puorl.pu.alpha import alpha_estimate, bbe, bootstrap_interval
+from puorl.pu.checks import quality as module
 from puorl.pu.checks.auroc import HeldOutScores
 from puorl.pu.checks.quality import estimates_agree, measure_quality, of_filter, second_alpha
 from puorl.pu.cross_fit import match_keep_rate
@@ -148,6 +149,16 @@ def test_disputed_rows_widen_the_interval(draw):
         width.append(found.recall.high - found.recall.low)
     assert width[0] < width[1] < width[2]
     assert width[2] > 1.5 * width[0]
+
+
+def test_disputed_rows_count_more_with_few_labels(draw, monkeypatch):
+    judged = draw(np.random.default_rng(12), 4, num_p=200).scores
+    decided = judged.kept_u ^ (np.arange(len(judged.kept_u)) < 1_000)
+    found = [measure_quality(judged, decided=decided, rng=np.random.default_rng(0)).recall]
+    monkeypatch.setattr(module, "MANY_LABELS", 200)
+    found.append(measure_quality(judged, decided=decided, rng=np.random.default_rng(0)).recall)
+    assert found[0].value == found[1].value
+    assert found[0].low < found[1].low - 0.02
 
 
 @pytest.mark.slow
