@@ -31,6 +31,8 @@ TARGET_SHARE = 0.3
 LABELLED_SHARE = 0.01
 JUDGES = "cut alike"
 """How the report's networks decide; rows without it are of an earlier rule, each by its own cut."""
+RULE = "order statistics"
+"""How intervals of alpha are made; rows without it are of an earlier rule, a bootstrap in bins."""
 POOLS = 10
 """Rows collected for each row drawn: draws are to be nearly independent."""
 
@@ -63,6 +65,7 @@ def config_of(body: str, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         "seed": seed,
         "report": not args.no_report,
         "judges": JUDGES,
+        "rule": RULE,
         "preset": args.preset,
         "filter": asdict(PRESETS[args.preset]),
     }
@@ -89,7 +92,8 @@ def measure(recorded: Recorded, body: str, args: argparse.Namespace) -> None:
             seed=config["seed"],
             parts="stratified",
         )
-        measured = one_draw(split, config) | {"origin": origin(split, target, other)}
+        flt, truth = puorl.DomainFilter(config["preset"]), is_target(split)
+        measured = one_draw(flt, split, truth, config) | {"origin": origin(split, target, other)}
         recorded.add(config, measured)
         found = ", ".join(
             f"{name} {it['true']:.3f} in [{it['low']:.3f}, {it['high']:.3f}]"
@@ -98,10 +102,11 @@ def measure(recorded: Recorded, body: str, args: argparse.Namespace) -> None:
         print(f"{body} draw {config['seed']}: {found}", flush=True)
 
 
-def one_draw(split: puorl.PUSplit, config: dict[str, Any]) -> dict[str, Any]:
-    """Every interval of one fit beside what it should hold."""
-    truth = is_target(split)
-    flt = puorl.DomainFilter(config["preset"]).fit(split, seed=config["seed"])
+def one_draw(
+    flt: puorl.DomainFilter, split: puorl.PUSplit, truth: np.ndarray, config: dict[str, Any]
+) -> dict[str, Any]:
+    """Every interval of one fit beside what it should hold; ``truth`` is (u,) bool."""
+    flt.fit(split, seed=config["seed"])
     grades = grade(flt.predict(split), truth)
     alpha = float(truth.mean())
     intervals = {"alpha": interval(flt.alpha_.value, flt.alpha_.interval, alpha)}
@@ -113,7 +118,7 @@ def one_draw(split: puorl.PUSplit, config: dict[str, Any]) -> dict[str, Any]:
         for name in ("recall", "precision"):
             said = getattr(quality, name)
             intervals[name] = interval(said.value, (said.low, said.high), grades[name])
-        measured["verdict"] = report.verdict
+        measured |= {"verdict": report.verdict, "disputed": quality.disputed}
     return measured
 
 

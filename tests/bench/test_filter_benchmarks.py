@@ -76,7 +76,7 @@ def test_coverage_of_real_draws(run, monkeypatch):
         measured = SimpleNamespace(value=0.5, low=0.0, high=1.0)
         return SimpleNamespace(
             alphas=(alpha_estimate(0.9, (0.8, 1.0), method="bbe"),),
-            quality=SimpleNamespace(recall=measured, precision=measured),
+            quality=SimpleNamespace(recall=measured, precision=measured, disputed=0.0),
             verdict="clear",
         )
 

@@ -80,6 +80,30 @@ def test_ranking_a_sample_or_everything_agree(blobs):
     assert (decided[0] == decided[1]).mean() > 0.97
 
 
+def share_kept(batch):
+    """A loss that reports which part of U takes part, and moves no weight."""
+    return jnp.mean(batch.weight_u) + 0.0 * batch.logit_p.sum()
+
+
+def test_rows_are_rejected_by_the_latest_weights_not_by_their_mean(blobs):
+    x, p, u = blobs
+    network = replace(NETWORK, averaging=0.99)
+    recipe = replace(TEDN, main=share_kept, rank_sample=None, alpha_sample=None)
+    lanes = classifier.init(network, x.shape[1], jnp.stack([jax.random.key(0)]))
+    lanes = lanes._replace(average=jax.tree.map(lambda leaf: 3.0 * leaf, lanes.params))
+    logit, of_mean = (
+        classifier.score_rows(params, np.asarray(x))[0][u[:2_000]]
+        for params in (lanes.params, lanes.average)
+    )
+    threshold = np.sort(logit)[1_000]
+    assert (of_mean < threshold).mean() < 0.45 or (of_mean < threshold).mean() > 0.55
+    _, metrics = classifier.run_epoch(
+        lanes, x, rows(p, u, 1), recipe=recipe, network=network, warm_up=False
+    )
+    assert metrics["threshold"][0] == pytest.approx(threshold, rel=1e-5)
+    assert metrics["loss"][0] == pytest.approx(0.5, abs=0.04)  # alpha begins at one half
+
+
 def test_blocks_do_not_change_scores(blobs, monkeypatch):
     x, p, u = blobs
     lanes, _ = run(x, rows(p, u, 1), TEDN, [0], 4)

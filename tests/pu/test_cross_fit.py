@@ -11,6 +11,8 @@ from puorl.core.checkpoint import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu import classifier, cross_fit, fitting
+from puorl.pu.alpha import alpha_estimate
+from puorl.pu.checks.quality import measure_quality
 from puorl.pu.config import FilterConfig, NetworkConfig, ResidualConfig
 from puorl.pu.cross_fit import (
     NUM_FOLDS,
@@ -161,6 +163,33 @@ def test_lanes_are_cut_at_the_number_that_is_kept(drawn):
         for logit, kept in ((logit_p, kept_p), (logit_u, kept_u)):
             assert (logit[lane][kept[lane]][:, None] > logit_u[lane][~kept_u[lane]]).all()
             assert (logit[lane][~kept[lane]][:, None] < logit_u[lane][kept_u[lane]]).all()
+
+
+def test_where_alpha_is_about_zero_nothing_is_kept(world, model):
+    both = Dataset.concatenate([world(400, 0.0, seed=1), world(2_000, 2.0, seed=2)])
+    rows = dataclasses.replace(both.rows, episode=None)
+    data = dataclasses.replace(both, rows=rows)
+    split = PUSplit.from_mask(data, labelled=np.arange(len(both)) < 400)
+    empty = fit(split, WARM_UP, unit=Unit("transition"), seed=0, checkpoint=NOWHERE)
+    assert empty.alpha.value < 0.02
+    assert empty.alpha.low <= 0.001
+    score = np.linspace(0, 1, 2_000, dtype=np.float32)
+    assert not empty.keep(split, score, "hard").any()
+    found = make_scores(empty, split, "hard", seed=0, checkpoint=NOWHERE)
+    assert not found.kept_u.any()
+    quality = measure_quality(found, rng=np.random.default_rng(0))
+    assert not quality.precision_is_known
+    # A lower end above 0 says that there are some, however few.
+    some = dataclasses.replace(empty, alpha=alpha_estimate(0.01, (0.008, 0.012), method="bbe"))
+    assert some.keep(split, score, "hard").any()
+
+
+def test_a_row_as_high_as_the_least_kept_one_is_kept():
+    held = HeldOutLogits(np.array([2.0, 1.9, 7.0, 5.0]), np.array([3.0, 2.0, 1.0, 7.0, 6.0, 5.0]))
+    kept = np.array([True, False, True, False, True, False])
+    kept_p, kept_u = match_keep_rate(held, kept, 2)
+    assert kept_u.tolist() == [True, True, False, True, False, False]
+    assert kept_p.tolist() == [True, False, True, False]
 
 
 def test_rows_without_a_known_end_are_left_out(split, model):

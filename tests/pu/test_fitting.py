@@ -9,11 +9,12 @@ import pytest
 from puorl.core.checkpoint import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.pu import fitting
 from puorl.pu.config import FilterConfig, NetworkConfig, ResidualConfig
 from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
 from puorl.pu.fitting import fit as fit_model
 from puorl.pu.fitting import identity
-from puorl.pu.units import Unit
+from puorl.pu.units import Unit, group, parse_unit
 
 SMALL = FilterConfig(
     network=NetworkConfig(hidden=(16,), batch_size=64, learning_rate=5e-3),
@@ -155,6 +156,40 @@ def test_few_labelled_episodes_leave_no_row_unjudged(world):
     model = fit(split, PLAIN)
     assert model.params[0].w.shape[0] == 3  # a lane for each fold that has labels
     assert np.isfinite(model.logits(split, split.unlabelled)).all()
+
+
+class Stopped(Exception):
+    """Ends a fit before its training."""
+
+
+@pytest.mark.parametrize("unit", ["episode", "window:10"])
+def test_every_unit_is_trained_on_by_all_lanes_but_the_one_that_holds_it_out(
+    world, unit, monkeypatch
+):
+    data = Dataset.concatenate(
+        [world(1_000, 0.0, seed=1, length=20), world(1_500, 2.0, seed=2, length=20)]
+    )
+    split = PUSplit.from_mask(data, labelled=np.arange(2_500) < 500)
+    seen = {}
+
+    def stop(x, rows, *args, **kwargs):
+        seen["rows"] = rows
+        raise Stopped
+
+    monkeypatch.setattr(fitting, "train", stop)
+    with pytest.raises(Stopped):
+        fit_model(split, PLAIN, unit=parse_unit(unit), seed=0, checkpoint=Checkpoint(None))
+    grouping = group(split, parse_unit(unit), 0)
+    for name, labelled in (("p", True), ("u", False)):
+        units = np.unique(grouping.number[grouping.labelled == labelled])
+        train, held = (
+            [np.unique(grouping.number[lane]) for lane in np.asarray(getattr(seen["rows"], part))]
+            for part in (f"train_{name}", f"held_{name}")
+        )
+        for learnt, kept_out in zip(train, held, strict=True):
+            assert not np.isin(kept_out, learnt).any()
+            np.testing.assert_array_equal(np.union1d(learnt, kept_out), units)
+        assert sum(map(len, held)) == len(units)
 
 
 WARM_UP = dataclasses.replace(SMALL, num_main=0)

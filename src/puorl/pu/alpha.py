@@ -6,34 +6,28 @@ lies a little below the pool's fraction of target rows (29/99 against 0.3 in the
 with two samples U is the whole pool and alpha its fraction.
 
 Intervals need no labels of other rows. For every threshold c the ratio ``r(c) = fraction of U above
-c / fraction of P above c`` is alpha plus what other rows above c add. Each end comes from r:
+c / fraction of the target above c`` is alpha plus what other rows above c add. With thresholds at
+labelled scores the target's fractions are order statistics of uniform numbers, so that draws of
+them are exact for any number of labelled rows. Each end comes from draws of r:
 
-- upper end: the least upper bound on r over all thresholds at which enough labelled rows remain,
-  with the bootstrap's critical value for all of them at once, since the least one is chosen;
-- lower end: the least lower bound over the same thresholds, which keep at least ``CLEAR_FRACTION``
-  of the labelled rows. alpha has no lower bound unless the highest scores are of target rows alone.
-  Where r still falls as the kept fraction goes from 0.7 to 0.3 the domains overlap: then thresholds
-  continue to ``OVERLAP_FRACTION`` and the fall is subtracted once more; where r falls even there
-  the lower end is 0, because the scores bound alpha from above only.
+- upper end: the least upper bound on r over all thresholds that keep ``CLEAR_FRACTION`` of the
+  labelled rows, with the critical value for all of them at once, since the least one is chosen.
+  This needs no assumption;
+- lower end: 0 unless it is shown that r has nearly stopped falling. What the others add is assumed
+  to fall at least as the inverse root of the missed fraction of the target: by half while four
+  times as many labelled rows fall below the threshold. Between two such thresholds r then falls by
+  at least what others still add at the higher one, and r minus this fall bounds alpha from below.
+  A pair counts where the same law leaves at most half of all others above its lower threshold; this
+  must be shown (an equivalence test), which takes more than a few labels.
 
-Coverage and median width of 95 % intervals, n_p = 1,000, n_u = 99,000, alpha 29/99, unit-variance
-Gaussians ``gap`` apart. 200 fresh draws for the last line (measured again by
-benchmarks/filter/coverage.py), 100 for the others, which use thresholds that keep 0.3 of P. Where
-the domains overlap, misses are lower ends above alpha: the upper ends of all hold.
+No data can show that the highest scores are of target rows alone. Where others look exactly like
+the target, or a few of them nearly do, the lower end is too high and the upper end still holds.
 
-| construction | gap 8 | gap 4 | gap 2 | gap 1 |
-|---|---|---|---|---|
-| percentile bootstrap of BBE | 85 %, 0.011 | 92 %, 0.020 | 53 %, 0.059 | 0 %, 0.13 |
-| the same, reflected at BBE | 96 %, 0.014 | 83 %, 0.020 | 30 %, 0.059 | 6 %, 0.13 |
-| profile, each threshold separately | 69 %, 0.034 | 81 %, 0.038 | 90 %, 0.055 | 0 %, 0.08 |
-| profile, all thresholds at once | 98 %, 0.055 | 98 %, 0.062 | 99 %, 0.088 | 0 %, 0.13 |
-| upper end at once, lower separately | 98 %, 0.038 | 97 %, 0.044 | 90 %, 0.067 | 0 %, 0.10 |
-| the same, overlap detected (this file) | 99 %, 0.029 | 98 %, 0.035 | 97 %, 0.141 | 96 %, 0.34 |
+Coverage and width over labels, overlap and alpha: docs/filter.md, benchmarks/filter/coverage.py.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +39,10 @@ from puorl.pu.config import check_choice
 
 MAX_ALPHA = 0.999
 """At 1 every unlabelled row would be rejected from training as a target row: nothing is left."""
+NO_TARGET = 0.02
+"""Below it hardly any unlabelled row is the target's."""
+NO_LOWER_END = 1e-3
+"""A lower end of alpha below this counts as none."""
 
 
 def alpha_estimate(
@@ -230,7 +228,8 @@ def scott(score_p: np.ndarray, score_u: np.ndarray, *, delta: float = 0.1) -> Es
 
     Scott 2015, "A Rate of Convergence for Mixture Proportion Estimation, with Application to
     Learning from Noisy Labels". Each bound is exact for its own threshold, so the least of them may
-    fall below alpha where the domains separate; where they overlap it is nearer than BBE.
+    fall below alpha where the domains separate; where they overlap it is nearer than BBE. Rows of U
+    at or above a threshold are all counted, while BBE counts one less, as its authors' code does.
 
     Args:
         score_p: (p,) float. Held-out labelled rows, higher = more like the target, any scale.
@@ -281,7 +280,8 @@ def dedpul(
        different height.
     3. The mean ratio over U, 1 for true densities, is lifted to 1 where smoothing lowered it, and
        the larger answer of expectation maximisation and of the bend of its error counts: the former
-       creeps to 0 where the ratio is a little too low.
+       creeps to 0 where the ratio is a little too low. This costs where domains overlap
+       (docs/filter.md has both errors).
     4. A failure is an error, never an alpha of 1.
 
     Args:
@@ -399,25 +399,30 @@ def estimate_from_logits(
 
 
 CLEAR_FRACTION = 0.4
-"""Labelled rows that the highest threshold keeps, where the domains separate."""
-OVERLAP_FRACTION = 0.05
-"""The same where they overlap."""
-_LOW_FRACTION = 0.7
-_HIGH_FRACTION = 0.3
-_MIN_ROWS = 20
-_NUM_BINS = 400
-_KEPT_FRACTION = 0.8
-_FEW_LABELS = 200
+"""Fraction of labelled rows that every threshold of the upper end keeps, at least."""
+LEAST_MISSED = 0.09
+"""Fraction of labelled rows below the higher threshold of the first pair of the lower end. At lower
+thresholds others fall more slowly than the law says, where domains overlap."""
+_NEXT_MISSED = 1.9
+"""Factor from pair to pair."""
+_MOST_MISSED = 0.7
+_MISSED_RATIO = 4
+"""Of the labelled rows below the two thresholds of a pair."""
+_LEAST_ROWS = 8
+_PRECISE = 0.03
+"""A pair whose bound is this far below its median is precise enough to be preferred."""
+_NUM_THRESHOLDS = 25
 
 
 class _Profile(NamedTuple):
-    """Logarithm of r at every threshold, thresholds descending, and its spread."""
+    """Draws of the true fractions above thresholds at labelled scores, thresholds ascending."""
 
-    fraction_p: np.ndarray
-    log_ratio: np.ndarray
-    spread: np.ndarray
-    deviation: np.ndarray
-    """(reps, t): the bootstrap's log ratios minus ours."""
+    num_missed: np.ndarray
+    """(t,) int. Labelled rows below each threshold."""
+    missed: np.ndarray
+    """(reps, t): the target's fraction below."""
+    above_u: np.ndarray
+    """(t,) or (reps, t): the unlabelled fraction at or above."""
 
 
 def bootstrap_interval(
@@ -426,7 +431,7 @@ def bootstrap_interval(
     *,
     value: float | None = None,
     rng: np.random.Generator,
-    reps: int = 200,
+    reps: int = 1000,
     level: float = 0.95,
     groups_p: np.ndarray | None = None,
     groups_u: np.ndarray | None = None,
@@ -437,10 +442,10 @@ def bootstrap_interval(
         score_p: (p,) float. Held-out labelled rows, higher = more like the target, any scale.
         score_u: (u,) float. Held-out unlabelled rows.
         value: An estimate that the interval must hold.
-        rng: Draws the resamples.
-        reps: Number of resamples.
+        rng: Draws the true fractions.
+        reps: Number of draws.
         level: Probability that the interval covers alpha.
-        groups_p: (p,) int. Episode of each labelled row: whole episodes are resampled, since rows
+        groups_p: (p,) int. Episode of each labelled row: whole episodes are weighted, since rows
             of one episode carry less information than as many independent ones.
         groups_u: (u,) int. The same for U. The interval is then about the alpha of other episodes
             from the same source; leave it out for the alpha of exactly these rows.
@@ -451,7 +456,7 @@ def bootstrap_interval(
     >>> rng = np.random.default_rng(0)
     >>> u = np.r_[rng.normal(8, 1, 300), rng.normal(0, 1, 700)]
     >>> low, high = bootstrap_interval(rng.normal(8, 1, 500), u, rng=rng)
-    >>> low < 0.3 < high
+    >>> 0.2 < low < 0.3 < high
     True
 
     Raises:
@@ -463,124 +468,119 @@ def bootstrap_interval(
         raise ConfigError(
             f"interval: expected reps >= 20 and 0 < level < 1, got reps={reps}, level={level}"
         )
-    count_p, count_u = _binned(score_p, score_u)
-    profile = _profile(
-        _resampled(count_p, groups_p, "groups_p", reps, rng),
-        _resampled(count_u, groups_u, "groups_u", reps, rng),
-        count_p,
-        count_u,
-    )
-    low, high = _ends(profile, level, num_p=len(score_p))
-    num_independent = len(score_p) if groups_p is None else len(np.unique(groups_p))
-    if num_independent < _FEW_LABELS:
-        high = max(high, _few_labels_bound(score_p, score_u, num_independent, (1 - level) / 2))
+    profile = _draw_profile(score_p, score_u, groups_p, groups_u, reps, rng)
+    tail = (1 - level) / 2
+    low = _lower_end(profile, len(score_p), tail)
+    high = _upper_end(profile, len(score_p), len(score_u), tail)
     if value is not None:
         low, high = min(low, value), max(high, value)
-    return clip_alpha(low), clip_alpha(high)
+    return clip_alpha(min(low, high)), clip_alpha(high)
 
 
-class _Binned(NamedTuple):
-    """Bin of each row (highest scores first), and rows in each bin."""
+def _draw_profile(
+    score_p: np.ndarray,
+    score_u: np.ndarray,
+    groups_p: np.ndarray | None,
+    groups_u: np.ndarray | None,
+    reps: int,
+    rng: np.random.Generator,
+) -> _Profile:
+    """Draw from the distribution of the true fractions below labelled scores.
 
-    bin: np.ndarray
-    num_rows: np.ndarray
+    These are order statistics of uniform numbers whatever the target's distribution, so that
+    quantiles of the draws are exact for any number of independent labelled rows.
+    """
+    ascending, num_p, num_u = np.sort(score_p), len(score_p), len(score_u)
+    wanted = np.geomspace(1, max((1 - CLEAR_FRACTION) * num_p, 1), _NUM_THRESHOLDS)
+    chosen = np.concatenate([[0], wanted, *_pairs(num_p)]).round().astype(np.int64)
+    threshold = np.unique(ascending[np.minimum(chosen, num_p - 1)])
+    cell_p, cell_u = (np.searchsorted(threshold, s, side="right") for s in (score_p, score_u))
+    num_cells = len(threshold) + 1
+    above = np.cumsum(np.bincount(cell_u, minlength=num_cells)[::-1])[-2::-1] / num_u
+    num_missed = np.searchsorted(ascending, threshold, side="left")
+    worth = 1.0
+    if groups_u is None:
+        # The target's rows in U are a sample too: alpha is about these, not about their source.
+        clear = num_missed <= (1 - CLEAR_FRACTION) * num_p
+        least = float((above / (1 - num_missed / num_p))[clear].min())
+        worth = 1 / (1 + num_p / (least * num_u + 1))
+    else:
+        mass = _weighted(cell_u, groups_u, "groups_u", num_cells, 1.0, reps, rng)
+        above = np.cumsum(mass[:, ::-1], axis=1)[:, -2::-1] / mass.sum(axis=1, keepdims=True)
+    mass = _weighted(cell_p, groups_p, "groups_p", num_cells, worth, reps, rng)
+    missed = np.cumsum(mass, axis=1)
+    return _Profile(num_missed, np.clip(missed[:, :-1] / missed[:, -1:], 1e-9, 1 - 1e-9), above)
 
 
-def _binned(score_p: np.ndarray, score_u: np.ndarray) -> tuple[_Binned, _Binned]:
-    """Bin the scores at quantiles of both sets, so that resamples need no sorting."""
-    level = np.linspace(0, 1, _NUM_BINS // 2 + 1)[1:-1]
-    edge = np.unique(np.concatenate([np.quantile(score_p, level), np.quantile(score_u, level)]))
-
-    def cut(score: np.ndarray) -> _Binned:
-        number = len(edge) - np.searchsorted(edge, score, side="right")
-        return _Binned(number, np.bincount(number, minlength=len(edge) + 1))
-
-    return cut(score_p), cut(score_u)
+def _pairs(num_p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labelled rows below the lower and the higher threshold of each pair."""
+    steps = int(math.log(_MOST_MISSED / LEAST_MISSED) / math.log(_NEXT_MISSED)) + 1
+    higher = (num_p * LEAST_MISSED * _NEXT_MISSED ** np.arange(steps)).round()
+    higher = higher[higher >= _LEAST_ROWS]
+    return (higher / _MISSED_RATIO).round(), higher
 
 
-def _resampled(
-    rows: _Binned, groups: np.ndarray | None, name: str, reps: int, rng: np.random.Generator
+def _weighted(
+    cell: np.ndarray,
+    groups: np.ndarray | None,
+    name: str,
+    num_cells: int,
+    worth: float,
+    reps: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
-    """(reps, bins) float64. Rows in each bin after resampling rows, or whole groups."""
-    num_rows = len(rows.bin)
+    """(reps, cells) float64. Random weight of each cell, with one more row or group in the first.
+
+    Every row or group weighs a gamma variate of shape ``worth``.
+    """
     if groups is None:
-        return rng.multinomial(num_rows, rows.num_rows / num_rows, size=reps).astype(np.float64)
+        shape = worth * np.bincount(cell, minlength=num_cells)
+        shape[0] += worth
+        return rng.standard_gamma(shape, (reps, num_cells))
     groups = np.asarray(groups)
-    if groups.shape != (num_rows,):
-        raise DataError(f"{name}: expected shape ({num_rows},), got {groups.shape}")
+    if groups.shape != cell.shape:
+        raise DataError(f"{name}: expected shape {cell.shape}, got {groups.shape}")
     number = np.unique(groups, return_inverse=True)[1]
     num_groups = int(number.max()) + 1
     if num_groups < 2:
         raise DataError(f"{name}: expected at least two groups to resample, got one")
-    drawn = rng.multinomial(num_groups, np.full(num_groups, 1 / num_groups), size=reps)
-    return np.stack([np.bincount(rows.bin, times[number], len(rows.num_rows)) for times in drawn])
+    num_rows = np.zeros((num_groups + 1, num_cells))
+    np.add.at(num_rows, (number, cell), 1.0)
+    num_rows[-1, 0] = len(cell) / num_groups
+    return rng.standard_gamma(worth, (reps, num_groups + 1)) @ num_rows
 
 
-def _profile(
-    resampled_p: np.ndarray, resampled_u: np.ndarray, rows_p: _Binned, rows_u: _Binned
-) -> _Profile:
-    above_p, above_u = np.cumsum(rows_p.num_rows), np.cumsum(rows_u.num_rows)
-    fraction_p, fraction_u = above_p / above_p[-1], above_u / above_u[-1]
-    log_ratio = _log_fraction(above_u) - _log_fraction(above_p)
-    again = _log_fraction(np.cumsum(resampled_u, axis=1)) - _log_fraction(
-        np.cumsum(resampled_p, axis=1)
+def _upper_end(profile: _Profile, num_p: int, num_u: int, tail: float) -> float:
+    clear = profile.num_missed <= (1 - CLEAR_FRACTION) * num_p
+    # One row more: a fraction of U that is 0 has no logarithm, and alpha may be one row's.
+    log_ratio = np.log(profile.above_u + 1 / num_u) - np.log1p(-profile.missed)
+    return float(np.exp(-_lower_bounds(-log_ratio[:, clear], tail).max()))
+
+
+def _lower_end(profile: _Profile, num_p: int, tail: float) -> float:
+    first, second = (
+        np.searchsorted(profile.num_missed, num, side="right") - 1 for num in _pairs(num_p)
     )
-    deviation = again - log_ratio
-    # The bootstrap has no spread where a count is 0; the binomial formula does.
-    binomial = (1 - fraction_p) / (above_p + 0.5) + (1 - fraction_u) / (above_u + 0.5)
-    spread = np.sqrt(np.maximum(deviation.var(axis=0), binomial))
-    return _Profile(fraction_p, log_ratio, np.maximum(spread, 1e-9), deviation)
-
-
-def _log_fraction(above: np.ndarray) -> np.ndarray:
-    """Logarithm of the fraction above each threshold; half a row is added so that 0 has one."""
-    return np.log((above + 0.5) / (above[..., -1:] + 0.5))
-
-
-def _ends(profile: _Profile, level: float, *, num_p: int) -> tuple[float, float]:
-    tail = (1 - level) / 2
-    pointwise = NormalDist().inv_cdf(1 - tail)
-    clear = _first(profile, CLEAR_FRACTION, num_p)
-    lowest = np.max((-profile.deviation / profile.spread)[:, clear:], axis=1)
-    together = max(float(np.quantile(lowest, 1 - tail)), pointwise)
-    high = np.exp(np.min((profile.log_ratio + together * profile.spread)[clear:]))
-    return _lower_end(profile, pointwise, clear, num_p), float(high)
-
-
-def _lower_end(profile: _Profile, pointwise: float, clear: int, num_p: int) -> float:
-    bound = np.exp(profile.log_ratio - pointwise * profile.spread)
-    start, end = _first(profile, _LOW_FRACTION, num_p), _first(profile, _HIGH_FRACTION, num_p)
-    if not _falls(profile, start, end):
-        return float(bound[clear:].min())
-    top = _first(profile, OVERLAP_FRACTION, num_p)
-    if _falls(profile, end, top):
+    apart = (profile.num_missed[second] >= _LEAST_ROWS) & (first < second)
+    if not apart.any():
         return 0.0
-    # If the others' fraction keeps falling, they still add less than they lost on the way up.
-    lost = np.exp(profile.log_ratio[start]) - np.exp(profile.log_ratio[end])
-    return float(max(min(bound[top:].min(), bound[end] - lost), 0.0))
+    first, second = first[apart], second[apart]
+    ratio = profile.above_u / (1 - profile.missed)
+    fall = np.maximum(ratio[:, first] - ratio[:, second], 0.0)
+    left = np.sqrt(np.minimum(profile.missed[:, first] / profile.missed[:, second], 1 - 1e-9))
+    shown = _lower_bounds((1 - ratio[:, first]) * (1 - left) - fall, tail) >= 0
+    if not shown.any():
+        return 0.0
+    alpha = (ratio[:, second] - left / (1 - left) * fall)[:, shown]
+    # The more labelled rows are missed, the surer is the law: prefer that to a narrower interval.
+    precise = np.median(alpha, axis=0) - np.quantile(alpha, tail, axis=0) <= _PRECISE
+    deepest = int(np.flatnonzero(precise)[-1]) if precise.any() else 0
+    return float(max(_lower_bounds(alpha[:, deepest:], tail).max(), 0.0))
 
 
-def _few_labels_bound(
-    score_p: np.ndarray, score_u: np.ndarray, num_independent: int, tail: float
-) -> float:
-    """Upper end at the threshold that keeps four fifths of P, exact for any number of labels.
-
-    The bootstrap underestimates how far labelled scores reach down when there are few.
-    """
-    threshold = np.quantile(score_p, 1 - _KEPT_FRACTION, method="lower")
-    kept = float((score_p >= threshold).mean())
-    missed = np.array([num_independent - int(kept * num_independent)])
-    least = 1.0 - float(binomial_upper_bound(missed, num_independent, tail)[0])
-    return float((score_u >= threshold).mean()) / least if least > 0 else 1.0
-
-
-def _first(profile: _Profile, fraction: float, num_p: int) -> int:
-    """Return the highest threshold that keeps this fraction of P, and enough rows for a spread."""
-    return int(np.argmax(profile.fraction_p >= max(fraction, min(_MIN_ROWS / num_p, 1.0))))
-
-
-def _falls(profile: _Profile, start: int, end: int) -> bool:
-    """Return whether r falls significantly from a low threshold to a high one."""
-    fall = profile.log_ratio[start] - profile.log_ratio[end]
-    spread = float((profile.deviation[:, start] - profile.deviation[:, end]).std())
-    return bool(fall > 2 * max(spread, 1e-9))
+def _lower_bounds(drawn: np.ndarray, tail: float) -> np.ndarray:
+    """(t,) float64. Bounds that all columns of (reps, t) draws exceed at once, but for ``tail``."""
+    middle = np.median(drawn, axis=0)
+    reach = np.maximum(middle - np.quantile(drawn, tail, axis=0), 1e-12)
+    critical = float(np.quantile(np.max((middle - drawn) / reach, axis=1), 1 - tail))
+    return middle - critical * reach

@@ -191,7 +191,7 @@ def _scores(
     seen_p, seen_u = ~np.isnan(held.p), ~np.isnan(held.u)
     p, u = p[seen_p].astype(np.int64), u[seen_u].astype(np.int64)
     score_p, score_u = model.probability(held.p[seen_p]), model.probability(held.u[seen_u])
-    kept_u = keep(score_u, mode, model.alpha.value)
+    kept_u = keep(score_u, mode, model.alpha.value) & model.finds_target
     # Labelled rows are kept by the same rule: the least score that was kept, or one half.
     least = score_u[kept_u].min() if mode == "top_alpha" and kept_u.any() else 0.5
     return HeldOutScores(
@@ -199,7 +199,7 @@ def _scores(
         u,
         score_p,
         score_u,
-        score_p >= least,
+        (score_p >= least) & model.finds_target,
         kept_u,
         None if cluster is None else cluster[p],
         None if cluster is None else cluster[u],

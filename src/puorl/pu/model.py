@@ -20,7 +20,7 @@ from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
 from puorl.pu import classifier
-from puorl.pu.alpha import current_estimate
+from puorl.pu.alpha import NO_LOWER_END, NO_TARGET, current_estimate
 from puorl.pu.classifier import BLOCK
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import Encoder, Scaling, Task, residual
@@ -110,10 +110,15 @@ class FilterModel:
         """(u,) bool. Unlabelled rows that a mode keeps; rows of labelled units always."""
         grouping = self.grouping(split)
         if grouping is None:
-            return keep(score, mode, self.alpha.value)
+            return keep(score, mode, self.alpha.value) & self.finds_target
         kept = grouping.labelled[split.unlabelled]
-        kept[~kept] = keep(score[~kept], mode, self.alpha.value)
+        kept[~kept] = keep(score[~kept], mode, self.alpha.value) & self.finds_target
         return kept
+
+    @property
+    def finds_target(self) -> bool:
+        """False where alpha is about 0 and has no lower end: what is kept would be others' rows."""
+        return not (self.alpha.value < NO_TARGET and self.alpha.low <= NO_LOWER_END)
 
     def _lanes(self, split: PUSplit, grouping: Grouping | None) -> np.ndarray | None:
         """(n,) int64. The lane that held out each pool row; None where all lanes score."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import DataError
 from puorl.pu.alpha import alpha_estimate, bbe, bootstrap_interval
+from puorl.pu.checks import quality as module
 from puorl.pu.checks.auroc import HeldOutScores
 from puorl.pu.checks.quality import estimates_agree, measure_quality, of_filter, second_alpha
 from puorl.pu.cross_fit import match_keep_rate
@@ -150,6 +151,16 @@ def test_disputed_rows_widen_the_interval(draw):
     assert width[2] > 1.5 * width[0]
 
 
+def test_disputed_rows_count_more_with_few_labels(draw, monkeypatch):
+    judged = draw(np.random.default_rng(12), 4, num_p=200).scores
+    decided = judged.kept_u ^ (np.arange(len(judged.kept_u)) < 1_000)
+    found = [measure_quality(judged, decided=decided, rng=np.random.default_rng(0)).recall]
+    monkeypatch.setattr(module, "MANY_LABELS", 200)
+    found.append(measure_quality(judged, decided=decided, rng=np.random.default_rng(0)).recall)
+    assert found[0].value == found[1].value
+    assert found[0].low < found[1].low - 0.02
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 50, 200])
 @pytest.mark.parametrize("gap", [8, 6, 4, 2])
@@ -178,6 +189,17 @@ def test_upper_estimate_where_alpha_has_no_lower_end(draw, low, is_upper):
     rng = np.random.default_rng(4)
     judged = replace(draw(rng, 3).scores, alpha=alpha_estimate(0.3, (low, 0.4), method="bbe"))
     assert measure_quality(judged, rng=rng).precision_is_upper is is_upper
+
+
+def test_a_precision_that_may_be_nearly_anything_is_not_known(draw):
+    rng = np.random.default_rng(5)
+    judged = draw(rng, 8, alpha=0.002, num_u=20_000).scores
+    judged = replace(judged, alpha=alpha_estimate(0.002, (0.0001, 0.003), method="bbe"))
+    quality = measure_quality(judged, rng=rng)
+    assert quality.precision.low < 0.1
+    assert quality.precision.high > 0.9
+    assert quality.precision_is_open
+    assert not quality.precision_is_known
 
 
 def test_nothing_kept_has_no_precision(draw):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from puorl.core.stats import Estimate
+from puorl.pu.alpha import NO_TARGET
 from puorl.pu.checks.auroc import DETECTABLE_AUROC
 from puorl.pu.checks.behaviour import Selection, Shortcut
 from puorl.pu.checks.quality import Quality
@@ -21,7 +22,6 @@ Verdict = Literal["clear", "behaviour", "doubtful", "cannot_tell"]
 
 FEW_LABELLED = 100
 FEW_GROUPS = 10
-_NO_TARGET = 0.02
 _WIDE = 0.2
 _LOW_PRECISION = 0.9
 _LOW_RECALL = 0.8
@@ -76,7 +76,7 @@ class Evidence:
     @property
     def has_no_target(self) -> bool:
         """Whether hardly any unlabelled row can be the target's."""
-        return self.alpha_ends[1] < _NO_TARGET
+        return self.alpha_ends[1] < NO_TARGET
 
     @property
     def few(self) -> Literal["rows", "groups", ""]:
