@@ -55,6 +55,9 @@ class Finding:
     """Nats for more than one way of driving."""
     overlap: float
     """Of states and actions of kept and of other units: 1 as if shuffled, 0 apart."""
+    is_crossed: bool
+    """Whether one driver, at least, has machines of two types, so that types are compared within
+    drivers."""
     num_labelled: int
     """Units known to be ours."""
 
@@ -63,7 +66,8 @@ class Finding:
         """Dynamics differ, behaviour differs, both or neither; or they cannot be told apart."""
         machines, drivers = self.gain >= SEEN, self.behaviour_gain >= SEEN
         if machines and drivers:
-            return "confounded" if self.overlap < LITTLE_OVERLAP else "both"
+            apart = self.overlap < LITTLE_OVERLAP and not self.is_crossed
+            return "confounded" if apart else "both"
         if machines:
             return "dynamics"
         return "behaviour" if drivers else "neither"
@@ -76,7 +80,12 @@ class Finding:
         elif self.verdict == "both":
             text = (
                 "Machines of more than one type were found by how they move. They are driven in "
-                f"different ways, too, but {self.overlap:.0%} of their states and actions overlap."
+                "different ways, too: "
+                + (
+                    "types were compared among units that are driven alike."
+                    if self.is_crossed
+                    else f"{self.overlap:.0%} of their states and actions overlap."
+                )
             )
         elif self.verdict == "confounded":
             text = (

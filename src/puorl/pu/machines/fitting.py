@@ -17,7 +17,7 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import Finding, overlap_of_rows
-from puorl.pu.machines.mixture import fit_mixture, weights
+from puorl.pu.machines.mixture import SEEN, find_drivers, fit_mixture, weights
 from puorl.pu.machines.model import (
     MachineModel,
     ViewModel,
@@ -31,6 +31,8 @@ from puorl.pu.units import Unit, Units, number_units
 
 _NUM_COMPARED = 8_000
 """Rows, of all units together, whose states and actions are compared."""
+_UNTRUSTED = 1e3
+"""Nats by which other lanes fall behind."""
 MIN_UNITS = 4
 """Fewer units cannot show that there are types."""
 
@@ -145,23 +147,26 @@ def find_types(
         unit: What is decided about.
         seed: Of starts and draws.
     """
-    views = []
-    for view, latents in zip(made.views, made.latents, strict=True):
-        rng = generator(seed, "machines", view.view)
-        mixtures = [fit_mixture(view.embed(k, own.z), label, rng) for k, own in enumerate(latents)]
-        views.append(view._replace(mixtures=tuple(mixtures)))
-    table = decide(views, made.latents, made.found, label, made.median_rows)
+    driver, behaviour_gain = find_drivers(made.behaviour, label, generator(seed, "machines"))
+    views = _mixtures(made, label, driver, seed)
+    is_crossed = bool(driver.any()) and _best_gain(views) >= SEEN
+    if driver.any() and not is_crossed:  # no driver has machines of two types
+        driver = np.zeros(len(label), int)
+        views = _mixtures(made, label, driver, seed)
+    table = decide(views, made.latents, made.found, label, made.median_rows, driver)
     chance = np.stack(
         [
-            np.exp(view.mixtures[k].log_probability(view.embed(k, own.z))[:, 0])
-            for view, latents in zip(views, made.latents, strict=True)
+            np.exp(
+                view.mixtures[k].log_probability(
+                    view.embed(k, own.z) - view.mixtures[k].shift[driver]
+                )[:, 0]
+            )
+            for view, latents in zip(views, made.latents, strict=False)
             for k, own in enumerate(latents)
         ]
     )
     weight = weights([mixture for view in views for mixture in view.mixtures])
     alpha, recall, precision = quality(table, chance, weight, seed)
-    gain = max(mixture.gain for view in views for mixture in view.mixtures)
-    behaviour_gain = fit_mixture(made.behaviour, label, generator(seed, "machines")).gain
     overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
     return MachineModel(
         config=config,
@@ -174,9 +179,45 @@ def find_types(
         alpha=alpha,
         recall=recall,
         precision=precision,
-        finding=Finding(gain, behaviour_gain, overlap, int((label == 0).sum())),
+        finding=Finding(
+            gain=_best_gain(views),
+            behaviour_gain=behaviour_gain,
+            overlap=overlap,
+            is_crossed=is_crossed,
+            num_labelled=int((label == 0).sum()),
+        ),
         split_fingerprint=fingerprint,
     )
+
+
+def _mixtures(made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int) -> list[ViewModel]:
+    """Find the types in all lanes; with several drivers, in those of the dynamics alone."""
+    views = []
+    for view, latents in zip(made.views, made.latents, strict=True):
+        rng = generator(seed, "machines", view.view)
+        mixtures = [
+            fit_mixture(view.embed(k, own.z), label, rng, driver) for k, own in enumerate(latents)
+        ]
+        views.append(view._replace(mixtures=tuple(mixtures)))
+    return [_trust_likelihood(views[0])] if driver.any() else views
+
+
+def _best_gain(views: list[ViewModel]) -> float:
+    return max(mixture.gain for view in views for mixture in view.mixtures)
+
+
+def _trust_likelihood(view: ViewModel) -> ViewModel:
+    """Let the lane decide that predicts held-out rows best.
+
+    With several drivers a lane may find types by what its model gets wrong where one of them
+    drives: how clear its types are says little then, and its likelihood more.
+    """
+    best = int(np.argmin(view.held_out_nll))
+    mixtures = tuple(
+        mixture if k == best else mixture._replace(gain=mixture.gain - _UNTRUSTED)
+        for k, mixture in enumerate(view.mixtures)
+    )
+    return view._replace(mixtures=mixtures)
 
 
 def choose_views(found: Units, data: Dataset) -> tuple[View, ...]:

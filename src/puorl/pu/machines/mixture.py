@@ -204,11 +204,32 @@ def find_drivers(
     found = fit_mixture(z, np.full(len(z), -1), rng)
     if found.gain < SEEN:
         return np.zeros(len(z), int), found.gain
-    driver = np.argmax(found.log_density(z), axis=1)
-    order = np.argsort(-np.bincount(driver[label == 0], minlength=found.num_types), kind="stable")
-    rank = np.empty(found.num_types, int)
-    rank[order] = np.arange(found.num_types)
+    # Machines shift how they are driven a little, too: near groups are one driver.
+    driver = _merge_near(found.mean)[np.argmax(found.log_density(z), axis=1)]
+    order = np.argsort(-np.bincount(driver[label == 0], minlength=driver.max() + 1), kind="stable")
+    rank = np.empty(len(order), int)
+    rank[order] = np.arange(len(order))
     return np.unique(rank[driver], return_inverse=True)[1].reshape(-1), found.gain
+
+
+def _merge_near(mean: np.ndarray) -> np.ndarray:
+    """(k,) int. Groups of means: nearest are joined, until the next join is relatively farthest."""
+    group = [np.arange(len(mean))]
+    joins = []
+    apart = np.sqrt(np.square(mean[:, None] - mean).sum(axis=2))
+    while group[-1].max() > 0:
+        now = group[-1]
+        between = np.where(now[:, None] == now, np.inf, apart)
+        one, two = np.unravel_index(np.argmin(between), between.shape)
+        joins.append(float(between[one, two]))
+        joined = np.where(now == now[two], now[one], now)
+        group.append(np.unique(joined, return_inverse=True)[1].reshape(-1))
+    ratio = [later / max(first, 1e-12) for first, later in zip(joins, joins[1:], strict=False)]
+    return group[1 + int(np.argmax(ratio))] if ratio and max(ratio) > _NEAR else group[0]
+
+
+_NEAR = 3.0
+"""Groups are one driver if others lie so many times farther apart."""
 
 
 def _starts(

@@ -200,6 +200,7 @@ def decide(
     found: Units,
     label: np.ndarray,
     median_rows: float,
+    driver: np.ndarray | None = None,
 ) -> UnitTable:
     """Combine all lanes to a decision about every unit.
 
@@ -209,7 +210,9 @@ def decide(
         found: Names and sizes of the units.
         label: (n,) int. 0 for units that are known to be ours, -1 for unknown ones.
         median_rows: Rows of a unit at which no further uncertainty is added.
+        driver: (n,) int. Who drives each unit; None where that is not known, or one drives all.
     """
+    driver = np.zeros(len(found.name), int) if driver is None else driver
     lanes = [
         (view, k, latents[i][k]) for i, view in enumerate(views) for k in range(len(view.mixtures))
     ]
@@ -217,14 +220,16 @@ def decide(
     chance, prior = [], 0.0
     for (view, k, own), share in zip(lanes, weight, strict=True):
         mixture = view.mixtures[k]
-        z, extra = view.embed(k, own.z), _extra(view, k, own, median_rows)
+        z = view.embed(k, own.z) - mixture.shift[driver]
+        extra = _extra(view, k, own, median_rows)
         chance.append(np.exp(mixture.log_probability(z, extra)[:, 0]))
         prior += share * mixture.num_units[0] / mixture.num_units.sum()
     every = np.stack(chance)
     probability = np.where(label == 0, 1.0, weight @ every)
     keep = probability >= 0.5
     view, k, own = lanes[int(np.argmax(weight))]
-    mixture, z, extra = view.mixtures[k], view.embed(k, own.z), _extra(view, k, own, median_rows)
+    mixture, extra = view.mixtures[k], _extra(view, k, own, median_rows)
+    z = view.embed(k, own.z) - mixture.shift[driver]
     kind = mixture.log_density(z, extra)
     other = 1 + np.argmax(kind[:, 1:], axis=1)
     outside = mixture.is_outside(z, extra) & (label != 0)
