@@ -1,9 +1,10 @@
 """CSV and TSV: a header line with column names, then one row a line.
 
-NumPy's tokenizer reads blocks of lines. Only a block that it refuses is parsed again cell by cell,
-to report what is wrong and where.
+NumPy's tokenizer reads blocks of lines. Only a block that it refuses is parsed again cell by cell;
+cells that are missing or no numbers are counted and become NaN.
 """
 
+import contextlib
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class _Table:
     texts: dict[str, list[str]] = field(default_factory=dict)
     """Other column to its blocks, each a text of cells joined by NUL."""
     num_rows: int = 0
+    rows: RawRows = field(default_factory=lambda: RawRows(format="csv", arrays={}))
 
     @property
     def numeric(self) -> dict[str, tuple[str, ...]]:
@@ -62,8 +64,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     """Read a CSV or TSV file; the header determines the delimiter.
 
     Raises:
-        DataError: Not UTF-8 text, no header, rows of different length, or a cell of a numeric
-            field that is not a number.
+        DataError: Not UTF-8 text, no header, or rows of different length.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
@@ -92,17 +93,14 @@ def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRo
         pieces = table.numbers.pop(name, [])
         matrix = np.concatenate(pieces) if pieces else np.empty((0, len(columns)))
         arrays[name] = matrix if name in MATRICES else matrix[:, 0]
-    rows = RawRows(
-        format="csv",
-        arrays=arrays,
-        keys={name: found[0] for name, found in fields.items() if name not in MATRICES},
-        obs_names=fields["obs"],
-        action_names=fields["action"],
-        notes=list(table.claims.notes),
-    )
+    rows = table.rows
+    rows.arrays = arrays
+    rows.keys = {name: found[0] for name, found in fields.items() if name not in MATRICES}
+    rows.obs_names, rows.action_names = fields["obs"], fields["action"]
+    rows.notes = list(table.claims.notes)
     for name in ("terminal", "timeout", "episode", "time"):
         if name in fields:
-            _add_single(name, fields[name][0], table, rows)
+            _add_single(name, fields[name][0], table, names.time_zone)
     for name in table.claims.rest(header):
         rows.columns[name] = cells.typed(_cells(table, name))
     return rows
@@ -206,31 +204,66 @@ def _finish_last_row(lines: list[str], source: Iterator[str], line: int, table: 
 
 def _add(block: _Block, table: _Table) -> None:
     """Read one block into the table."""
-    optional = [c for f in _MAY_BE_EMPTY for c in table.claims.fields.get(f, ())]
-    strict = [c for names in table.numeric.values() for c in names]
-    try:
-        record = _tokenized(block, table, strict)
-    except ValueError:
-        # The one accepted reason: next states that were not recorded, e.g. at an episode's end.
-        strict = [name for name in strict if name not in optional]
+    optional = {c for f in _MAY_BE_EMPTY for c in table.claims.fields.get(f, ())}
+    numeric = [c for names in table.numeric.values() for c in names]
+    strict: list[str] = []
+    # Most blocks hold numbers only, or next states that were not recorded at an episode's end.
+    for strict in (numeric, [c for c in numeric if c not in optional], []):
         try:
             record = _tokenized(block, table, strict)
+            break
         except ValueError as error:
-            _explain(block, table, strict, optional, str(error))
+            if not strict:
+                _explain(block, table, str(error))
+    else:
+        raise AssertionError("the last attempt either reads or explains")
     place = {name: i for i, name in enumerate(table.header)}
     parsed = set(strict)
     for name, columns in table.numeric.items():
         matrix = np.empty((len(record), len(columns)))
         for j, column in enumerate(columns):
             values = record[str(place.pop(column))]
-            try:
-                matrix[:, j] = values if column in parsed else cells.numbers(values.tolist())
-            except ValueError:
-                _explain(block, table, strict, optional, "")
+            if column not in parsed:
+                values = _numbers(values.tolist(), f"{column} ({name})", block, table)
+            matrix[:, j] = values
         table.numbers.setdefault(name, []).append(matrix)
     for name, i in place.items():
         table.texts.setdefault(name, []).append(_NUL.join(record[str(i)].tolist()))
     table.num_rows += len(record)
+
+
+def _numbers(texts: list[str], column: str, block: _Block, table: _Table) -> np.ndarray:
+    """(n,) float64. Parse cells; count those that are missing or no numbers, which become NaN."""
+    name, _, owner = column.rpartition(" ")
+    may_be_empty = owner[1:-1] in _MAY_BE_EMPTY
+    values, bad = np.full(len(texts), np.nan), []
+    for i, cell in enumerate(texts):
+        if is_number(cell):
+            values[i] = float(cell)
+        elif cell.strip() or not may_be_empty:
+            bad.append(i)
+    if bad:
+        row = block.first_row + bad[0]
+        line = _lines_of_rows(block, table)[bad[0]]
+        place = f"row {row} (line {line}), column {column}: "
+        table.rows.note_bad(name, len(bad), row, place + _wrong(texts[bad[0]], owner[1:-1]))
+    return values
+
+
+def _wrong(cell: str, owner: str) -> str:
+    if not cell.strip():
+        return "expected a number, got an empty cell"
+    if has_decimal_comma(cell):
+        return f"expected a number with a decimal point, got {cell!r}"
+    return f"expected a number, got {cell[:40]!r} (or name other columns with {owner}=)"
+
+
+def _lines_of_rows(block: _Block, table: _Table) -> list[int]:
+    reader = csv.reader(block.lines, delimiter=table.delimiter)
+    lines = []
+    with contextlib.suppress(csv.Error):  # the tokenizer has read it: only a cell too long
+        lines = [block.first_line + reader.line_num - 1 for line in reader if line]
+    return lines + [block.first_line] * (len(block.lines) - len(lines))
 
 
 def _tokenized(block: _Block, table: _Table, strict: Sequence[str]) -> np.ndarray:
@@ -242,27 +275,19 @@ def _tokenized(block: _Block, table: _Table, strict: Sequence[str]) -> np.ndarra
     )
 
 
-def _explain(
-    block: _Block, table: _Table, strict: Sequence[str], optional: Sequence[str], reason: str
-) -> NoReturn:
-    """Raise an error that names the first cell which the tokenizer refused."""
+def _explain(block: _Block, table: _Table, reason: str) -> NoReturn:
+    """Raise an error that names the first row which the tokenizer refused."""
     reader = csv.reader(block.lines, delimiter=table.delimiter)
     row = block.first_row
     try:
         for line in reader:
-            if line:
-                line_number = block.first_line + reader.line_num - 1
-                where = f"{table.source}: row {row} (line {line_number})"
-                if len(line) != len(table.header):
-                    raise DataError(
-                        f"{where}: expected {len(table.header)} cells as in the header, found "
-                        f"{len(line)}; cells that hold {table.delimiter!r} or a line break stand "
-                        "in quotes"
-                    )
-                for name, cell in zip(table.header, line, strict=True):
-                    if name in strict or (name in optional and cell.strip()):
-                        _check_number(name, cell, where, table)
-                row += 1
+            if line and len(line) != len(table.header):
+                raise DataError(
+                    f"{table.source}: row {row} (line {block.first_line + reader.line_num - 1}): "
+                    f"expected {len(table.header)} cells as in the header, found {len(line)}; "
+                    f"cells that hold {table.delimiter!r} or a line break stand in quotes"
+                )
+            row += bool(line)
     except csv.Error as error:
         reason = str(error)
     raise DataError(
@@ -270,45 +295,50 @@ def _explain(
     )
 
 
-def _check_number(name: str, cell: str, where: str, table: _Table) -> None:
-    if is_number(cell):
-        return
-    owner = next(f for f, names in table.claims.fields.items() if name in names)
-    expected = f"{where}, column {name} ({owner}): expected a number"
-    if not cell.strip():
-        raise DataError(f"{expected}, got an empty cell; fill it or remove the row before loading")
-    if has_decimal_comma(cell):
-        raise DataError(f"{expected} with a decimal point, got {cell!r}; replace decimal commas")
-    raise DataError(f"{expected}, got {cell!r}; correct it, or name other columns with {owner}=")
-
-
 def _cells(table: _Table, name: str) -> list[str]:
     pieces = table.texts.pop(name, [])
     return _NUL.join(pieces).split(_NUL) if pieces else []
 
 
-def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
+def _add_single(name: str, column: str, table: _Table, zone: str | None) -> None:
     """Convert the column of a flag, the episode or the time."""
-    found = _cells(table, column)
+    rows, found = table.rows, _cells(table, column)
     where = f"{table.source}: column {column} ({name})"
-    empty = next((i for i, cell in enumerate(found) if not cell.strip()), None)
-    if empty is not None:
-        raise DataError(f"{where}: row {empty} is empty; fill it or remove the row before loading")
+    is_empty = np.fromiter((not cell.strip() for cell in found), bool, len(found))
+    if is_empty.any():
+        first = int(np.argmax(is_empty))
+        text = f"column {column} ({name}): row {first} is empty"
+        rows.note_bad(column, int(is_empty.sum()), first, text)
     array = cells.typed(found)
     if name == "episode":
+        rows.lost = is_empty if is_empty.any() else None
         texts = {cell.strip() for cell in found}
-        if len(texts) > len(np.unique(array)):
-            # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.
+        if len(texts) > len(np.unique(array)) or rows.lost is not None:
             array = np.array([cell.strip() for cell in found])
+        if len(texts) > len(np.unique(cells.typed(sorted(texts)))):
+            # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.
             rows.notes.append(
-                f"{column}: some ids are equal as numbers only (such as 1 and 1.0); "
-                "they are kept apart, as texts"
+                f"{column}: some ids are equal as numbers only (such as 1 and 1.0); they are kept "
+                "apart, as texts"
             )
         if array.dtype.kind == "U":
             rows.columns[column] = array
     elif array.dtype.kind == "U" and name == "time":
-        array = cells.seconds(found, where)
+        are_numbers = [is_number(cell) for cell in found]
+        if 2 * sum(are_numbers) >= len(found):
+            array = np.array(
+                [float(c) if ok else np.nan for c, ok in zip(found, are_numbers, strict=True)]
+            )
+            wrong = [i for i, ok in enumerate(are_numbers) if not (ok or is_empty[i])]
+        else:
+            array, wrong = cells.seconds(found, where, zone)
+        if wrong:
+            text = (
+                f"column {column} ({name}): row {wrong[0]}: expected a number or an ISO 8601 stamp"
+            )
+            rows.note_bad(column, len(wrong), wrong[0], f"{text}, got {found[wrong[0]][:40]!r}")
     elif array.dtype.kind == "U":
-        row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in ("0", "1"))
+        known = ("", "0", "1")
+        row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in known)
         raise DataError(f"{where}: expected only 0/1 or only true/false, got {cell!r} in row {row}")
     rows.arrays[name] = array

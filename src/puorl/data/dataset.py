@@ -13,7 +13,8 @@ from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.data.episodes import complete, next_actions
 from puorl.data.expression import evaluate
-from puorl.data.transitions import Provenance, Transitions, join_notes
+from puorl.data.missing import repair
+from puorl.data.transitions import MAX_STEP, Provenance, Transitions, join_notes
 from puorl.data.validate import LABELLED, SOURCE_ROW, RawRows, canonical, column
 
 T = TypeVar("T")
@@ -104,11 +105,21 @@ class Dataset:
         return dataclasses.replace(made, provenance=provenance)
 
     @classmethod
-    def from_raw(cls, raw: RawRows, *, source: str) -> "Dataset":
+    def from_raw(
+        cls, raw: RawRows, *, source: str, missing: str = "error", gap: float = MAX_STEP
+    ) -> "Dataset":
         """Check and complete the raw rows of a reader; every file becomes a dataset this way."""
-        fields = canonical(raw.arrays, source=source)
+        usable = repair(raw, missing, source=source)
+        fields = canonical(usable.arrays, source=source)
         ours = raw.provenance is not None  # absent fields were absent in the saved dataset too
-        done = complete(fields, source=source, number_episodes=not ours)
+        done = complete(
+            fields,
+            source=source,
+            number_episodes=not ours,
+            gap=gap,
+            valid=usable.valid,
+            lost=usable.lost,
+        )
         columns = {}
         for name, array in raw.columns.items():
             array = column(name, array, source=source)
@@ -118,7 +129,9 @@ class Dataset:
                     f"{len(fields['obs'])}; they must match"
                 )
             columns[name] = array if done.kept is None else array[done.kept]
-        notes = [*raw.notes, *done.notes]
+        notes = [*raw.notes, *usable.notes, *done.notes]
+        if gap != MAX_STEP:
+            notes.append(f"time: only steps over {gap:g} x the median are gaps, as asked")
         if done.kept is not None:
             if SOURCE_ROW in columns:
                 notes.append(f"{SOURCE_ROW}: the file's own column of this name gave way to ours")

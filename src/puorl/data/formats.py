@@ -17,6 +17,8 @@ from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import KeptRows
 from puorl.data.dataset import Dataset
+from puorl.data.missing import parse_missing
+from puorl.data.transitions import MAX_STEP
 from puorl.data.validate import FIELDS, FieldNames, RawRows
 
 PathLike = str | os.PathLike[str]
@@ -114,6 +116,9 @@ def load(
     next_action: str | Sequence[str] | None = None,
     label: str | None = None,
     domain: str | None = None,
+    missing: str = "error",
+    gap: float = MAX_STEP,
+    time_zone: str | None = None,
 ) -> Dataset:
     """Read rows and check them; several files become one dataset.
 
@@ -136,6 +141,12 @@ def load(
             ``"checked == 1"``, over the columns of each file under their own names; its value
             becomes the column ``labelled``.
         domain: Name of the domain that all these rows come from, if known.
+        missing: What to do with cells that are missing or no numbers: ``error`` refuses the file
+            with one message that counts them, ``drop`` leaves out their rows and cuts the episode
+            there, ``hold`` (``hold:N``) carries the last value on over at most 5 (N) steps and
+            drops the rest.
+        gap: A time step longer than this many median steps cuts the episode.
+        time_zone: Zone of time stamps that name none, such as ``Europe/Berlin``; UTC by default.
 
     Raises:
         DataError: The file does not hold readable rows; the message says what was expected.
@@ -152,7 +163,13 @@ def load(
         time=time,
         next_action=next_action,
         label=label,
+        missing=missing,
+        gap=gap,
+        time_zone=time_zone,
     )
+    if not gap > 1:
+        raise ConfigError(f"gap: expected a factor above 1, got {gap}")
+    parse_missing(missing)
     paths = expand(path, ids=format == "minari")
     seen: set[Path] = set()
     for one in paths:
@@ -229,7 +246,7 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
             if array.ndim == 1:
                 raw.columns.setdefault(key, array)
             raw.notes.append(f"{key}: not used as {field}, as asked")
-    dataset = Dataset.from_raw(raw, source=str(path))
+    dataset = Dataset.from_raw(raw, source=str(path), missing=names.missing, gap=names.gap)
     if names.label is None:
         return dataset
     # Labels are found by file, because joining renumbers episodes.

@@ -214,7 +214,8 @@ def match_keep_list(path: PathLike, dataset: Dataset) -> tuple[np.ndarray, tuple
         return _match_episodes(path, header, listed, dataset), ()
     wanted, n = np.unique(_whole_numbers(listed, path)), len(dataset)
     # Joined files have no row numbers of their own: their list counts over all the data.
-    dropped = dataset.provenance.count("dropped_rows")
+    kinds = ("dropped_rows", "missing_rows")
+    dropped = sum(dataset.provenance.count(kind) for kind in kinds)
     in_file = dataset.columns.get(SOURCE_ROW)
     if in_file is not None:
         dropped = max(dropped, int(in_file.max()) + 1 - n)

@@ -6,6 +6,7 @@ number and a record in the schema, from which they are restored exactly.
 """
 
 import json
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -54,6 +55,11 @@ def read(path: Path, names: FieldNames) -> RawRows:
         reading(path, "Parquet file", "check that the file is whole"),
         parquet.ParquetFile(path, page_checksum_verification=True) as file,
     ):
+        if not _has_record(file.schema_arrow.metadata or {}) and _CHECKSUM in _footer(path):
+            raise DataError(
+                f"{path}: puorl's entries in the schema cannot be read; the file is damaged; "
+                "take another copy"
+            )
         return _rows(file, names, str(path))
 
 
@@ -134,7 +140,7 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
         (plain if _is_plain(kind) else skipped).append(name)
     content = _Columns(file, [c for columns in claims.fields.values() for c in columns] + plain)
     for field, columns in claims.fields.items():
-        _add_field(content, field, columns, rows, source)
+        _add_field(content, field, columns, rows, source, names.time_zone)
     for name in plain:
         own_name, dtype = restored.get(name, (name, None))
         array = _plain_values(content[name])
@@ -172,7 +178,12 @@ def _decoded(column: Any) -> Any:
 
 
 def _add_field(
-    content: _Columns, field: str, columns: Sequence[str], rows: RawRows, source: str
+    content: _Columns,
+    field: str,
+    columns: Sequence[str],
+    rows: RawRows,
+    source: str,
+    zone: str | None,
 ) -> None:
     if field in MATRICES:
         _add_matrix(content, field, columns, rows, source)
@@ -180,14 +191,24 @@ def _add_field(
     name = columns[0]
     where, values = f"{source}: column {name} ({field})", content[name]
     if field == "reward":
-        rows.arrays[field] = _numbers(values, where, unknown=False)
+        rows.arrays[field] = _numbers(values, where)
+        _note_empty(rows, name, field, values, rows.arrays[field])
         return
-    _require_filled(values, where)
     if not _is_plain(values.type):
         raise DataError(f"{where}: expected one plain value a row, got {values.type}")
     array = _plain_values(values)
+    if values.null_count:
+        is_null = values.is_null().to_numpy()
+        _note_empty(rows, name, field, values, np.where(is_null, np.nan, 0.0))
+        if field == "episode":
+            rows.lost = is_null
+            array = np.where(is_null, 0, array) if array.dtype.kind == "f" else array
     if field == "time" and array.dtype.kind == "U":
-        array = seconds(array.tolist(), where)
+        texts = array.tolist()
+        array, wrong = seconds(texts, where, zone)
+        if wrong:
+            text = f"column {name} ({field}): row {wrong[0]}: expected a number or a stamp"
+            rows.note_bad(name, len(wrong), wrong[0], f"{text}, got {texts[wrong[0]][:40]!r}")
     if field == "episode" and array.dtype.kind == "U":
         rows.columns[name] = array
     rows.arrays[field] = array
@@ -199,7 +220,10 @@ def _add_matrix(
     blocks, labels = [], []
     for name in columns:
         where = f"{source}: column {name} ({field})"
-        block = _numbers(content[name], where, unknown=field in _MAY_BE_UNKNOWN)
+        values = content[name]
+        block = _numbers(values, where)
+        if field not in _MAY_BE_UNKNOWN:
+            _note_empty(rows, name, field, values, block)
         if block.ndim == 2 and len(columns) > 1:
             raise DataError(
                 f"{where}: expected one number a row beside other columns, got a list; "
@@ -212,9 +236,22 @@ def _add_matrix(
         setattr(rows, f"{field}_names", tuple(labels))
 
 
+def _has_record(metadata: Mapping[bytes, bytes]) -> bool:
+    return _KEY in metadata or _CHECKSUM in metadata
+
+
+def _footer(path: Path) -> bytes:
+    """Return the bytes with schema and metadata, which have no checksum in Parquet."""
+    with open(path, "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-min(8 + length, file.tell() + 4), os.SEEK_END)
+        return file.read(length)
+
+
 def _stored(metadata: Mapping[bytes, bytes], source: str) -> dict[str, Any] | None:
     """Return the record of `write` in the schema, or None for a file of other origin."""
-    if _KEY not in metadata and _CHECKSUM not in metadata:
+    if not _has_record(metadata):
         return None
     text = metadata.get(_KEY, b"")
     if metadata.get(_CHECKSUM) != str(zlib.crc32(text)).encode():
@@ -296,45 +333,44 @@ def _plain_values(column: Any) -> np.ndarray:
     return column.to_numpy()
 
 
-def _numbers(column: Any, where: str, *, unknown: bool) -> np.ndarray:
-    """Return a column as (n,) numbers, or (n, k) for a list column.
+def _numbers(column: Any, where: str) -> np.ndarray:
+    """Return a column as (n,) numbers, or (n, k) for a list column; null is NaN.
 
     Args:
         column: Arrow chunked array.
         where: File, column and field; messages start with it.
-        unknown: Accept nulls as values that were not recorded.
 
     Raises:
-        DataError: Not numbers, an empty cell, or lists of different length.
+        DataError: Not numbers, or lists of different length.
     """
     types, kind = _types(), column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _matrix(column, where, unknown=unknown)
+        return _matrix(column, where)
     if not _is_numeric(kind):
         row, value = next(((i, v.as_py()) for i, v in enumerate(column) if v.is_valid), (0, None))
         raise DataError(
             f"{where}: expected numbers, got {kind}, in row {row} {str(value)[:40]!r}; "
             "name other columns, or convert it"
         )
-    if not unknown:
-        _require_filled(column, where)
     values = _plain_values(column)
     if values.dtype.kind == "U":
         raise DataError(f"{where}: whole numbers above 2^53 beside empty cells cannot be held")
     return values
 
 
-def _require_filled(column: Any, where: str) -> None:
-    """Refuse nulls."""
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise DataError(f"{where}: row {row} is empty; fill it or remove the row before loading")
+def _note_empty(rows: RawRows, name: str, field: str, column: Any, values: np.ndarray) -> None:
+    """Count the cells that are null, which are NaN among the values, also inside lists."""
+    if values.dtype.kind != "f" or not (column.null_count or values.ndim == 2):
+        return
+    is_bad = np.isnan(values).reshape(len(values), -1)
+    if is_bad.any():
+        row = int(np.argmax(is_bad.any(axis=1)))
+        text = f"column {name} ({field}): row {row} is empty"
+        rows.note_bad(name, int(is_bad.sum()), row, text)
 
 
-def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
+def _matrix(column: Any, where: str) -> np.ndarray:
     compute = require("pyarrow.compute", extra="parquet", purpose="reading Parquet files")
-    if not unknown:
-        _require_filled(column, where)
     filled = np.flatnonzero(column.is_valid().to_numpy())
     lengths = compute.list_value_length(column.drop_null()).to_numpy()
     odd = np.flatnonzero(lengths != lengths[0]) if len(lengths) else lengths
@@ -344,7 +380,7 @@ def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
             f"and {lengths[odd[0]]} in row {filled[odd[0]]}"
         )
     flat = _decoded(compute.list_flatten(column))
-    inner = _numbers(flat, f"{where}, list values", unknown=unknown)
+    inner = _numbers(flat, f"{where}, list values")
     if inner.ndim != 1:
         raise DataError(f"{where}: expected lists of numbers, got {column.type}; flatten it first")
     width = int(lengths[0]) if len(lengths) else 1
