@@ -97,7 +97,7 @@ class DataOptions:
     action: _Names = None
     """Action, e.g. 'act_*'."""
     reward: _Name = None
-    """Reward; may be absent."""
+    """Reward, or a formula such as '-abs(pressure - 5) - 0.01 * power'; may be absent."""
     next_obs: _Names = None
     """Next state; without it the next row of the episode is used."""
     terminal: _Name = None

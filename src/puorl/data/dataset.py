@@ -13,6 +13,7 @@ from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.data.episodes import complete, next_actions
 from puorl.data.expression import evaluate
+from puorl.data.formula import compute
 from puorl.data.missing import repair
 from puorl.data.transitions import MAX_STEP, Provenance, Transitions, join_notes
 from puorl.data.validate import LABELLED, SOURCE_ROW, RawRows, canonical, column
@@ -175,11 +176,29 @@ class Dataset:
                 columns, and the fields reward, terminal, timeout, episode and time can be used.
             keys: Field to another name of it in the condition.
         """
+        return evaluate(condition, self._named(keys))
+
+    def with_reward(self, formula: str, keys: Mapping[str, str] | None = None) -> "Dataset":
+        """Return the same rows with another reward.
+
+        Args:
+            formula: E.g. ``"-abs(pressure - 5) - 0.01 * power"``, over the names of `where`.
+            keys: Field to another name of it in the formula.
+        """
+        reward = compute(formula, self._named(keys)).astype(self.obs.dtype)
+        missing = tuple(name for name in self.provenance.missing if name != "reward")
+        notes = (*self.provenance.notes, f"reward: computed as {formula}")
+        provenance = dataclasses.replace(self.provenance, missing=missing, notes=notes)
+        rows = dataclasses.replace(self.rows, reward=reward)
+        return dataclasses.replace(self, rows=rows, provenance=provenance)
+
+    def _named(self, keys: Mapping[str, str] | None) -> dict[str, np.ndarray]:
+        """Return all columns with one value a row, by all their names."""
         names = {k: v for k, v in self.rows.arrays().items() if v.ndim == 1}
         names |= {key: names[k] for k, key in (keys or {}).items() if k in names}
         names |= dict(zip(self.provenance.obs_names, self.obs.T, strict=False))
         names |= dict(zip(self.provenance.action_names, self.action.T, strict=False))
-        return evaluate(condition, names | dict(self.columns))
+        return names | dict(self.columns)
 
     def with_next_action(self) -> "Dataset":
         """Return the same rows with next actions; call it before rows are drawn."""

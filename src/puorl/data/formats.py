@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import KeptRows
 from puorl.data.dataset import Dataset
+from puorl.data.formula import is_formula
 from puorl.data.missing import parse_missing
 from puorl.data.transitions import MAX_STEP
 from puorl.data.validate import FIELDS, FieldNames, RawRows
@@ -130,7 +131,8 @@ def load(
             following names. Fields left out are searched under their usual names; ``""`` means
             that a field is absent, whatever the columns are called.
         action: Action.
-        reward: Reward; may be absent.
+        reward: Reward; may be absent. A formula over columns, such as
+            ``"-abs(pressure - 5) - 0.01 * power"``, is computed.
         next_obs: Next state; where absent, the next row of the episode is used.
         terminal: Flag that the task ended; may be absent.
         timeout: Flag that the record was cut; may be absent.
@@ -235,6 +237,9 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
     found = FORMATS.get(chosen) if chosen else FORMATS["minari"] if path.is_dir() else by_suffix
     if found is None:
         raise _unknown(path, chosen, "the format", readable())
+    formula = names.reward if names.reward and is_formula(names.reward) else None
+    if formula is not None:
+        names = dataclasses.replace(names, reward="")
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
     names = dataclasses.replace(names, **dict.fromkeys(unused))
@@ -247,6 +252,11 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
                 raw.columns.setdefault(key, array)
             raw.notes.append(f"{key}: not used as {field}, as asked")
     dataset = Dataset.from_raw(raw, source=str(path), missing=names.missing, gap=names.gap)
+    if formula is not None:
+        try:
+            dataset = dataset.with_reward(formula, raw.keys)
+        except PuorlError as error:
+            raise type(error)(f"{path}: reward: {error}") from error
     if names.label is None:
         return dataset
     # Labels are found by file, because joining renumbers episodes.
