@@ -1,4 +1,4 @@
-"""CSV and TSV: a header line with column names, then one row a line.
+"""CSV and TSV, also compressed: a header line with column names, then one row a line.
 
 NumPy's tokenizer reads blocks of lines. Only a block that it refuses is parsed again cell by cell;
 cells that are missing or no numbers are counted and become NaN.
@@ -6,15 +6,18 @@ cells that are missing or no numbers are counted and become NaN.
 
 import contextlib
 import csv
-from collections.abc import Iterator, Sequence
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from puorl.core.errors import DataError
+from puorl.core.errors import DataError, require
 from puorl.core.files import lines_of
 from puorl.core.resources import require_readable
 from puorl.data import columns as cells
@@ -66,27 +69,77 @@ def read(path: Path, names: FieldNames) -> RawRows:
     Raises:
         DataError: Not UTF-8 text, no header, or rows of different length.
     """
+    with reading_text(path, "CSV file"), open_text(path) as text:
+        delimiter, header, num_lines = _header(text.lines, str(path))
+        first = num_lines + 1
+        return read_table(text.lines, delimiter, header, first, names, str(path), text.fraction)
+
+
+class Text(NamedTuple):
+    """An open text file."""
+
+    lines: Iterator[str]
+    fraction: Callable[[], float]
+    """The fraction of the file that has been read."""
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[Text]:
+    """Open a UTF-8 text file, which may be compressed (.gz, .zst), by lines of bounded length."""
+    size = max(1, path.stat().st_size)
+    with open(path, "rb") as raw, contextlib.ExitStack() as stack:
+        source: Any = raw
+        if path.suffix.lower() == ".gz":
+            source = stack.enter_context(gzip.GzipFile(fileobj=raw))
+        elif path.suffix.lower() == ".zst":
+            arrow = require("pyarrow", extra="parquet", purpose="reading .zst files")
+            source = stack.enter_context(arrow.input_stream(raw, compression="zstd"))
+        file = stack.enter_context(io.TextIOWrapper(source, "utf-8-sig", newline=""))
+        yield Text(lines_of(file, str(path)), lambda: max(1, raw.tell()) / size)
+
+
+@contextlib.contextmanager
+def reading_text(path: Path, kind: str) -> Iterator[None]:
+    """Turn errors of the system, of the encoding and of damaged archives into a `DataError`."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return _rows(file, names, str(path), path.stat().st_size)
+        yield
     except UnicodeDecodeError as error:
         byte = error.object[error.start : error.start + 1]
         raise DataError(
             f"{path}: expected UTF-8 text, got the byte {byte!r} ({error.reason}); "
             "save the file as UTF-8"
         ) from error
-    except OSError as error:
-        raise DataError(f"{path}: expected a readable CSV file, got: {error.strerror}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: expected a readable {kind}, got: {reason}") from error
 
 
-def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRows:
-    lines = lines_of(file, source)
-    delimiter, header, num_lines = _header(lines, source)
+def read_table(
+    lines: Iterator[str],
+    delimiter: str,
+    header: list[str],
+    first_line: int,
+    names: FieldNames,
+    source: str,
+    fraction: Callable[[], float],
+) -> RawRows:
+    """Read the rows of a table.
+
+    Args:
+        lines: Rows of the table, with quoted cells where needed.
+        delimiter: Between cells.
+        header: Column names.
+        first_line: Number of the first of these lines in the file.
+        names: Names that the user gave.
+        source: The file; messages start with it.
+        fraction: Returns the fraction of the file that has been read.
+    """
+    require_distinct(header, source)
     table = _Table(source, delimiter, header, cells.claim(header, names, source))
-    for block in _blocks(lines, num_lines + 1, table):
+    for block in _blocks(lines, first_line, table):
         _add(block, table)
         if block.first_row == 0:
-            _check_size(block, table, num_bytes)
+            _check_size(table, fraction())
     fields = table.claims.fields
     arrays: dict[str, np.ndarray] = {}
     for name, columns in table.numeric.items():
@@ -106,11 +159,10 @@ def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRo
     return rows
 
 
-def _check_size(block: _Block, table: _Table, num_bytes: int) -> None:
+def _check_size(table: _Table, fraction: float) -> None:
     """Refuse a file whose numbers, extrapolated from the first block, exceed the free memory."""
     num_cells = sum(len(names) for names in table.numeric.values())
-    of_block = sum(len(text.encode()) for text in block.lines)
-    num_rows = table.num_rows * num_bytes // of_block
+    num_rows = int(table.num_rows / fraction)
     require_readable(8 * num_cells * num_rows, f"{table.source}: about {num_rows:,} rows")
 
 
@@ -141,7 +193,6 @@ def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
             f"{source}: expected column names in the first line, got only numbers "
             f"({', '.join(header[:3])}, ...); add a header"
         )
-    require_distinct(header, source)
     return delimiter, header, reader.line_num
 
 

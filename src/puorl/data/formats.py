@@ -60,10 +60,19 @@ class Format:
             require(self.package, extra=self.name, purpose=purpose)
 
 
+_PACKED = (".gz", ".zst")
+
+
+def _packed(*suffixes: str) -> tuple[str, ...]:
+    """Add the suffixes of compressed text files."""
+    return tuple(each + packed for packed in ("", *_PACKED) for each in suffixes)
+
+
 _TABLE = (
     Format("hdf5", (".hdf5", ".h5"), "HDF5 in D4RL's layout, or any file of named arrays"),
     Format("npz", (".npz",), "NumPy's archive of named arrays"),
-    Format("csv", (".csv", ".tsv"), "text table with a header line", writable=False),
+    Format("csv", _packed(".csv", ".tsv"), "text table with a header line", writable=False),
+    Format("jsonl", _packed(".jsonl", ".ndjson"), "one JSON object a line", writable=False),
     Format("parquet", (".parquet", ".pq"), "Parquet file, or a folder of them", package="pyarrow"),
     Format(
         "minari",
@@ -98,8 +107,18 @@ def format_of(path: PathLike) -> Format | None:
     >>> format_of("rows.PQ").name, format_of("rows").name, format_of("rows.txt")
     ('parquet', 'minari', None)
     """
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     return next((each for each in _TABLE if suffix in each.suffixes), None)
+
+
+def suffix_of(path: PathLike) -> str:
+    """Return the suffix of a path, both of a compressed file.
+
+    >>> suffix_of("a.b/log.CSV.gz"), suffix_of("log.2.csv")
+    ('.csv.gz', '.csv')
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    return "".join(suffixes[-2:] if suffixes[-1:] and suffixes[-1] in _PACKED else suffixes[-1:])
 
 
 def load(

@@ -20,7 +20,7 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, lines_of
 from puorl.data.dataset import Dataset
-from puorl.data.formats import PathLike, expand, load, suffixes
+from puorl.data.formats import PathLike, expand, load, suffix_of, suffixes
 from puorl.data.split import Sampling
 from puorl.data.validate import LABELLED, SOURCE_ROW
 
@@ -100,7 +100,7 @@ def read_labels(
 
 def _is_path(labelled: str) -> bool:
     # By the name alone: a file that happens to exist must not change what a condition means.
-    if Path(labelled).suffix.lower() in (_LIST, *suffixes()):
+    if suffix_of(labelled) in (_LIST, *suffixes()):
         return True
     return "/" in labelled and os.path.isdir(labelled)
 
