@@ -4,13 +4,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from puorl.core import hashing
-from puorl.core.errors import DataError
+from puorl.core.errors import DataError, require
 from puorl.data.episodes import complete, next_actions
 from puorl.data.expression import evaluate
 from puorl.data.formula import compute
@@ -199,6 +200,19 @@ class Dataset:
         names |= dict(zip(self.provenance.obs_names, self.obs.T, strict=False))
         names |= dict(zip(self.provenance.action_names, self.action.T, strict=False))
         return names | dict(self.columns)
+
+    def to_arrow(self) -> Any:
+        """Return all fields and columns as a pyarrow Table, under their names in the source."""
+        return import_module("puorl.data.parquet").to_table(self)
+
+    def to_pandas(self) -> Any:
+        """Return all fields and columns as a pandas DataFrame."""
+        require("pandas", purpose="making a pandas DataFrame")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return all fields and columns as a polars DataFrame."""
+        return require("polars", purpose="making a polars DataFrame").from_arrow(self.to_arrow())
 
     def with_next_action(self) -> "Dataset":
         """Return the same rows with next actions; call it before rows are drawn."""

@@ -8,10 +8,11 @@ completion and error messages follow from the table.
 import dataclasses
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
@@ -23,6 +24,8 @@ from puorl.data.transitions import MAX_STEP
 from puorl.data.validate import FIELDS, FieldNames, RawRows
 
 PathLike = str | os.PathLike[str]
+FRAME = "DataFrame"
+"""Stands for the file in messages about a table in memory."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def suffix_of(path: PathLike) -> str:
 
 
 def load(
-    path: PathLike | Sequence[PathLike],
+    path: Any,
     *,
     format: str | None = None,
     obs: str | Sequence[str] | None = None,
@@ -143,8 +146,9 @@ def load(
     """Read rows and check them; several files become one dataset.
 
     Args:
-        path: A file, a glob such as ``"logs/*.csv"``, a list of those, a folder of Parquet files,
-            a Minari dataset folder, or with ``format="minari"`` a Minari id.
+        path: A file, a glob such as ``"logs/*.csv"``, a folder of Parquet files, a Minari dataset
+            folder, with ``format="minari"`` a Minari id, a DataFrame of pandas or polars, an Arrow
+            table, or a list of those.
         format: Name of a format in `FORMATS`, where the suffix does not name one.
         obs: Key, or column names and patterns, of the state; see `FieldNames` for this and the
             following names. Fields left out are searched under their usual names; ``""`` means
@@ -191,13 +195,22 @@ def load(
     if not gap > 1:
         raise ConfigError(f"gap: expected a factor above 1, got {gap}")
     parse_missing(missing)
-    paths = expand(path, ids=format == "minari")
-    seen: set[Path] = set()
-    for one in paths:
-        if one.resolve() in seen:
-            raise DataError(f"{one}: is named twice, so its rows would count twice; name it once")
-        seen.add(one.resolve())
-    dataset = Dataset.concatenate([_read(p, format, names) for p in paths])
+    sources: list[Any] = []
+    for one in path if isinstance(path, list | tuple) and path else [path]:
+        if not _is_frame(one) and not isinstance(one, str | os.PathLike | list | tuple):
+            raise ConfigError(
+                "path: expected a path, a DataFrame or an Arrow table, or a list of these, got "
+                f"{type(one).__name__}"
+            )
+        sources += [one] if _is_frame(one) else expand(one, ids=format == "minari")
+    seen: set[Any] = set()
+    for one in sources:
+        place = id(one) if _is_frame(one) else one.resolve()
+        if place in seen:
+            name = FRAME if _is_frame(one) else one
+            raise DataError(f"{name}: is named twice, so its rows would count twice; name it once")
+        seen.add(place)
+    dataset = Dataset.concatenate([_read(each, format, names) for each in sources])
     if domain is not None:
         provenance = dataclasses.replace(dataset.provenance, domain=domain)
         dataset = dataclasses.replace(dataset, provenance=provenance)
@@ -251,18 +264,31 @@ def _inside(path: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "__arrow_c_stream__")
+
+
+def _reader(path: Path, chosen: str | None) -> Callable[[Path, FieldNames], RawRows]:
     by_suffix = format_of(path) if path.suffix else None
     found = FORMATS.get(chosen) if chosen else FORMATS["minari"] if path.is_dir() else by_suffix
     if found is None:
         raise _unknown(path, chosen, "the format", readable())
+    return import_module(found.module).read
+
+
+def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
+    """Read one file or DataFrame."""
+    if _is_frame(source):
+        path, read = FRAME, import_module("puorl.data.parquet").read_frame
+    else:
+        path, read = source, _reader(source, chosen)
     formula = names.reward if names.reward and is_formula(names.reward) else None
     if formula is not None:
         names = dataclasses.replace(names, reward="")
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
     names = dataclasses.replace(names, **dict.fromkeys(unused))
-    raw: RawRows = import_module(found.module).read(path, names)
+    raw: RawRows = read(source, names)
     for field in unused:
         # A field that a reader found under a usual name becomes a column.
         if field in raw.arrays:

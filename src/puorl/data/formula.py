@@ -137,7 +137,7 @@ class _Parser:
             self._fail(f"expected a number or a column, got {text or 'the end'!r}")
         self._at += 1
         if token.lastgroup == "number":
-            return np.float64(text)
+            return np.asarray(float(text))
         name = text.strip("`")
         if token.lastgroup == "word" and name in _FUNCTIONS and self._take("("):
             return self._call(name)

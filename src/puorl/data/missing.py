@@ -79,7 +79,7 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
         valid &= ~raw.lost
     for name in (*_NEEDED, "next_obs"):
         if name in arrays and arrays[name].dtype.kind == "f":
-            fits: np.ndarray = np.isfinite(arrays[name]).reshape(len(arrays[name]), -1).all(axis=1)
+            fits = np.asarray(np.isfinite(arrays[name])).reshape(len(arrays[name]), -1).all(axis=1)
             if name == "next_obs" and "terminal" in arrays:
                 fits |= np.nan_to_num(np.ravel(arrays["terminal"])) == 1
             if len(fits) == len(valid):

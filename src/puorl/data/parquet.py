@@ -1,4 +1,4 @@
-"""Parquet: tables of any origin and files that puorl writes.
+"""Parquet files of any origin, files that puorl writes, and tables in memory (DataFrames).
 
 Arrow columns become NumPy arrays as CSV columns do: a null is NaN among numbers and flags and ""
 among text; dates, times and stamps become seconds. Files that puorl writes have a column for each
@@ -20,6 +20,7 @@ from puorl.core.errors import DataError, require
 from puorl.core.resources import require_readable
 from puorl.data.columns import Claims, claim, named, require_distinct, seconds
 from puorl.data.dataset import Dataset
+from puorl.data.formats import FRAME
 from puorl.data.transitions import MATRICES, Provenance
 from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
@@ -61,6 +62,46 @@ def read(path: Path, names: FieldNames) -> RawRows:
                 "take another copy"
             )
         return _rows(file, names, str(path))
+
+
+def read_frame(frame: Any, names: FieldNames) -> RawRows:
+    """Read a DataFrame of pandas or polars, an Arrow table, or any other Arrow stream.
+
+    Raises:
+        DataError: A column is missing or has no plain values.
+        MissingExtraError: pyarrow is not installed.
+    """
+    pa = require("pyarrow", extra="parquet", purpose="reading DataFrames")
+    with reading(FRAME, "table", "convert columns of objects to numbers or text"):
+        rows = _rows(_InMemory(pa.table(frame)), names, FRAME)
+    rows.format = "frame"
+    return rows
+
+
+def to_table(dataset: Dataset) -> Any:
+    """Return all fields and columns as an Arrow table, under their names in the source."""
+    pa = require("pyarrow", extra="parquet", purpose="making tables")
+    given = dataset.provenance
+    bases = {"obs": given.obs_names, "action": given.action_names}
+    held: dict[str, Any] = {}
+
+    def add(name: str, array: Any) -> None:
+        while name in held:
+            name = _CLASH + name
+        held[name] = array
+
+    for field, array in dataset.rows.arrays().items():
+        if array.ndim == 1:
+            add(field, pa.array(array))
+            continue
+        first = field.removeprefix("next_")
+        plain = tuple(f"{_BASES[first]}_{i}" for i in range(array.shape[1]))
+        prefix = "next_" if field != first else ""
+        for name, column in zip(bases[first] or plain, array.T, strict=True):
+            add(prefix + name, pa.array(np.ascontiguousarray(column)))
+    for name, array in dataset.columns.items():
+        add(name, _stored_column(pa, name, array))
+    return pa.table(held)
 
 
 def write(dataset: Dataset, path: Path) -> None:
@@ -118,7 +159,18 @@ def _stored_column(pa: Any, name: str, array: np.ndarray) -> Any:
     return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
 
 
-def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
+class _InMemory:
+    """A table in memory, read like a file."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self.schema_arrow, self.metadata = table.schema, table  # both have num_rows
+
+    def read(self, columns: list[str]) -> Any:
+        return self._table.select(columns)
+
+
+def _rows(file: "ParquetFile | _InMemory", names: FieldNames, source: str) -> RawRows:
     schema = file.schema_arrow
     header = list(schema.names)
     require_distinct(header, source)
@@ -155,7 +207,7 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
 class _Columns:
     """Columns of a file, some read ahead: every single read looks at all columns of the file."""
 
-    def __init__(self, file: "ParquetFile", order: Sequence[str]) -> None:
+    def __init__(self, file: "ParquetFile | _InMemory", order: Sequence[str]) -> None:
         self._file, self._order = file, order
         self._place = {name: i for i, name in enumerate(order)}
         self._ahead: dict[str, Any] = {}
@@ -173,8 +225,14 @@ class _Columns:
 
 
 def _decoded(column: Any) -> Any:
-    is_dictionary = _types().is_dictionary(column.type)
-    return column.cast(column.type.value_type) if is_dictionary else column
+    if not _types().is_dictionary(column.type):
+        return column
+    if not _types().is_string_view(column.type.value_type):
+        return column.cast(column.type.value_type)
+    pa = require("pyarrow", extra="parquet", purpose="reading Parquet files")
+    # Arrow has no such cast for views, as which polars stores its categories.
+    pieces = [chunk.dictionary.cast("string").take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(pieces, "string")
 
 
 def _add_field(
