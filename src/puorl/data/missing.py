@@ -64,9 +64,9 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
     """
     how, steps = parse_missing(missing)
     arrays = dict(raw.arrays)
-    if how == "error":
-        if raw.bad:
-            raise DataError(_refusal(raw, source))
+    if how == "error" and raw.bad:
+        raise DataError(_refusal(raw, source))
+    if how == "error" or "obs" not in arrays:
         return Usable(arrays)
     num_bad = len(raw.bad)
     if how == "hold":
