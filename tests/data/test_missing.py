@@ -129,6 +129,15 @@ def test_other_words(tmp_path, text):
         parse_missing(text)
 
 
+@pytest.mark.parametrize(
+    "arrays", [{"obs": np.float64(1)}, {"obs": np.zeros((3, 1)), "reward": np.zeros(2)}, {}]
+)
+def test_what_are_no_rows_is_refused_in_words(tmp_path, arrays):
+    np.savez(tmp_path / "log.npz", action=np.zeros((3, 1)), **arrays)
+    with pytest.raises(DataError, match="obs"):
+        load(tmp_path / "log.npz", missing="hold")
+
+
 def test_nothing_left(tmp_path):
     path = store(tmp_path / "log.csv", log(obs_a=dict.fromkeys(range(12), "")))
     with pytest.raises(DataError, match="expected rows without missing cells, got none; 12 bad"):

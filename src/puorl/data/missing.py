@@ -66,8 +66,9 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
     arrays = dict(raw.arrays)
     if how == "error" and raw.bad:
         raise DataError(_refusal(raw, source))
-    if how == "error" or "obs" not in arrays:
-        return Usable(arrays)
+    num_rows = {len(array) if array.ndim else -1 for array in arrays.values()}
+    if how == "error" or "obs" not in arrays or len(num_rows) != 1:
+        return Usable(arrays)  # what are no rows is refused later, with a better message
     num_bad = len(raw.bad)
     if how == "hold":
         group = _groups(arrays, raw.lost)
@@ -82,8 +83,7 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
             fits = np.asarray(np.isfinite(arrays[name])).reshape(len(arrays[name]), -1).all(axis=1)
             if name == "next_obs" and "terminal" in arrays:
                 fits |= np.nan_to_num(np.ravel(arrays["terminal"])) == 1
-            if len(fits) == len(valid):
-                valid &= fits
+            valid &= fits
     notes = [_describe(column, cells) for column, cells in raw.bad.items()]
     if valid.all():
         if num_bad:
@@ -95,7 +95,7 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
             "columns for obs and action"
         )
     for name in (*_NEEDED, "next_obs"):
-        if name in arrays and arrays[name].dtype.kind == "f" and len(arrays[name]) == len(valid):
+        if name in arrays and arrays[name].dtype.kind == "f":
             arrays[name] = arrays[name].copy()
             arrays[name][~valid] = 0  # they leave before anything is computed with them
     notes.append(Note("missing_rows", int((~valid).sum())))
