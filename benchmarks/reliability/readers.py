@@ -16,10 +16,13 @@ links led into another file. The oracle compares values:
 
 import argparse
 import contextlib
+import csv
 import faulthandler
+import gzip
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -154,6 +157,39 @@ def _cells(folder: Path, rng: np.random.Generator) -> Iterator[Case]:
             return _agrees(puorl.load(path), plain.plain_csv, path)
 
         yield text, read
+
+
+def _json_lines(folder: Path, rng: np.random.Generator) -> Iterator[Case]:
+    """Damaged JSON lines, half of them compressed; the oracle makes a CSV file of them."""
+    table = {name: np.array(cells).tolist() for name, cells in bad.table().items()}
+    lines = [dict(zip(table, line, strict=True)) for line in zip(*table.values(), strict=True)]
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    cells: dict[Any, str] = {None: "", True: "true", False: "false"}
+    while True:
+        is_packed, damage = bool(rng.random() < 0.5), _damage(rng)
+        good = gzip.compress(content, mtime=0) if is_packed else content
+        path = folder / ("rows.jsonl.gz" if is_packed else "rows.jsonl")
+        path.write_bytes(bad.damaged(good, damage))
+        if path.read_bytes() == good:
+            continue
+
+        def read(path: Path = path, is_packed: bool = is_packed) -> str:
+            data = puorl.load(path)
+            text = (gzip.decompress if is_packed else bytes)(path.read_bytes()).decode("utf-8-sig")
+            found = [json.loads(line) for line in re.split("\r\n|\r|\n", text) if line.strip()]
+            names = list(dict.fromkeys(name for line in found for name in line))
+            with open(folder / "plain.csv", "w", newline="") as file:
+                writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+                writer.writerow(names)
+                for line in found:
+                    row = [line.get(name) for name in names]
+                    writer.writerow(
+                        cells[v] if v is None or isinstance(v, bool) else v if isinstance(v, str)
+                        else repr(v) for v in row
+                    )  # fmt: skip
+            return _agrees(data, plain.plain_csv, folder / "plain.csv")
+
+        yield f"{path.name} {damage}", read
 
 
 def _hostile_hdf5(folder: Path, rng: np.random.Generator) -> Iterator[Case]:
@@ -294,6 +330,7 @@ READERS: dict[str, Callable[[Path, np.random.Generator], Iterator[Case]]] = {
     "npz of puorl": _files("own.npz"),
     "csv": _files("plain.csv", "quoted.csv", "stamped.tsv"),
     "csv cells": _cells,
+    "json lines": _json_lines,
     "parquet": _files("plain.parquet", "lists.parquet"),
     "parquet of puorl": _files("own.parquet"),
     "minari": _files("hdf5/", "arrow/", "parquet/"),

@@ -56,6 +56,16 @@ def test_kept_rows_that_are_not_those_of_the_filter(here):
         read_training_set(["hard"], DataOptions(), next_action=False)
 
 
+def test_a_formula_replaces_the_reward_of_kept_rows(here):
+    filter_folder(here / "hard", train_rows())
+    formula = DataOptions(reward="-abs(reward) - 1")
+    made = read_training_set(["hard"], formula, next_action=False)
+    np.testing.assert_allclose(made.dataset.reward, -np.abs(train_rows().reward) - 1, rtol=1e-6)
+    assert made.returns is None  # those of the filter's settings are of other rewards
+    named = read_training_set(["hard"], DataOptions(reward="gain"), next_action=False)
+    assert named.returns == (-3.0, 5.0)
+
+
 @pytest.mark.parametrize("file", ["../rows.npz", "/etc/passwd", "", "..", "a/b.npz"])
 def test_kept_rows_outside_the_folder(here, file):
     filter_folder(here / "hard", train_rows())

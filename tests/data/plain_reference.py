@@ -244,6 +244,8 @@ def plain_csv(path: Path) -> Found:
         else:
             fields[name] = _typed(table[own[0]])
             texts = [cell.strip() for cell in table[own[0]]]
+            if name == "time" and all(_NUMBER.fullmatch(text) for text in texts):
+                fields[name] = np.array([float(text) for text in texts])  # 02 is no id here
             if name == "episode" and len(set(texts)) > len(set(fields[name].tolist())):
                 fields[name] = np.array(texts)  # equal as numbers only
     taken = [c for own in claims.values() for c in own]

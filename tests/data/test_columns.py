@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.data import columns
 from puorl.data.columns import (
     claim,
@@ -13,7 +13,6 @@ from puorl.data.columns import (
     is_number,
     named,
     natural_key,
-    numbers,
     seconds,
     typed,
 )
@@ -202,20 +201,14 @@ def test_whole_numbers_come_back(values):
 def test_floats_come_back_exactly(values):
     text = [repr(v) for v in values]
     expected = np.array(values, np.float64)
-    for array in (typed([*text, "0.5"])[:-1], numbers(text)):
-        np.testing.assert_array_equal(array, expected)
-        assert (np.signbit(array) == np.signbit(expected)).all() or np.isnan(expected).any()
+    array = typed([*text, "0.5"])[:-1]
+    np.testing.assert_array_equal(array, expected)
+    assert (np.signbit(array) == np.signbit(expected)).all() or np.isnan(expected).any()
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
 def test_text_is_kept_as_written(cells):
     assert typed([*cells, "text"]).tolist() == [*cells, "text"]
-
-
-def test_numbers_names_the_first_bad_cell():
-    assert numbers(["1", "", "007"]).tolist()[::2] == [1.0, 7.0]
-    with pytest.raises(ValueError, match="x"):
-        numbers(["1", "", "x", "y"])
 
 
 @pytest.mark.parametrize("cell", ["1_0", "0x10", "1,5", "", "1 2", "nano", "--1", "1e", "."])
@@ -237,13 +230,28 @@ def test_decimal_comma():
     ],
 )
 def test_seconds(stamps, expected):
-    assert seconds(stamps, "log").tolist() == expected
+    values, wrong = seconds(stamps, "log")
+    assert (values.tolist(), wrong) == (expected, [])
 
 
-@pytest.mark.parametrize("stamps", [["1970-01-01", "soon"], ["1970-01-01", "1970-01-01T00:00Z"]])
-def test_seconds_refuses_other_text_and_mixed_zones(stamps):
-    with pytest.raises(DataError, match="log: expected numbers or ISO 8601 stamps.* in row 1"):
-        seconds(stamps, "log")
+def test_other_text_among_stamps_is_counted():
+    values, wrong = seconds(["1970-01-01", "soon", "", "1970-01-02"], "log")
+    np.testing.assert_array_equal(values, [0.0, np.nan, np.nan, 86_400.0])
+    assert wrong == [1]
+    with pytest.raises(DataError, match="expected numbers or ISO 8601 stamps, got 'soon' in row 1"):
+        seconds(["", "soon"], "log")
+
+
+def test_zones():
+    mixed = ["2024-01-01T12:00", "2024-01-01T11:00Z", "2024-07-01T12:00", "2024-07-01T12:00+02:00"]
+    with pytest.raises(DataError, match="got '2024-01-01T11:00Z' in row 1; .*--time-zone"):
+        seconds(mixed, "log")
+    values, _ = seconds(mixed, "log", "Europe/Berlin")
+    assert values[0] == values[1]
+    assert values[2] == values[3]  # daylight saving time
+    for name in ("Europe/Nowhere", "../etc/passwd", ""):
+        with pytest.raises(ConfigError, match="expected the name of a zone"):
+            seconds(mixed, "log", name)
 
 
 D4RL = ["observations", "actions", "rewards", "terminals", "timeouts", "next_observations"]

@@ -5,11 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import puorl.data.csv as csv_reader
 from puorl.core.errors import DataError
+from puorl.data.dataset import Dataset
 from puorl.data.formats import load
 from puorl.data.validate import FieldNames
 
@@ -146,7 +147,7 @@ def test_named_columns_keep_their_order(tmp_path):
 )
 def test_refused_with_a_reason(tmp_path, content, says):
     with pytest.raises(DataError, match=says):
-        _read(tmp_path, content)
+        Dataset.from_raw(_read(tmp_path, content), source="log.csv")
 
 
 def test_header_without_rows_has_no_rows(tmp_path):
@@ -194,6 +195,8 @@ _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 def test_what_the_csv_module_writes_comes_back(
     tmp_path_factory, rows, delimiter, end, quoting, block
 ):
+    # Python's writer quotes no line break but its own.
+    assume(end != "\n" or quoting == csv.QUOTE_ALL or not any("\r" in row[4] for row in rows))
     path = tmp_path_factory.mktemp("csv") / "log.csv"
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=quoting)

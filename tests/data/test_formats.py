@@ -55,7 +55,9 @@ def test_nothing_there(tmp_path):
 def test_unknown_formats_list_the_known(tmp_path):
     path = tmp_path / "rows.xyz"
     path.write_bytes(b"x")
-    with pytest.raises(ConfigError, match=r"suffix '\.xyz'.*hdf5, npz, csv, parquet, minari"):
+    with pytest.raises(
+        ConfigError, match=r"suffix '\.xyz'.*hdf5, npz, csv, jsonl, parquet, minari"
+    ):
         puorl.load(path)
     with pytest.raises(ConfigError, match="format 'pickle'"):
         puorl.load(path, format="pickle")

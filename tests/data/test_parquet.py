@@ -172,7 +172,15 @@ def test_names_with_dots_do_not_mix(tmp_path):
 )
 def test_refused_with_a_reason(tmp_path, columns, says):
     with pytest.raises(DataError, match=says):
-        _read(tmp_path, PLAIN | columns)
+        Dataset.from_raw(_read(tmp_path, PLAIN | columns), source="log.parquet")
+
+
+def test_entries_that_cannot_be_read(tmp_path):
+    path = save(_small(), tmp_path / "d.parquet")
+    table = pq.read_table(path).replace_schema_metadata({b"x": b"puorl.crc32"})
+    pq.write_table(table, path)  # as after a flipped bit before the entries
+    with pytest.raises(DataError, match="puorl's entries in the schema cannot be read"):
+        load(path)
 
 
 def test_duplicated_names_are_refused(tmp_path):

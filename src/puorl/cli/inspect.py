@@ -1,7 +1,7 @@
 """`puorl inspect`: show what is in a file, and what is wrong with it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import tyro
@@ -44,10 +44,13 @@ class Inspect:
 
     def run(self) -> None:
         """Read, inspect, print."""
+        data = self.data
+        if data.missing is None:
+            data = replace(data, missing="drop")  # what is missing is shown, and no reason to stop
         if self.labelled is None:
-            dataset = self.data.load(self.paths)
+            dataset = data.load(self.paths)
         else:
-            names = self.data.arguments()
+            names = data.arguments()
             dataset = read_labels(self.paths, self.labelled, require_both=False, **names).pool
         seen = inspect(dataset)
         if self.json:

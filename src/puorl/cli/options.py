@@ -87,7 +87,7 @@ class DataOptions:
     action: _Names = None
     """Action, e.g. 'act_*'."""
     reward: _Name = None
-    """Reward; may be absent."""
+    """Reward, or a formula such as '-abs(pressure - 5) - 0.01 * power'; may be absent."""
     next_obs: _Names = None
     """Next state; without it the next row of the episode is used."""
     terminal: _Name = None
@@ -98,15 +98,23 @@ class DataOptions:
     """Episode id: numbers or text."""
     time: _Name = None
     """Time stamp."""
+    missing: Annotated[str | None, tyro.conf.arg(metavar="HOW", help_behavior_hint="")] = None
+    """Cells that are missing or no numbers: error (default), drop (leave out their rows and cut the
+    episode there), or hold or hold:N (carry the last value on over at most 5 or N steps)."""
+    gap: Annotated[str | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = None
+    """A time step over this many median steps cuts the episode; 1.5 by default."""
+    time_zone: _Name = None
+    """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
     format: _Format = None
     """Format, if the file's name does not say."""
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `puorl.data.formats.load` and `read_labels`."""
-        return {
-            name: _listed(value) if name in MATRICES else value
-            for name, value in vars(self).items()
-        }
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        found = {name: _listed(v) if name in MATRICES else v for name, v in given.items()}
+        if self.gap is not None:
+            found["gap"] = _factor(self.gap)
+        return found
 
     def load(self, paths: Sequence[str]) -> Dataset:
         """Read all paths as one dataset."""
@@ -118,6 +126,13 @@ def _listed(names: str | None) -> str | list[str] | None:
     if names is None or "," not in names:
         return names
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _factor(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"--gap: expected a number such as 3, got {text!r}") from error
 
 
 # ------------------------------------------------------------------------------ output

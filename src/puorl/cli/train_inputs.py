@@ -17,6 +17,7 @@ from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSetting
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
 from puorl.data.formats import expand, load_kept
+from puorl.data.formula import is_formula
 from puorl.data.training_set import TrainingSet
 from puorl.rl.learner import presets
 from puorl.rl.run import describe_rows
@@ -47,7 +48,8 @@ def read_training_set(
 
     Args:
         paths: Files, globs and folders.
-        options: Where each field is found, except in what `puorl filter` wrote.
+        options: Where each field is found, except in what `puorl filter` wrote; there only a
+            formula for the reward counts.
         next_action: Whether to add the action that followed each row, where the data has none.
 
     Raises:
@@ -55,7 +57,7 @@ def read_training_set(
     """
     folders, plain = _separate(paths)
     parts = [_read_plain(plain, options)] if plain or not folders else []
-    parts += [_read_kept(folder) for folder in folders]
+    parts += [_read_kept(folder, options.reward) for folder in folders]
     dataset = Dataset.concatenate([part.dataset for part in parts])
     if next_action and dataset.next_action is None:
         dataset = dataset.with_next_action()
@@ -110,10 +112,12 @@ def _read_plain(paths: list[str], options: DataOptions) -> _Rows:
     return _Rows(files, dataset, None, return_range([dataset.rows]))
 
 
-def _read_kept(folder: Path) -> _Rows:
+def _read_kept(folder: Path, reward: str | None) -> _Rows:
     settings = read_settings(folder)
     file = folder / settings.kept.file
-    dataset, weight = load_kept(folder, settings.kept), None
+    dataset, weight, returns = load_kept(folder, settings.kept), None, settings.returns
+    if reward is not None and is_formula(reward):
+        dataset, returns = dataset.with_reward(reward), None
     if settings.is_soft:
         if WEIGHT not in dataset.columns:
             raise DataError(
@@ -121,7 +125,7 @@ def _read_kept(folder: Path) -> _Rows:
                 "again"
             )
         weight = dataset.columns[WEIGHT].astype(np.float32)
-    return _Rows([str(file)], dataset, weight, settings.returns)
+    return _Rows([str(file)], dataset, weight, returns)
 
 
 # ------------------------------------------------------------------------------ settings

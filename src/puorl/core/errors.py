@@ -36,12 +36,12 @@ class TrainingError(PuorlError):
     """Training that did not give a usable result."""
 
 
-def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+def require(module: str, *, extra: str | None = None, purpose: str) -> ModuleType:
     """Import an optional module, or name the extra that installs it.
 
     Args:
         module: Dotted name to import, e.g. ``"pyarrow.parquet"``.
-        extra: The puorl extra that installs it, e.g. ``"parquet"``.
+        extra: The puorl extra that installs it, e.g. ``"parquet"``; None if there is none.
         purpose: What it is needed for, e.g. ``"reading Parquet files"``.
 
     Raises:
@@ -51,7 +51,8 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        what = package if extra is None else f"'puorl[{extra}]'"
         raise MissingExtraError(
             f"{purpose} needs the package {package!r}, which cannot be imported here; "
-            f"install it with: pip install 'puorl[{extra}]'"
+            f"install it with: pip install {what}"
         ) from error

@@ -7,11 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.data.transitions import MATRICES
 from puorl.data.validate import FIELDS, FieldNames, RawRows, listed
 
@@ -349,39 +350,57 @@ def typed(cells: Sequence[str]) -> np.ndarray:
     return np.fromiter(values, np.float64, len(cells))
 
 
-def numbers(cells: Sequence[str]) -> np.ndarray:
-    """(n,) float64. Convert a column to numbers; an empty cell is NaN.
+def seconds(
+    cells: Sequence[str], where: str, zone: str | None = None
+) -> tuple[np.ndarray, list[int]]:
+    """Convert ISO 8601 stamps to seconds since 1970.
+
+    Args:
+        cells: The stamps.
+        where: File and column; messages start with it.
+        zone: Name of the zone of stamps that have none, such as ``Europe/Berlin``; UTC by default.
+
+    Returns:
+        (n,) float64, NaN for empty cells, and the rows that hold something else, NaN too.
 
     Raises:
-        ValueError: A cell is neither empty nor a number.
+        DataError: No cell is a stamp, or only some have a zone and ``zone`` is not given.
+        ConfigError: No such zone.
     """
-    bad = next((cell for cell in cells if cell.strip() and not is_number(cell)), None)
-    if bad is not None:
-        raise ValueError(bad)
-    return np.fromiter((float(cell) if cell.strip() else np.nan for cell in cells), np.float64)
-
-
-def seconds(cells: Sequence[str], where: str) -> np.ndarray:
-    """(n,) float64. Convert ISO 8601 stamps to seconds since 1970; without a zone they are UTC.
-
-    Raises:
-        DataError: A cell is not a stamp, or only some stamps have a zone; starts with ``where``.
-    """
-    result = np.empty(len(cells))
-    zoned = None
+    result, wrong = np.full(len(cells), np.nan), []
+    other, zoned = _zone(zone), None
     for row, cell in enumerate(cells):
+        if not cell.strip():
+            continue
         try:
             stamp = datetime.fromisoformat(cell.strip())
-            zoned = stamp.tzinfo is not None if zoned is None else zoned
-            if zoned != (stamp.tzinfo is not None):
-                raise ValueError(cell)
-        except ValueError as error:
+        except ValueError:
+            wrong.append(row)
+            continue
+        zoned = stamp.tzinfo is not None if zoned is None else zoned
+        if zone is None and zoned != (stamp.tzinfo is not None):
             raise DataError(
-                f"{where}: expected numbers or ISO 8601 stamps, all with or all without a zone, "
-                f"got {cell!r} in row {row}"
-            ) from error
-        result[row] = (stamp if zoned else stamp.replace(tzinfo=UTC)).timestamp()
-    return result
+                f"{where}: expected stamps all with or all without a zone, got {cell!r} in row "
+                f"{row}; name the zone of those without one with --time-zone (time_zone= in Python)"
+            )
+        result[row] = (stamp if stamp.tzinfo else stamp.replace(tzinfo=other)).timestamp()
+    if zoned is None:
+        row = wrong[0] if wrong else 0
+        raise DataError(
+            f"{where}: expected numbers or ISO 8601 stamps, got {cells[row]!r} in row {row}"
+        )
+    return result, wrong
+
+
+def _zone(name: str | None) -> tzinfo:
+    if name is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"time_zone: expected the name of a zone, such as Europe/Berlin, got {name!r}"
+        ) from error
 
 
 def is_number(cell: str) -> bool:

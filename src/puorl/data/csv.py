@@ -1,19 +1,23 @@
-"""CSV and TSV: a header line with column names, then one row a line.
+"""CSV and TSV, also compressed: a header line with column names, then one row a line.
 
-NumPy's tokenizer reads blocks of lines. Only a block that it refuses is parsed again cell by cell,
-to report what is wrong and where.
+NumPy's tokenizer reads blocks of lines. Only a block that it refuses is parsed again cell by cell;
+cells that are missing or no numbers are counted and become NaN.
 """
 
+import contextlib
 import csv
-from collections.abc import Iterator, Sequence
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from puorl.core.errors import DataError
+from puorl.core.errors import DataError, require
 from puorl.core.files import lines_of
 from puorl.core.resources import require_readable
 from puorl.data import columns as cells
@@ -52,6 +56,7 @@ class _Table:
     texts: dict[str, list[str]] = field(default_factory=dict)
     """Other column to its blocks, each a text of cells joined by NUL."""
     num_rows: int = 0
+    rows: RawRows = field(default_factory=lambda: RawRows(format="csv", arrays={}))
 
     @property
     def numeric(self) -> dict[str, tuple[str, ...]]:
@@ -62,57 +67,102 @@ def read(path: Path, names: FieldNames) -> RawRows:
     """Read a CSV or TSV file; the header determines the delimiter.
 
     Raises:
-        DataError: Not UTF-8 text, no header, rows of different length, or a cell of a numeric
-            field that is not a number.
+        DataError: Not UTF-8 text, no header, or rows of different length.
     """
+    with reading_text(path, "CSV file"), open_text(path) as text:
+        delimiter, header, num_lines = _header(text.lines, str(path))
+        first = num_lines + 1
+        return read_table(text.lines, delimiter, header, first, names, str(path), text.fraction)
+
+
+class Text(NamedTuple):
+    """An open text file."""
+
+    lines: Iterator[str]
+    fraction: Callable[[], float]
+    """The fraction of the file that has been read."""
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[Text]:
+    """Open a UTF-8 text file, which may be compressed (.gz, .zst), by lines of bounded length."""
+    size = max(1, path.stat().st_size)
+    with open(path, "rb") as raw, contextlib.ExitStack() as stack:
+        source: Any = raw
+        if path.suffix.lower() == ".gz":
+            source = stack.enter_context(gzip.GzipFile(fileobj=raw))
+        elif path.suffix.lower() == ".zst":
+            arrow = require("pyarrow", extra="parquet", purpose="reading .zst files")
+            source = stack.enter_context(arrow.input_stream(raw, compression="zstd"))
+        file = stack.enter_context(io.TextIOWrapper(source, "utf-8-sig", newline=""))
+        yield Text(lines_of(file, str(path)), lambda: max(1, raw.tell()) / size)
+
+
+@contextlib.contextmanager
+def reading_text(path: Path, kind: str) -> Iterator[None]:
+    """Turn errors of the system, of the encoding and of damaged archives into a `DataError`."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return _rows(file, names, str(path), path.stat().st_size)
+        yield
     except UnicodeDecodeError as error:
         byte = error.object[error.start : error.start + 1]
         raise DataError(
             f"{path}: expected UTF-8 text, got the byte {byte!r} ({error.reason}); "
             "save the file as UTF-8"
         ) from error
-    except OSError as error:
-        raise DataError(f"{path}: expected a readable CSV file, got: {error.strerror}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: expected a readable {kind}, got: {reason}") from error
 
 
-def _rows(file: TextIO, names: FieldNames, source: str, num_bytes: int) -> RawRows:
-    lines = lines_of(file, source)
-    delimiter, header, num_lines = _header(lines, source)
+def read_table(
+    lines: Iterator[str],
+    delimiter: str,
+    header: list[str],
+    first_line: int,
+    names: FieldNames,
+    source: str,
+    fraction: Callable[[], float],
+) -> RawRows:
+    """Read the rows of a table.
+
+    Args:
+        lines: Rows of the table, with quoted cells where needed.
+        delimiter: Between cells.
+        header: Column names.
+        first_line: Number of the first of these lines in the file.
+        names: Names that the user gave.
+        source: The file; messages start with it.
+        fraction: Returns the fraction of the file that has been read.
+    """
+    require_distinct(header, source)
     table = _Table(source, delimiter, header, cells.claim(header, names, source))
-    for block in _blocks(lines, num_lines + 1, table):
+    for block in _blocks(lines, first_line, table):
         _add(block, table)
         if block.first_row == 0:
-            _check_size(block, table, num_bytes)
+            _check_size(table, fraction())
     fields = table.claims.fields
     arrays: dict[str, np.ndarray] = {}
     for name, columns in table.numeric.items():
         pieces = table.numbers.pop(name, [])
         matrix = np.concatenate(pieces) if pieces else np.empty((0, len(columns)))
         arrays[name] = matrix if name in MATRICES else matrix[:, 0]
-    rows = RawRows(
-        format="csv",
-        arrays=arrays,
-        keys={name: found[0] for name, found in fields.items() if name not in MATRICES},
-        obs_names=fields["obs"],
-        action_names=fields["action"],
-        notes=list(table.claims.notes),
-    )
+    rows = table.rows
+    rows.arrays = arrays
+    rows.keys = {name: found[0] for name, found in fields.items() if name not in MATRICES}
+    rows.obs_names, rows.action_names = fields["obs"], fields["action"]
+    rows.notes = list(table.claims.notes)
     for name in ("terminal", "timeout", "episode", "time"):
         if name in fields:
-            _add_single(name, fields[name][0], table, rows)
+            _add_single(name, fields[name][0], table, names.time_zone)
     for name in table.claims.rest(header):
         rows.columns[name] = cells.typed(_cells(table, name))
     return rows
 
 
-def _check_size(block: _Block, table: _Table, num_bytes: int) -> None:
+def _check_size(table: _Table, fraction: float) -> None:
     """Refuse a file whose numbers, extrapolated from the first block, exceed the free memory."""
     num_cells = sum(len(names) for names in table.numeric.values())
-    of_block = sum(len(text.encode()) for text in block.lines)
-    num_rows = table.num_rows * num_bytes // of_block
+    num_rows = int(table.num_rows / fraction)
     require_readable(8 * num_cells * num_rows, f"{table.source}: about {num_rows:,} rows")
 
 
@@ -143,7 +193,6 @@ def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
             f"{source}: expected column names in the first line, got only numbers "
             f"({', '.join(header[:3])}, ...); add a header"
         )
-    require_distinct(header, source)
     return delimiter, header, reader.line_num
 
 
@@ -206,31 +255,66 @@ def _finish_last_row(lines: list[str], source: Iterator[str], line: int, table: 
 
 def _add(block: _Block, table: _Table) -> None:
     """Read one block into the table."""
-    optional = [c for f in _MAY_BE_EMPTY for c in table.claims.fields.get(f, ())]
-    strict = [c for names in table.numeric.values() for c in names]
-    try:
-        record = _tokenized(block, table, strict)
-    except ValueError:
-        # The one accepted reason: next states that were not recorded, e.g. at an episode's end.
-        strict = [name for name in strict if name not in optional]
+    optional = {c for f in _MAY_BE_EMPTY for c in table.claims.fields.get(f, ())}
+    numeric = [c for names in table.numeric.values() for c in names]
+    strict: list[str] = []
+    # Most blocks hold numbers only, or next states that were not recorded at an episode's end.
+    for strict in (numeric, [c for c in numeric if c not in optional], []):
         try:
             record = _tokenized(block, table, strict)
+            break
         except ValueError as error:
-            _explain(block, table, strict, optional, str(error))
+            if not strict:
+                _explain(block, table, str(error))
+    else:
+        raise AssertionError("the last attempt either reads or explains")
     place = {name: i for i, name in enumerate(table.header)}
     parsed = set(strict)
     for name, columns in table.numeric.items():
         matrix = np.empty((len(record), len(columns)))
         for j, column in enumerate(columns):
             values = record[str(place.pop(column))]
-            try:
-                matrix[:, j] = values if column in parsed else cells.numbers(values.tolist())
-            except ValueError:
-                _explain(block, table, strict, optional, "")
+            if column not in parsed:
+                values = _numbers(values.tolist(), f"{column} ({name})", block, table)
+            matrix[:, j] = values
         table.numbers.setdefault(name, []).append(matrix)
     for name, i in place.items():
         table.texts.setdefault(name, []).append(_NUL.join(record[str(i)].tolist()))
     table.num_rows += len(record)
+
+
+def _numbers(texts: list[str], column: str, block: _Block, table: _Table) -> np.ndarray:
+    """(n,) float64. Parse cells; count those that are missing or no numbers, which become NaN."""
+    name, _, owner = column.rpartition(" ")
+    may_be_empty = owner[1:-1] in _MAY_BE_EMPTY
+    values, bad = np.full(len(texts), np.nan), []
+    for i, cell in enumerate(texts):
+        if is_number(cell):
+            values[i] = float(cell)
+        elif cell.strip() or not may_be_empty:
+            bad.append(i)
+    if bad:
+        row = block.first_row + bad[0]
+        line = _lines_of_rows(block, table)[bad[0]]
+        place = f"row {row} (line {line}), column {column}: "
+        table.rows.note_bad(name, len(bad), row, place + _wrong(texts[bad[0]], owner[1:-1]))
+    return values
+
+
+def _wrong(cell: str, owner: str) -> str:
+    if not cell.strip():
+        return "expected a number, got an empty cell"
+    if has_decimal_comma(cell):
+        return f"expected a number with a decimal point, got {cell!r}"
+    return f"expected a number, got {cell[:40]!r} (or name other columns with {owner}=)"
+
+
+def _lines_of_rows(block: _Block, table: _Table) -> list[int]:
+    reader = csv.reader(block.lines, delimiter=table.delimiter)
+    lines = []
+    with contextlib.suppress(csv.Error):  # the tokenizer has read it: only a cell too long
+        lines = [block.first_line + reader.line_num - 1 for line in reader if line]
+    return lines + [block.first_line] * (len(block.lines) - len(lines))
 
 
 def _tokenized(block: _Block, table: _Table, strict: Sequence[str]) -> np.ndarray:
@@ -242,27 +326,19 @@ def _tokenized(block: _Block, table: _Table, strict: Sequence[str]) -> np.ndarra
     )
 
 
-def _explain(
-    block: _Block, table: _Table, strict: Sequence[str], optional: Sequence[str], reason: str
-) -> NoReturn:
-    """Raise an error that names the first cell which the tokenizer refused."""
+def _explain(block: _Block, table: _Table, reason: str) -> NoReturn:
+    """Raise an error that names the first row which the tokenizer refused."""
     reader = csv.reader(block.lines, delimiter=table.delimiter)
     row = block.first_row
     try:
         for line in reader:
-            if line:
-                line_number = block.first_line + reader.line_num - 1
-                where = f"{table.source}: row {row} (line {line_number})"
-                if len(line) != len(table.header):
-                    raise DataError(
-                        f"{where}: expected {len(table.header)} cells as in the header, found "
-                        f"{len(line)}; cells that hold {table.delimiter!r} or a line break stand "
-                        "in quotes"
-                    )
-                for name, cell in zip(table.header, line, strict=True):
-                    if name in strict or (name in optional and cell.strip()):
-                        _check_number(name, cell, where, table)
-                row += 1
+            if line and len(line) != len(table.header):
+                raise DataError(
+                    f"{table.source}: row {row} (line {block.first_line + reader.line_num - 1}): "
+                    f"expected {len(table.header)} cells as in the header, found {len(line)}; "
+                    f"cells that hold {table.delimiter!r} or a line break stand in quotes"
+                )
+            row += bool(line)
     except csv.Error as error:
         reason = str(error)
     raise DataError(
@@ -270,45 +346,50 @@ def _explain(
     )
 
 
-def _check_number(name: str, cell: str, where: str, table: _Table) -> None:
-    if is_number(cell):
-        return
-    owner = next(f for f, names in table.claims.fields.items() if name in names)
-    expected = f"{where}, column {name} ({owner}): expected a number"
-    if not cell.strip():
-        raise DataError(f"{expected}, got an empty cell; fill it or remove the row before loading")
-    if has_decimal_comma(cell):
-        raise DataError(f"{expected} with a decimal point, got {cell!r}; replace decimal commas")
-    raise DataError(f"{expected}, got {cell!r}; correct it, or name other columns with {owner}=")
-
-
 def _cells(table: _Table, name: str) -> list[str]:
     pieces = table.texts.pop(name, [])
     return _NUL.join(pieces).split(_NUL) if pieces else []
 
 
-def _add_single(name: str, column: str, table: _Table, rows: RawRows) -> None:
+def _add_single(name: str, column: str, table: _Table, zone: str | None) -> None:
     """Convert the column of a flag, the episode or the time."""
-    found = _cells(table, column)
+    rows, found = table.rows, _cells(table, column)
     where = f"{table.source}: column {column} ({name})"
-    empty = next((i for i, cell in enumerate(found) if not cell.strip()), None)
-    if empty is not None:
-        raise DataError(f"{where}: row {empty} is empty; fill it or remove the row before loading")
+    is_empty = np.fromiter((not cell.strip() for cell in found), bool, len(found))
+    if is_empty.any():
+        first = int(np.argmax(is_empty))
+        text = f"column {column} ({name}): row {first} is empty"
+        rows.note_bad(column, int(is_empty.sum()), first, text)
     array = cells.typed(found)
     if name == "episode":
+        rows.lost = is_empty if is_empty.any() else None
         texts = {cell.strip() for cell in found}
-        if len(texts) > len(np.unique(array)):
-            # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.
+        if len(texts) > len(np.unique(array)) or rows.lost is not None:
             array = np.array([cell.strip() for cell in found])
+        if len(texts) > len(np.unique(cells.typed(sorted(texts)))):
+            # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.
             rows.notes.append(
-                f"{column}: some ids are equal as numbers only (such as 1 and 1.0); "
-                "they are kept apart, as texts"
+                f"{column}: some ids are equal as numbers only (such as 1 and 1.0); they are kept "
+                "apart, as texts"
             )
         if array.dtype.kind == "U":
             rows.columns[column] = array
     elif array.dtype.kind == "U" and name == "time":
-        array = cells.seconds(found, where)
+        are_numbers = [is_number(cell) for cell in found]
+        if 2 * sum(are_numbers) >= len(found):
+            array = np.array(
+                [float(c) if ok else np.nan for c, ok in zip(found, are_numbers, strict=True)]
+            )
+            wrong = [i for i, ok in enumerate(are_numbers) if not (ok or is_empty[i])]
+        else:
+            array, wrong = cells.seconds(found, where, zone)
+        if wrong:
+            text = (
+                f"column {column} ({name}): row {wrong[0]}: expected a number or an ISO 8601 stamp"
+            )
+            rows.note_bad(column, len(wrong), wrong[0], f"{text}, got {found[wrong[0]][:40]!r}")
     elif array.dtype.kind == "U":
-        row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in ("0", "1"))
+        known = ("", "0", "1")
+        row, cell = next((i, c) for i, c in enumerate(found) if c.strip() not in known)
         raise DataError(f"{where}: expected only 0/1 or only true/false, got {cell!r} in row {row}")
     rows.arrays[name] = array

@@ -4,16 +4,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from puorl.core import hashing
-from puorl.core.errors import DataError
+from puorl.core.errors import DataError, require
 from puorl.data.episodes import complete, next_actions
 from puorl.data.expression import evaluate
-from puorl.data.transitions import Provenance, Transitions, join_notes
+from puorl.data.formula import compute
+from puorl.data.missing import repair
+from puorl.data.transitions import MAX_STEP, Provenance, Transitions, join_notes
 from puorl.data.validate import LABELLED, SOURCE_ROW, RawRows, canonical, column
 
 T = TypeVar("T")
@@ -104,11 +107,21 @@ class Dataset:
         return dataclasses.replace(made, provenance=provenance)
 
     @classmethod
-    def from_raw(cls, raw: RawRows, *, source: str) -> "Dataset":
+    def from_raw(
+        cls, raw: RawRows, *, source: str, missing: str = "error", gap: float = MAX_STEP
+    ) -> "Dataset":
         """Check and complete the raw rows of a reader; every file becomes a dataset this way."""
-        fields = canonical(raw.arrays, source=source)
+        usable = repair(raw, missing, source=source)
+        fields = canonical(usable.arrays, source=source)
         ours = raw.provenance is not None  # absent fields were absent in the saved dataset too
-        done = complete(fields, source=source, number_episodes=not ours)
+        done = complete(
+            fields,
+            source=source,
+            number_episodes=not ours,
+            gap=gap,
+            valid=usable.valid,
+            lost=usable.lost,
+        )
         columns = {}
         for name, array in raw.columns.items():
             array = column(name, array, source=source)
@@ -118,7 +131,9 @@ class Dataset:
                     f"{len(fields['obs'])}; they must match"
                 )
             columns[name] = array if done.kept is None else array[done.kept]
-        notes = [*raw.notes, *done.notes]
+        notes = [*raw.notes, *usable.notes, *done.notes]
+        if gap != MAX_STEP:
+            notes.append(f"time: only steps over {gap:g} x the median are gaps, as asked")
         if done.kept is not None:
             if SOURCE_ROW in columns:
                 notes.append(f"{SOURCE_ROW}: the file's own column of this name gave way to ours")
@@ -162,11 +177,42 @@ class Dataset:
                 columns, and the fields reward, terminal, timeout, episode and time can be used.
             keys: Field to another name of it in the condition.
         """
+        return evaluate(condition, self._named(keys))
+
+    def with_reward(self, formula: str, keys: Mapping[str, str] | None = None) -> "Dataset":
+        """Return the same rows with another reward.
+
+        Args:
+            formula: E.g. ``"-abs(pressure - 5) - 0.01 * power"``, over the names of `where`.
+            keys: Field to another name of it in the formula.
+        """
+        reward = compute(formula, self._named(keys)).astype(self.obs.dtype)
+        missing = tuple(name for name in self.provenance.missing if name != "reward")
+        notes = (*self.provenance.notes, f"reward: computed as {formula}")
+        provenance = dataclasses.replace(self.provenance, missing=missing, notes=notes)
+        rows = dataclasses.replace(self.rows, reward=reward)
+        return dataclasses.replace(self, rows=rows, provenance=provenance)
+
+    def _named(self, keys: Mapping[str, str] | None) -> dict[str, np.ndarray]:
+        """Return all columns with one value a row, by all their names."""
         names = {k: v for k, v in self.rows.arrays().items() if v.ndim == 1}
         names |= {key: names[k] for k, key in (keys or {}).items() if k in names}
         names |= dict(zip(self.provenance.obs_names, self.obs.T, strict=False))
         names |= dict(zip(self.provenance.action_names, self.action.T, strict=False))
-        return evaluate(condition, names | dict(self.columns))
+        return names | dict(self.columns)
+
+    def to_arrow(self) -> Any:
+        """Return all fields and columns as a pyarrow Table, under their names in the source."""
+        return import_module("puorl.data.parquet").to_table(self)
+
+    def to_pandas(self) -> Any:
+        """Return all fields and columns as a pandas DataFrame."""
+        require("pandas", purpose="making a pandas DataFrame")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return all fields and columns as a polars DataFrame."""
+        return require("polars", purpose="making a polars DataFrame").from_arrow(self.to_arrow())
 
     def with_next_action(self) -> "Dataset":
         """Return the same rows with next actions; call it before rows are drawn."""

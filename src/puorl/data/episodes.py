@@ -41,7 +41,13 @@ class Succession:
 
 
 def complete(
-    fields: dict[str, np.ndarray], *, source: str, number_episodes: bool = True
+    fields: dict[str, np.ndarray],
+    *,
+    source: str,
+    number_episodes: bool = True,
+    gap: float = MAX_STEP,
+    valid: np.ndarray | None = None,
+    lost: np.ndarray | None = None,
 ) -> Completed:
     """Make transitions of canonical fields, by the rule of the module's docstring.
 
@@ -49,6 +55,9 @@ def complete(
         fields: As `canonical` returns them.
         source: Origin of the rows; messages start with it.
         number_episodes: Number episodes by the breaks where ids are absent.
+        gap: A time step longer than this many median steps is a gap.
+        valid: (n,) bool. Rows that can be used; no transition is built across the others.
+        lost: (n,) bool. Rows of unknown episode, which are not valid.
 
     Raises:
         DataError: No row has a next state.
@@ -58,7 +67,7 @@ def complete(
     fields = dict(fields)
     for flag in ("terminal", "timeout"):
         fields.setdefault(flag, np.zeros(n, bool))
-    step = succession(fields)
+    step = succession(fields, gap=gap, valid=valid, lost=lost)
     # A coarse clock repeats stamps all the time, so that is no break; so does a row logged twice.
     counts = {
         "time_gaps": step.num_gaps,
@@ -70,12 +79,28 @@ def complete(
         _number_episodes(fields, step.follows, missing, notes)
     kept = None
     if "next_obs" not in fields:
-        kept = _build_next_obs(fields, step, notes, source)
+        kept = _build_next_obs(fields, step, notes, source, valid)
+    elif valid is not None:
+        kept = np.flatnonzero(valid)
+        fields = {name: array[kept] for name, array in fields.items()}
     return Completed(Transitions(**fields), kept, tuple(notes), missing)
 
 
-def succession(fields: dict[str, np.ndarray]) -> Succession:
-    """Find the breaks: change of episode, terminal, timeout, gap or reset of the clock."""
+def succession(
+    fields: dict[str, np.ndarray],
+    *,
+    gap: float = MAX_STEP,
+    valid: np.ndarray | None = None,
+    lost: np.ndarray | None = None,
+) -> Succession:
+    """Find the breaks: change of episode, terminal, timeout, gap or reset of the clock.
+
+    Args:
+        fields: As `canonical` returns them.
+        gap: A time step longer than this many median steps is a gap.
+        valid: (n,) bool. Rows that can be used; there is a break at each other one.
+        lost: (n,) bool. Rows of unknown episode; there is a break in every episode around each.
+    """
     episode, time = fields.get("episode"), fields.get("time")
     order = None
     if episode is not None and _returns_to_an_id(episode):
@@ -85,16 +110,22 @@ def succession(fields: dict[str, np.ndarray]) -> Succession:
     if episode is not None:
         ids = _in_order(episode, order)
         follows &= ids[1:] == ids[:-1]
+    if valid is not None:
+        usable = _in_order(valid, order)
+        follows &= usable[1:] & usable[:-1]
+    if lost is not None:
+        before = _in_order(np.cumsum(lost), order)
+        follows &= before[1:] == before[:-1]
     num_gaps = num_resets = num_repeats = 0
     if time is not None:
         with np.errstate(over="ignore"):  # an infinite step is a gap or a reset
             dt = np.diff(_in_order(time, order))
             forward = dt[follows & (dt > 0)]
-            limit = MAX_STEP * np.median(forward) if len(forward) else np.inf
-        gap, reset = follows & (dt > limit), follows & (dt < 0)
-        num_gaps, num_resets = int(gap.sum()), int(reset.sum())
+            limit = gap * np.median(forward) if len(forward) else np.inf
+        is_gap, reset = follows & (dt > limit), follows & (dt < 0)
+        num_gaps, num_resets = int(is_gap.sum()), int(reset.sum())
         num_repeats = int((follows & (dt == 0)).sum())
-        follows &= ~(gap | reset)
+        follows &= ~(is_gap | reset)
     return Succession(order, follows, num_gaps, num_resets, num_repeats)
 
 
@@ -144,19 +175,25 @@ def _number_episodes(
 
 
 def _build_next_obs(
-    fields: dict[str, np.ndarray], step: Succession, notes: list[str], source: str
+    fields: dict[str, np.ndarray],
+    step: Succession,
+    notes: list[str],
+    source: str,
+    valid: np.ndarray | None,
 ) -> np.ndarray | None:
     """Take next states from the following rows, drop rows without one; changes ``fields``."""
     n = len(fields["obs"])
     after = _following(step, n)
     has_next = after >= 0
     keep = has_next | fields["terminal"]
+    if valid is not None:
+        keep &= valid
     if not keep.any():
         raise DataError(
             f"{source}: no row has a next state: next_obs is absent and no two rows follow each "
             "other; check the episode and time keys"
         )
-    if unknown := int((~has_next & fields["terminal"]).sum()):
+    if unknown := int((~has_next & keep).sum()):
         notes.append(Note("unknown_next_obs", unknown))
     kept = np.flatnonzero(keep)
     next_obs = fields["obs"][after[kept]]
@@ -164,7 +201,9 @@ def _build_next_obs(
     if len(kept) < n:
         # The row before a dropped one is now the last of its record: a timeout, not an end.
         fields["timeout"] = fields["timeout"] | (has_next & ~keep[after])
-        notes.append(Note("dropped_rows", n - len(kept)))
+        num_invalid = 0 if valid is None else int((~valid).sum())
+        if n - len(kept) > num_invalid:
+            notes.append(Note("dropped_rows", n - len(kept) - num_invalid))
         fields |= {name: array[kept] for name, array in fields.items()}
     fields["next_obs"] = next_obs
     return kept if len(kept) < n else None

@@ -8,18 +8,24 @@ completion and error messages follow from the table.
 import dataclasses
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import KeptRows
 from puorl.data.dataset import Dataset
+from puorl.data.formula import is_formula
+from puorl.data.missing import parse_missing
+from puorl.data.transitions import MAX_STEP
 from puorl.data.validate import FIELDS, FieldNames, RawRows
 
 PathLike = str | os.PathLike[str]
+FRAME = "DataFrame"
+"""Stands for the file in messages about a table in memory."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,19 @@ class Format:
             require(self.package, extra=self.name, purpose=purpose)
 
 
+_PACKED = (".gz", ".zst")
+
+
+def _packed(*suffixes: str) -> tuple[str, ...]:
+    """Add the suffixes of compressed text files."""
+    return tuple(each + packed for packed in ("", *_PACKED) for each in suffixes)
+
+
 _TABLE = (
     Format("hdf5", (".hdf5", ".h5"), "HDF5 in D4RL's layout, or any file of named arrays"),
     Format("npz", (".npz",), "NumPy's archive of named arrays"),
-    Format("csv", (".csv", ".tsv"), "text table with a header line", writable=False),
+    Format("csv", _packed(".csv", ".tsv"), "text table with a header line", writable=False),
+    Format("jsonl", _packed(".jsonl", ".ndjson"), "one JSON object a line", writable=False),
     Format("parquet", (".parquet", ".pq"), "Parquet file, or a folder of them", package="pyarrow"),
     Format(
         "minari",
@@ -95,12 +110,22 @@ def format_of(path: PathLike) -> Format | None:
     >>> format_of("rows.PQ").name, format_of("rows").name, format_of("rows.txt")
     ('parquet', 'minari', None)
     """
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     return next((each for each in _TABLE if suffix in each.suffixes), None)
 
 
+def suffix_of(path: PathLike) -> str:
+    """Return the suffix of a path, both of a compressed file.
+
+    >>> suffix_of("a.b/log.CSV.gz"), suffix_of("log.2.csv")
+    ('.csv.gz', '.csv')
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    return "".join(suffixes[-2:] if suffixes[-1:] and suffixes[-1] in _PACKED else suffixes[-1:])
+
+
 def load(
-    path: PathLike | Sequence[PathLike],
+    path: Any,
     *,
     format: str | None = None,
     obs: str | Sequence[str] | None = None,
@@ -114,18 +139,23 @@ def load(
     next_action: str | Sequence[str] | None = None,
     label: str | None = None,
     domain: str | None = None,
+    missing: str = "error",
+    gap: float = MAX_STEP,
+    time_zone: str | None = None,
 ) -> Dataset:
     """Read rows and check them; several files become one dataset.
 
     Args:
-        path: A file, a glob such as ``"logs/*.csv"``, a list of those, a folder of Parquet files,
-            a Minari dataset folder, or with ``format="minari"`` a Minari id.
+        path: A file, a glob such as ``"logs/*.csv"``, a folder of Parquet files, a Minari dataset
+            folder, with ``format="minari"`` a Minari id, a DataFrame of pandas or polars, an Arrow
+            table, or a list of those.
         format: Name of a format in `FORMATS`, where the suffix does not name one.
         obs: Key, or column names and patterns, of the state; see `FieldNames` for this and the
             following names. Fields left out are searched under their usual names; ``""`` means
             that a field is absent, whatever the columns are called.
         action: Action.
-        reward: Reward; may be absent.
+        reward: Reward; may be absent. A formula over columns, such as
+            ``"-abs(pressure - 5) - 0.01 * power"``, is computed.
         next_obs: Next state; where absent, the next row of the episode is used.
         terminal: Flag that the task ended; may be absent.
         timeout: Flag that the record was cut; may be absent.
@@ -136,6 +166,12 @@ def load(
             ``"checked == 1"``, over the columns of each file under their own names; its value
             becomes the column ``labelled``.
         domain: Name of the domain that all these rows come from, if known.
+        missing: What to do with cells that are missing or no numbers: ``error`` refuses the file
+            with one message that counts them, ``drop`` leaves out their rows and cuts the episode
+            there, ``hold`` (``hold:N``) carries the last value on over at most 5 (N) steps and
+            drops the rest.
+        gap: A time step longer than this many median steps cuts the episode.
+        time_zone: Zone of time stamps that name none, such as ``Europe/Berlin``; UTC by default.
 
     Raises:
         DataError: The file does not hold readable rows; the message says what was expected.
@@ -152,14 +188,29 @@ def load(
         time=time,
         next_action=next_action,
         label=label,
+        missing=missing,
+        gap=gap,
+        time_zone=time_zone,
     )
-    paths = expand(path, ids=format == "minari")
-    seen: set[Path] = set()
-    for one in paths:
-        if one.resolve() in seen:
-            raise DataError(f"{one}: is named twice, so its rows would count twice; name it once")
-        seen.add(one.resolve())
-    dataset = Dataset.concatenate([_read(p, format, names) for p in paths])
+    if not gap > 1:
+        raise ConfigError(f"gap: expected a factor above 1, got {gap}")
+    parse_missing(missing)
+    sources: list[Any] = []
+    for one in path if isinstance(path, list | tuple) and path else [path]:
+        if not _is_frame(one) and not isinstance(one, str | os.PathLike | list | tuple):
+            raise ConfigError(
+                "path: expected a path, a DataFrame or an Arrow table, or a list of these, got "
+                f"{type(one).__name__}"
+            )
+        sources += [one] if _is_frame(one) else expand(one, ids=format == "minari")
+    seen: set[Any] = set()
+    for one in sources:
+        place = id(one) if _is_frame(one) else one.resolve()
+        if place in seen:
+            name = FRAME if _is_frame(one) else one
+            raise DataError(f"{name}: is named twice, so its rows would count twice; name it once")
+        seen.add(place)
+    dataset = Dataset.concatenate([_read(each, format, names) for each in sources])
     if domain is not None:
         provenance = dataclasses.replace(dataset.provenance, domain=domain)
         dataset = dataclasses.replace(dataset, provenance=provenance)
@@ -213,15 +264,31 @@ def _inside(path: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "__arrow_c_stream__")
+
+
+def _reader(path: Path, chosen: str | None) -> Callable[[Path, FieldNames], RawRows]:
     by_suffix = format_of(path) if path.suffix else None
     found = FORMATS.get(chosen) if chosen else FORMATS["minari"] if path.is_dir() else by_suffix
     if found is None:
         raise _unknown(path, chosen, "the format", readable())
+    return import_module(found.module).read
+
+
+def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
+    """Read one file or DataFrame."""
+    if _is_frame(source):
+        path, read = FRAME, import_module("puorl.data.parquet").read_frame
+    else:
+        path, read = source, _reader(source, chosen)
+    formula = names.reward if names.reward and is_formula(names.reward) else None
+    if formula is not None:
+        names = dataclasses.replace(names, reward="")
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
     names = dataclasses.replace(names, **dict.fromkeys(unused))
-    raw: RawRows = import_module(found.module).read(path, names)
+    raw: RawRows = read(source, names)
     for field in unused:
         # A field that a reader found under a usual name becomes a column.
         if field in raw.arrays:
@@ -229,7 +296,12 @@ def _read(path: Path, chosen: str | None, names: FieldNames) -> Dataset:
             if array.ndim == 1:
                 raw.columns.setdefault(key, array)
             raw.notes.append(f"{key}: not used as {field}, as asked")
-    dataset = Dataset.from_raw(raw, source=str(path))
+    dataset = Dataset.from_raw(raw, source=str(path), missing=names.missing, gap=names.gap)
+    if formula is not None:
+        try:
+            dataset = dataset.with_reward(formula, raw.keys)
+        except PuorlError as error:
+            raise type(error)(f"{path}: reward: {error}") from error
     if names.label is None:
         return dataset
     # Labels are found by file, because joining renumbers episodes.

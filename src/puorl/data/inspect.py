@@ -333,7 +333,11 @@ def _find(seen: Inspection) -> list[Finding]:
 
 def _on_missing(seen: Inspection) -> _Sentences:
     missing = set(seen.missing)
-    kinds = {note.kind for note in seen.notes if isinstance(note, Note)}
+    notes = [note for note in seen.notes if isinstance(note, Note)]
+    kinds = {note.kind for note in notes}
+    if num_bad := sum(note.number for note in notes if note.kind == "missing_rows"):
+        advice = "filter and train need --missing drop or hold, or another file"
+        yield "problem", f"{num_bad:,} rows have cells that are missing or no numbers: {advice}"
     if "reward" in missing:
         yield "warning", "no reward: the filter works without it, training needs one"
     if "terminal" in missing:

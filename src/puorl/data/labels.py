@@ -20,7 +20,7 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, lines_of
 from puorl.data.dataset import Dataset
-from puorl.data.formats import PathLike, expand, load, suffixes
+from puorl.data.formats import PathLike, expand, load, suffix_of, suffixes
 from puorl.data.split import Sampling
 from puorl.data.validate import LABELLED, SOURCE_ROW
 
@@ -100,7 +100,7 @@ def read_labels(
 
 def _is_path(labelled: str) -> bool:
     # By the name alone: a file that happens to exist must not change what a condition means.
-    if Path(labelled).suffix.lower() in (_LIST, *suffixes()):
+    if suffix_of(labelled) in (_LIST, *suffixes()):
         return True
     return "/" in labelled and os.path.isdir(labelled)
 
@@ -214,7 +214,8 @@ def match_keep_list(path: PathLike, dataset: Dataset) -> tuple[np.ndarray, tuple
         return _match_episodes(path, header, listed, dataset), ()
     wanted, n = np.unique(_whole_numbers(listed, path)), len(dataset)
     # Joined files have no row numbers of their own: their list counts over all the data.
-    dropped = dataset.provenance.count("dropped_rows")
+    kinds = ("dropped_rows", "missing_rows")
+    dropped = sum(dataset.provenance.count(kind) for kind in kinds)
     in_file = dataset.columns.get(SOURCE_ROW)
     if in_file is not None:
         dropped = max(dropped, int(in_file.max()) + 1 - n)

@@ -1,4 +1,4 @@
-"""Parquet: tables of any origin and files that puorl writes.
+"""Parquet files of any origin, files that puorl writes, and tables in memory (DataFrames).
 
 Arrow columns become NumPy arrays as CSV columns do: a null is NaN among numbers and flags and ""
 among text; dates, times and stamps become seconds. Files that puorl writes have a column for each
@@ -6,6 +6,7 @@ number and a record in the schema, from which they are restored exactly.
 """
 
 import json
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -19,6 +20,7 @@ from puorl.core.errors import DataError, require
 from puorl.core.resources import require_readable
 from puorl.data.columns import Claims, claim, named, require_distinct, seconds
 from puorl.data.dataset import Dataset
+from puorl.data.formats import FRAME
 from puorl.data.transitions import MATRICES, Provenance
 from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
 
@@ -54,7 +56,52 @@ def read(path: Path, names: FieldNames) -> RawRows:
         reading(path, "Parquet file", "check that the file is whole"),
         parquet.ParquetFile(path, page_checksum_verification=True) as file,
     ):
+        if not _has_record(file.schema_arrow.metadata or {}) and _CHECKSUM in _footer(path):
+            raise DataError(
+                f"{path}: puorl's entries in the schema cannot be read; the file is damaged; "
+                "take another copy"
+            )
         return _rows(file, names, str(path))
+
+
+def read_frame(frame: Any, names: FieldNames) -> RawRows:
+    """Read a DataFrame of pandas or polars, an Arrow table, or any other Arrow stream.
+
+    Raises:
+        DataError: A column is missing or has no plain values.
+        MissingExtraError: pyarrow is not installed.
+    """
+    pa = require("pyarrow", extra="parquet", purpose="reading DataFrames")
+    with reading(FRAME, "table", "convert columns of objects to numbers or text"):
+        rows = _rows(_InMemory(pa.table(frame)), names, FRAME)
+    rows.format = "frame"
+    return rows
+
+
+def to_table(dataset: Dataset) -> Any:
+    """Return all fields and columns as an Arrow table, under their names in the source."""
+    pa = require("pyarrow", extra="parquet", purpose="making tables")
+    given = dataset.provenance
+    bases = {"obs": given.obs_names, "action": given.action_names}
+    held: dict[str, Any] = {}
+
+    def add(name: str, array: Any) -> None:
+        while name in held:
+            name = _CLASH + name
+        held[name] = array
+
+    for field, array in dataset.rows.arrays().items():
+        if array.ndim == 1:
+            add(field, pa.array(array))
+            continue
+        first = field.removeprefix("next_")
+        plain = tuple(f"{_BASES[first]}_{i}" for i in range(array.shape[1]))
+        prefix = "next_" if field != first else ""
+        for name, column in zip(bases[first] or plain, array.T, strict=True):
+            add(prefix + name, pa.array(np.ascontiguousarray(column)))
+    for name, array in dataset.columns.items():
+        add(name, _stored_column(pa, name, array))
+    return pa.table(held)
 
 
 def write(dataset: Dataset, path: Path) -> None:
@@ -112,7 +159,18 @@ def _stored_column(pa: Any, name: str, array: np.ndarray) -> Any:
     return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
 
 
-def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
+class _InMemory:
+    """A table in memory, read like a file."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self.schema_arrow, self.metadata = table.schema, table  # both have num_rows
+
+    def read(self, columns: list[str]) -> Any:
+        return self._table.select(columns)
+
+
+def _rows(file: "ParquetFile | _InMemory", names: FieldNames, source: str) -> RawRows:
     schema = file.schema_arrow
     header = list(schema.names)
     require_distinct(header, source)
@@ -134,7 +192,7 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
         (plain if _is_plain(kind) else skipped).append(name)
     content = _Columns(file, [c for columns in claims.fields.values() for c in columns] + plain)
     for field, columns in claims.fields.items():
-        _add_field(content, field, columns, rows, source)
+        _add_field(content, field, columns, rows, source, names.time_zone)
     for name in plain:
         own_name, dtype = restored.get(name, (name, None))
         array = _plain_values(content[name])
@@ -149,7 +207,7 @@ def _rows(file: "ParquetFile", names: FieldNames, source: str) -> RawRows:
 class _Columns:
     """Columns of a file, some read ahead: every single read looks at all columns of the file."""
 
-    def __init__(self, file: "ParquetFile", order: Sequence[str]) -> None:
+    def __init__(self, file: "ParquetFile | _InMemory", order: Sequence[str]) -> None:
         self._file, self._order = file, order
         self._place = {name: i for i, name in enumerate(order)}
         self._ahead: dict[str, Any] = {}
@@ -167,12 +225,23 @@ class _Columns:
 
 
 def _decoded(column: Any) -> Any:
-    is_dictionary = _types().is_dictionary(column.type)
-    return column.cast(column.type.value_type) if is_dictionary else column
+    if not _types().is_dictionary(column.type):
+        return column
+    if not _types().is_string_view(column.type.value_type):
+        return column.cast(column.type.value_type)
+    pa = require("pyarrow", extra="parquet", purpose="reading Parquet files")
+    # Arrow has no such cast for views, as which polars stores its categories.
+    pieces = [chunk.dictionary.cast("string").take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(pieces, "string")
 
 
 def _add_field(
-    content: _Columns, field: str, columns: Sequence[str], rows: RawRows, source: str
+    content: _Columns,
+    field: str,
+    columns: Sequence[str],
+    rows: RawRows,
+    source: str,
+    zone: str | None,
 ) -> None:
     if field in MATRICES:
         _add_matrix(content, field, columns, rows, source)
@@ -180,14 +249,24 @@ def _add_field(
     name = columns[0]
     where, values = f"{source}: column {name} ({field})", content[name]
     if field == "reward":
-        rows.arrays[field] = _numbers(values, where, unknown=False)
+        rows.arrays[field] = _numbers(values, where)
+        _note_empty(rows, name, field, values, rows.arrays[field])
         return
-    _require_filled(values, where)
     if not _is_plain(values.type):
         raise DataError(f"{where}: expected one plain value a row, got {values.type}")
     array = _plain_values(values)
+    if values.null_count:
+        is_null = values.is_null().to_numpy()
+        _note_empty(rows, name, field, values, np.where(is_null, np.nan, 0.0))
+        if field == "episode":
+            rows.lost = is_null
+            array = np.where(is_null, 0, array) if array.dtype.kind == "f" else array
     if field == "time" and array.dtype.kind == "U":
-        array = seconds(array.tolist(), where)
+        texts = array.tolist()
+        array, wrong = seconds(texts, where, zone)
+        if wrong:
+            text = f"column {name} ({field}): row {wrong[0]}: expected a number or a stamp"
+            rows.note_bad(name, len(wrong), wrong[0], f"{text}, got {texts[wrong[0]][:40]!r}")
     if field == "episode" and array.dtype.kind == "U":
         rows.columns[name] = array
     rows.arrays[field] = array
@@ -199,7 +278,10 @@ def _add_matrix(
     blocks, labels = [], []
     for name in columns:
         where = f"{source}: column {name} ({field})"
-        block = _numbers(content[name], where, unknown=field in _MAY_BE_UNKNOWN)
+        values = content[name]
+        block = _numbers(values, where)
+        if field not in _MAY_BE_UNKNOWN:
+            _note_empty(rows, name, field, values, block)
         if block.ndim == 2 and len(columns) > 1:
             raise DataError(
                 f"{where}: expected one number a row beside other columns, got a list; "
@@ -212,9 +294,22 @@ def _add_matrix(
         setattr(rows, f"{field}_names", tuple(labels))
 
 
+def _has_record(metadata: Mapping[bytes, bytes]) -> bool:
+    return _KEY in metadata or _CHECKSUM in metadata
+
+
+def _footer(path: Path) -> bytes:
+    """Return the bytes with schema and metadata, which have no checksum in Parquet."""
+    with open(path, "rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-min(8 + length, file.tell() + 4), os.SEEK_END)
+        return file.read(length)
+
+
 def _stored(metadata: Mapping[bytes, bytes], source: str) -> dict[str, Any] | None:
     """Return the record of `write` in the schema, or None for a file of other origin."""
-    if _KEY not in metadata and _CHECKSUM not in metadata:
+    if not _has_record(metadata):
         return None
     text = metadata.get(_KEY, b"")
     if metadata.get(_CHECKSUM) != str(zlib.crc32(text)).encode():
@@ -296,45 +391,44 @@ def _plain_values(column: Any) -> np.ndarray:
     return column.to_numpy()
 
 
-def _numbers(column: Any, where: str, *, unknown: bool) -> np.ndarray:
-    """Return a column as (n,) numbers, or (n, k) for a list column.
+def _numbers(column: Any, where: str) -> np.ndarray:
+    """Return a column as (n,) numbers, or (n, k) for a list column; null is NaN.
 
     Args:
         column: Arrow chunked array.
         where: File, column and field; messages start with it.
-        unknown: Accept nulls as values that were not recorded.
 
     Raises:
-        DataError: Not numbers, an empty cell, or lists of different length.
+        DataError: Not numbers, or lists of different length.
     """
     types, kind = _types(), column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _matrix(column, where, unknown=unknown)
+        return _matrix(column, where)
     if not _is_numeric(kind):
         row, value = next(((i, v.as_py()) for i, v in enumerate(column) if v.is_valid), (0, None))
         raise DataError(
             f"{where}: expected numbers, got {kind}, in row {row} {str(value)[:40]!r}; "
             "name other columns, or convert it"
         )
-    if not unknown:
-        _require_filled(column, where)
     values = _plain_values(column)
     if values.dtype.kind == "U":
         raise DataError(f"{where}: whole numbers above 2^53 beside empty cells cannot be held")
     return values
 
 
-def _require_filled(column: Any, where: str) -> None:
-    """Refuse nulls."""
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise DataError(f"{where}: row {row} is empty; fill it or remove the row before loading")
+def _note_empty(rows: RawRows, name: str, field: str, column: Any, values: np.ndarray) -> None:
+    """Count the cells that are null, which are NaN among the values, also inside lists."""
+    if values.dtype.kind != "f" or not (column.null_count or values.ndim == 2):
+        return
+    is_bad = np.isnan(values).reshape(len(values), -1)
+    if is_bad.any():
+        row = int(np.argmax(is_bad.any(axis=1)))
+        text = f"column {name} ({field}): row {row} is empty"
+        rows.note_bad(name, int(is_bad.sum()), row, text)
 
 
-def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
+def _matrix(column: Any, where: str) -> np.ndarray:
     compute = require("pyarrow.compute", extra="parquet", purpose="reading Parquet files")
-    if not unknown:
-        _require_filled(column, where)
     filled = np.flatnonzero(column.is_valid().to_numpy())
     lengths = compute.list_value_length(column.drop_null()).to_numpy()
     odd = np.flatnonzero(lengths != lengths[0]) if len(lengths) else lengths
@@ -344,7 +438,7 @@ def _matrix(column: Any, where: str, *, unknown: bool) -> np.ndarray:
             f"and {lengths[odd[0]]} in row {filled[odd[0]]}"
         )
     flat = _decoded(compute.list_flatten(column))
-    inner = _numbers(flat, f"{where}, list values", unknown=unknown)
+    inner = _numbers(flat, f"{where}, list values")
     if inner.ndim != 1:
         raise DataError(f"{where}: expected lists of numbers, got {column.type}; flatten it first")
     width = int(lengths[0]) if len(lengths) else 1

@@ -28,6 +28,8 @@ _NOTES = {
     "dropped_rows": "next_obs: {} last rows before a break have none and were dropped",
     "copied_rows": "{} rows repeat another row exactly; copies are held out together, but each "
     "counts: if a log was joined twice, remove them",
+    "missing_rows": "missing: {} rows with cells that are missing or no numbers were dropped; no "
+    "transition was built across them",
     "no_breaks": "episode: no episode key, flags or time; all rows are taken as one episode in "
     "order (name the key with episode=)",
     "no_timeouts": "episode: no episode key or timeout flags; cut only at terminals and breaks of "

@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from puorl.core import hashing
 from puorl.core.errors import DataError
-from puorl.data.transitions import FLAGS, MATRICES, Provenance
+from puorl.data.transitions import FLAGS, MATRICES, MAX_STEP, Provenance
 
 SOURCE_ROW = "source_row"
 """Column with each row's number in its file, where loading dropped rows of the file."""
@@ -46,10 +47,26 @@ class FieldNames:
     """Next-action columns."""
     label: str | None = None
     """Expression that holds for labelled rows, such as ``"checked == 1"``."""
+    missing: str = "error"
+    """What to do with cells that are missing or no numbers; see `puorl.data.missing`."""
+    gap: float = MAX_STEP
+    """A time step longer than this many median steps is a gap."""
+    time_zone: str | None = None
+    """Zone of time stamps that name none; UTC by default."""
 
 
-FIELDS = tuple(name for name in FieldNames.__dataclass_fields__ if name != "label")
+FIELDS = tuple(FieldNames.__dataclass_fields__)[:9]
 """Fields of a row, in the order in which they are listed."""
+
+
+class BadCells(NamedTuple):
+    """Cells of one column that are missing or no numbers."""
+
+    number: int
+    row: int
+    """The first of them."""
+    text: str
+    """Its place and what is wrong with it."""
 
 
 @dataclass(kw_only=True)
@@ -72,6 +89,10 @@ class RawRows:
     """Smallest and largest value of each action component, if the file states them."""
     notes: list[str] = field(default_factory=list)
     """What the user should know about how the file was read."""
+    bad: dict[str, BadCells] = field(default_factory=dict)
+    """Column of a table to its cells that are missing or no numbers; in the arrays they are NaN."""
+    lost: np.ndarray | None = None
+    """(n,) bool. Rows whose episode id is missing."""
     provenance: Provenance | None = None
     """Stored in a file that puorl wrote; such a file is restored as it was."""
 
@@ -80,6 +101,15 @@ class RawRows:
         """Hash of all values, as `Dataset.fingerprint` has it."""
         return hashing.of_arrays(
             self.arrays | {f"column/{name}": array for name, array in self.columns.items()}
+        )
+
+    def note_bad(self, column: str, count: int, row: int, text: str) -> None:
+        """Count bad cells of a column; the first call for it has the first of them."""
+        known = self.bad.get(column)
+        self.bad[column] = (
+            BadCells(count, row, text)
+            if known is None
+            else known._replace(number=known.number + count)
         )
 
     def note_skipped(self, keys: Sequence[str]) -> None:
