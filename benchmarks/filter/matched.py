@@ -114,7 +114,7 @@ def by_transition(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
         filters, seconds = fit_seeds(splits, PRESETS[preset], seeds)
         for seed, split, flt in zip(seeds, splits, filters, strict=True):
             truth, tested = is_target(split), split.unlabelled_part == 2
-            score = flt.score(split)
+            score = flt.predict_proba(split)
             measured: dict[str, Any] = {
                 "test": grade(score[tested] >= 0.5, truth[tested]),
                 "all": grade(score >= 0.5, truth),
@@ -141,8 +141,8 @@ def by_episode(cell: tuple[str, str, str], args: argparse.Namespace) -> None:
         split = puorl.make_split(
             target, other, rows=rows, labelled_fraction=LABELLED_SHARE, unit="episode", seed=seed
         )
-        flt = puorl.DomainFilter(preset, unit="episode").fit(split, seed=seed)
-        truth, score = is_target(split), flt.score(split)
+        flt = puorl.DomainFilter(preset, unit="episode", evidence="rows").fit(split, seed=seed)
+        truth, score = is_target(split), flt.predict_proba(split)
         assert split.pool.episode is not None
         _, first = np.unique(split.pool.episode[split.unlabelled], return_index=True)
         measured = {

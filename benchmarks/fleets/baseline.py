@@ -142,9 +142,9 @@ def decide_by_filter(
     unit = data.columns["unit"]
     mask = np.isin(unit, known)
     split = puorl.PUSplit.from_mask(data, mask, unit="episode", seed=seed)
-    flt = puorl.DomainFilter(unit=unit_of(len(known))).fit(split, seed=seed)
+    flt = puorl.DomainFilter(unit=unit_of(len(known)), evidence="rows").fit(split, seed=seed)
     score, kept = np.ones(len(unit)), np.ones(len(unit))
-    score[split.unlabelled] = flt.score(split)
+    score[split.unlabelled] = flt.predict_proba(split)
     kept[split.unlabelled] = flt.predict(split)
     number = np.unique(unit, return_inverse=True)[1]
     size = np.bincount(number)

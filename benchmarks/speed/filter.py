@@ -154,7 +154,7 @@ def measure(file: Path, preset: str, *, report: bool) -> dict[str, Any]:
 def timed_score(flt: puorl.DomainFilter, split: PUSplit) -> tuple[np.ndarray, float]:
     """Scores of all unlabelled rows, and how long they took."""
     begin = time.perf_counter()
-    score = flt.score(split)
+    score = flt.predict_proba(split)
     return score, time.perf_counter() - begin
 
 

@@ -32,7 +32,7 @@ def main() -> None:
     flt = puorl.DomainFilter("default").fit(split, seed=0)
     report = flt.report()
     ours = split.reveal("benchmark")[split.unlabelled] == 0
-    kept = flt.score(split) >= 0.5
+    kept = flt.predict_proba(split) >= 0.5
     truth = {
         "alpha": float(ours.mean()),
         "accuracy": float((kept == ours).mean()),

@@ -49,7 +49,7 @@ def test_it_fits_a_filter_of_its_own(small_split, quick_config, monkeypatch):
     monkeypatch.setitem(PRESETS, "thorough", quick_config)
     chosen = PU("thorough", mode="soft").prepare(small_split, seed=5)
     expected = DomainFilter(config=quick_config, mode="soft").fit(small_split, seed=5)
-    assert np.array_equal(chosen.weight[100:], expected.score(small_split))
+    assert np.array_equal(chosen.weight[100:], expected.predict_proba(small_split))
     assert np.all(chosen.weight[:100] == 1.0)
     assert chosen.metadata["kept_fraction"] == pytest.approx(chosen.weight[100:].mean(), rel=1e-5)
     assert (chosen.metadata["preset"], chosen.metadata["mode"]) == ("thorough", "soft")

@@ -35,7 +35,7 @@ def test_rows_are_told_apart_and_alpha_is_found(clear_split, fitted):
 
 
 def test_scores_are_probabilities_in_the_order_of_the_unlabelled_rows(clear_split, fitted):
-    score = fitted.score(clear_split)
+    score = fitted.predict_proba(clear_split)
     assert score.shape == clear_split.unlabelled.shape
     assert ((score >= 0) & (score <= 1)).all()
     is_target = truth(clear_split)
@@ -49,16 +49,18 @@ def test_a_row_is_decided_from_that_row_alone(clear_split, fitted):
     mask = np.zeros(len(pool), bool)
     mask[back[clear_split.labelled]] = True
     shuffled = PUSplit.from_mask(pool, labelled=mask)
-    ours = dict(zip(order[shuffled.unlabelled], fitted.score(shuffled), strict=True))
+    ours = dict(zip(order[shuffled.unlabelled], fitted.predict_proba(shuffled), strict=True))
     again = np.array([ours[i] for i in clear_split.unlabelled])
-    np.testing.assert_allclose(again, fitted.score(clear_split), atol=1e-6)
+    np.testing.assert_allclose(again, fitted.predict_proba(clear_split), atol=1e-6)
 
 
 def test_same_seed_same_filter_other_seed_another(clear_split, fitted):
     again = DomainFilter(config=SMALL).fit(clear_split, seed=0)
-    np.testing.assert_array_equal(again.score(clear_split), fitted.score(clear_split))
+    np.testing.assert_array_equal(
+        again.predict_proba(clear_split), fitted.predict_proba(clear_split)
+    )
     other = DomainFilter(config=SMALL).fit(clear_split, seed=1)
-    assert not np.array_equal(other.score(clear_split), fitted.score(clear_split))
+    assert not np.array_equal(other.predict_proba(clear_split), fitted.predict_proba(clear_split))
 
 
 def test_modes(clear_split, fitted):
@@ -71,7 +73,7 @@ def test_modes(clear_split, fitted):
     top = DomainFilter("default", mode="top_alpha", config=SMALL).fit(clear_split, seed=0)
     kept = top.predict(clear_split)
     assert kept.sum() == int(top.alpha_.value * len(kept))
-    assert top.score(clear_split)[kept].min() >= top.score(clear_split)[~kept].max()
+    assert top.predict_proba(clear_split)[kept].min() >= top.predict_proba(clear_split)[~kept].max()
     soft = DomainFilter("default", mode="soft", config=SMALL).fit(clear_split, seed=0)
     every = soft.filter(clear_split)
     assert len(every) == len(clear_split.pool)
@@ -81,7 +83,9 @@ def test_modes(clear_split, fitted):
 def test_saved_filter_scores_alike(tmp_path, clear_split, fitted):
     fitted.save(tmp_path / "f")
     back = DomainFilter.load(tmp_path / "f")
-    np.testing.assert_array_equal(back.score(clear_split), fitted.score(clear_split))
+    np.testing.assert_array_equal(
+        back.predict_proba(clear_split), fitted.predict_proba(clear_split)
+    )
     assert (back.alpha_, back.config, back.mode) == (fitted.alpha_, fitted.config, fitted.mode)
     with pytest.raises(DataError, match="already exists"):
         fitted.save(tmp_path / "f")
@@ -107,7 +111,9 @@ def test_known_rows_are_kept_and_alpha_is_of_the_rest(episode_split):
     mask = np.zeros(len(pool), bool)
     mask[episode_split.labelled[::5]] = True
     split = PUSplit.from_mask(pool, labelled=mask)
-    top = DomainFilter(mode="top_alpha", unit="episode", config=SMALL).fit(split, seed=0)
+    top = DomainFilter(mode="top_alpha", unit="episode", evidence="rows", config=SMALL).fit(
+        split, seed=0
+    )
     kept = top.predict(split)
     known = np.isin(pool.episode, pool.episode[split.labelled])[split.unlabelled]
     assert known.any()
@@ -141,7 +147,7 @@ def test_rows_without_a_known_end_are_not_judged(world):
     )
     split = PUSplit.from_mask(data, labelled=np.arange(len(data)) < 500)
     fitted = DomainFilter(config=SMALL).fit(split, seed=0)
-    score = fitted.score(split)
+    score = fitted.predict_proba(split)
     unknown = ~data.rows.next_known[split.unlabelled]
     assert unknown.sum() == 110
     np.testing.assert_allclose(score[unknown], fitted.alpha_.value, rtol=1e-6)
@@ -179,7 +185,7 @@ def test_unknown_choices(clear_split, change, error, message):
 
 def test_what_cannot_be_fitted(clear_split, world):
     with pytest.raises(NotFittedError, match="call fit"):
-        DomainFilter().score(clear_split)
+        DomainFilter().predict_proba(clear_split)
     few = PUSplit.from_mask(world(100, 0.0, seed=0), labelled=np.arange(100) < 5)
     with pytest.raises(DataError, match="at least 20 labelled rows"):
         DomainFilter().fit(few)
@@ -193,7 +199,7 @@ def test_what_cannot_be_fitted(clear_split, world):
 def test_other_data_is_refused(clear_split, fitted):
     wide = Dataset.from_arrays(obs=np.zeros((50, 7)), action=np.zeros((50, 1)))
     with pytest.raises(DataError, match="expected rows with 8 inputs"):
-        fitted.score(PUSplit.from_mask(wide, labelled=np.arange(len(wide)) < 20))
+        fitted.predict_proba(PUSplit.from_mask(wide, labelled=np.arange(len(wide)) < 20))
 
 
 @pytest.mark.parametrize("name", ["en", "scott", "dedpul"])

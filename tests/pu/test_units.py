@@ -239,8 +239,8 @@ def test_scattered_labels_make_whole_units_known(world):
         num_main=0,
     )
     assert group(split, EPISODE, seed=0).num_scattered == 200 - 10
-    fitted = DomainFilter(unit="episode", config=config).fit(split, seed=0)
-    score = fitted.score(split)
+    fitted = DomainFilter(unit="episode", evidence="rows", config=config).fit(split, seed=0)
+    score = fitted.predict_proba(split)
     known, ours = split.unlabelled < 200, split.unlabelled < 400
     assert (score[known] == 1).all()
     assert fitted.predict(split)[known].all()

@@ -62,8 +62,9 @@ class Inspect:
 def show(seen: Inspection, console: Console) -> None:
     """Print an inspection as tables."""
     size = f"{describe_size(seen.num_bytes)} in memory"
-    more = f" and {len(seen.source) - 1:,} more" if len(seen.source) > 1 else ""
-    source = f"{seen.source[0]}{more} ({seen.format}, {size})"
+    first, *others = seen.source
+    more = f" and {len(others):,} more" if others else ""
+    source = f"{first}{more} ({seen.format}, {size})"
     # A path that is broken in the middle cannot be copied.
     console.print(
         Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source), soft_wrap=True

@@ -146,6 +146,7 @@ def fit_filter(settings: DemoSettings, data: Data, *, show: bool = False) -> Fil
     flt = DomainFilter(config=own)
     flt.fit(data.split, seed=seed, progress=show)
     report = flt.report(data.split, seed=seed, progress=show)
+    assert isinstance(report, FilterReport)  # rows are decided about
     return Filtered(flt, report, _truth(flt, data.split, report), time.perf_counter() - began)
 
 
@@ -282,7 +283,7 @@ class _Training:
 
 def _truth(flt: DomainFilter, split: PUSplit, report: FilterReport) -> Truth:
     is_target = split.reveal("benchmark")[split.unlabelled] == 0
-    kept, score = flt.predict(split), flt.score(split)
+    kept, score = flt.predict(split), flt.predict_proba(split)
     num_kept, num_right = int(kept.sum()), int((kept & is_target).sum())
     num_labelled = len(split.labelled)
     edge = np.asarray(report.histogram.edge)

@@ -27,12 +27,10 @@ class Scaling(NamedTuple):
     @classmethod
     def of(cls, value: np.ndarray) -> "Scaling":
         """Return mean and deviation of each column without NaN; constant columns get scale 1."""
-        with np.errstate(invalid="ignore"):
-            mean, scale = np.nanmean(value, axis=0), np.nanstd(value, axis=0)
+        value = np.where(np.isnan(value).all(axis=0), 0.0, value)  # episodes may be too short
+        mean, scale = np.nanmean(value, axis=0), np.nanstd(value, axis=0)
         varies = scale > 1e-6 * np.maximum(np.abs(mean), 1e-30)
-        return cls(
-            np.nan_to_num(mean).astype(np.float32), np.where(varies, scale, 1.0).astype(np.float32)
-        )
+        return cls(mean.astype(np.float32), np.where(varies, scale, 1.0).astype(np.float32))
 
     def __call__(self, value: np.ndarray) -> np.ndarray:
         """(n, f) float32. Standardise and clip."""
