@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 import os
@@ -9,7 +10,7 @@ import time
 import pytest
 
 import puorl
-from puorl.core import files
+from puorl.core import files, hashing
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, check_free, lines_of, read_json, write_json
 
@@ -218,7 +219,7 @@ def test_json_round_trip_and_errors(tmp_path):
     content = {"b": [1, 2.5, None, "ä"], "a": {"x": True}}
     write_json(tmp_path / "a.json", content)
     assert read_json(tmp_path / "a.json") == content
-    assert list(json.loads((tmp_path / "a.json").read_text())) == ["b", "a"]
+    assert list(json.loads((tmp_path / "a.json").read_text())) == ["b", "a", hashing.HASH]
     with pytest.raises(DataError, match="expected a JSON file"):
         read_json(tmp_path / "none.json")
     (tmp_path / "bad.json").write_bytes(b"\xff{")
@@ -251,3 +252,26 @@ def test_a_line_without_end_is_refused_where_it_stands(text, kind, monkeypatch):
     with pytest.raises(DataError, match=f"a.csv: line 13: expected a line of at most 9.*{kind}"):
         list(lines_of(file, "a.csv", first=11))
     assert file.tell() == 4 + 10  # no more was read than was needed to know
+
+
+def test_json_is_verified_by_the_hash_that_it_holds(tmp_path):
+    content = {"a": (1, 2), 3: {"b": 0.1}, "text": "é", "none": None}
+    path = tmp_path / "a.json"
+    write_json(path, content)
+    read = {"a": [1, 2], "3": {"b": 0.1}, "text": "é", "none": None}
+    assert read_json(path) == read
+    whole, digest = path.read_bytes(), hashing.of_settings(read)
+    for place in range(len(whole)):
+        for bit in range(8):
+            flipped = bytearray(whole)
+            flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            with contextlib.suppress(DataError):
+                # White space was hit, or the name of the hash, which is then one more key.
+                seen = read_json(path)
+                assert {k: v for k, v in seen.items() if v != digest} == read
+    path.write_text('{"a": 1}')  # as version 0.1 wrote it
+    assert read_json(path) == {"a": 1}
+    path.write_bytes(whole.replace(b"0.1", b"0.2"))
+    with pytest.raises(DataError, match="content hash differs .* the file is damaged; fit again"):
+        read_json(path, repair="fit again")

@@ -1,4 +1,4 @@
-"""Files: atomic writing, no accidental overwriting, JSON, bounded lines, locks."""
+"""Files: atomic writing, no accidental overwriting, JSON with its hash, bounded lines, locks."""
 
 import contextlib
 import fcntl
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from puorl.core import hashing
 from puorl.core.errors import DataError
 
 _LONGEST_JSON = 2**28
@@ -108,25 +109,37 @@ def atomic_path(
 
 
 def write_json(path: str | os.PathLike[str], content: Any, *, force: bool = False) -> None:
-    """Write JSON atomically; keys keep their order, floats are exact."""
+    """Write JSON atomically; keys keep their order, floats are exact; an object gets its hash."""
+    text = json.dumps(content, indent=2, allow_nan=False)
+    if isinstance(content, dict):
+        plain = json.loads(text)  # what will be read: text keys, lists for tuples
+        text = json.dumps({**plain, hashing.HASH: hashing.of_settings(plain)}, indent=2)
     with atomic_path(path, force=force) as part:
-        part.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        part.write_text(text + "\n", encoding="utf-8")
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file.
+def read_json(path: str | os.PathLike[str], *, repair: str = "make it again") -> Any:
+    """Read a JSON file; if it holds the hash of its content, compare and remove it.
+
+    Args:
+        path: The file.
+        repair: End of the message about a damaged file: what to do.
 
     Raises:
-        DataError: Missing, unreadable, or not JSON.
+        DataError: Missing, unreadable, not JSON, or damaged.
     """
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_LONGEST_JSON + 1)
         if len(text) > _LONGEST_JSON:
             raise ValueError(f"more than {_LONGEST_JSON:,} characters")
-        return json.loads(text)
+        content = json.loads(text)
+        if isinstance(content, dict) and hashing.HASH in content:
+            stored = content.pop(hashing.HASH)
+            hashing.check(path, stored or "", hashing.of_settings(content), repair=repair)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected a JSON file, got: {error}") from error
+    return content
 
 
 def _sync(part: Path) -> None:

@@ -1,16 +1,19 @@
-"""Content hashes of arrays and settings, and NumPy random streams of a seed."""
+"""Content hashes of arrays, settings and files, and NumPy random streams of a seed."""
 
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from puorl.core.errors import ConfigError
+from puorl.core.errors import ConfigError, DataError
 
 _DIGITS = 32
+HASH = "file_hash"
+"""Name under which a file of ours holds the hash of its content: a JSON key or a metadata entry."""
 
 
 def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
@@ -34,6 +37,28 @@ def of_settings(settings: Mapping[str, Any]) -> str:
     """
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()
+
+
+def check(
+    path: str | os.PathLike[str], stored: object, found: str, *, repair: str = "make it again"
+) -> None:
+    """Compare the hash that was written with a file to that of what was read.
+
+    Args:
+        path: The file, for the message.
+        stored: From the file, or from the one that names it; None in files of version 0.1, which
+            have none, passes.
+        found: Of the content that was read.
+        repair: End of the message: what to do.
+
+    Raises:
+        DataError: They differ.
+    """
+    if stored is not None and stored != found:
+        raise DataError(
+            f"{path}: content hash differs from the one that was written with it; the file is "
+            f"damaged; {repair}"
+        )
 
 
 def generator(seed: int, *path: str | int) -> np.random.Generator:
