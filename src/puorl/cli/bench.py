@@ -286,7 +286,9 @@ class Bench:
 
 def _describe(plan: "Plan", ahead: "PlanStatus") -> str:
     """Count what is done and to do, in one line."""
-    failed = f", {ahead.num_failed} of them with an error" if ahead.num_failed else ""
+    failed = ""
+    if ahead.num_failed:
+        failed = f", {ahead.num_failed} of them with an error (--retry runs them again)"
     done = f"{plan.name}: {ahead.num_runs:,} runs, {ahead.num_done:,} done{failed}"
     if not ahead.num_trainings:
         left = ahead.num_runs - ahead.num_done

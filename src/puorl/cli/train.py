@@ -36,7 +36,7 @@ from puorl.core.files import read_json, write_json
 from puorl.core.formatting import describe_time
 from puorl.core.hashing import checked_seed
 from puorl.core.progress import Advance, progress_bar, quiet
-from puorl.core.run_folder import announce_resume, exclusive
+from puorl.core.run_folder import announce_resume, exclusive_beside
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, require_room
@@ -124,13 +124,8 @@ class Train:
         """Read, train, and print what was made."""
         spec = self._check_arguments()
         learner = self._learner()
-        own = self.out.resolve()
-        lock = own.with_name(f".{own.name}.lock")
-        with exclusive(lock, self.out):
-            try:
-                outcome = self._in_folder(learner, spec)
-            finally:
-                lock.unlink(missing_ok=True)
+        with exclusive_beside(self.out):
+            outcome = self._in_folder(learner, spec)
         for name, stop in outcome.result.stopped.items():
             sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
         if not outcome.result.policies:

@@ -112,8 +112,9 @@ def _read_plain(paths: list[str], options: DataOptions) -> _Rows:
 
 def _read_kept(folder: Path) -> _Rows:
     settings = read_settings(folder)
-    file = folder / settings.kept.file
+    file = settings.kept.path(folder)
     dataset, weight = load(file), None
+    settings.kept.check(file, dataset.fingerprint)
     if settings.is_soft:
         if WEIGHT not in dataset.columns:
             raise DataError(
