@@ -48,7 +48,7 @@ def check_bookkeeping(out, plan):
     lanes = [
         lane["training"]
         for path in (out / "groups").glob("*/lanes.json")
-        for lane in json.loads(path.read_text())
+        for lane in json.loads(path.read_text())["lanes"]
     ]
     assert sorted(lanes) == sorted(trained)
 

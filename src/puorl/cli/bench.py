@@ -21,6 +21,7 @@ from puorl.cli.options import (
     OptionalCount,
     OptionalInt,
     OptionalPath,
+    SafeConsole,
     check_positive,
     compute_synchronously,
     make_console,
@@ -178,7 +179,7 @@ class BenchList:
             runs = sum(len(part.methods) for part in suite.parts)
             updates = f"{suite.budget.steps:,}"
             table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
-        Console(highlight=False).print(table)
+        SafeConsole(highlight=False).print(table)
 
 
 def _as_json(part: Part) -> dict[str, Any]:
@@ -252,10 +253,10 @@ class BenchReport:
     def _show(self, report: "Report", path: Path | None) -> None:
         if path is None:
             width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
-            _print(report, Console(highlight=False, width=width))
+            _print(report, SafeConsole(highlight=False, width=width))
             return
         with atomic_path(path, force=self.force) as part, open(part, "w", encoding="utf-8") as file:
-            _print(report, Console(file=file, highlight=False, width=_PIPE_WIDTH))
+            _print(report, SafeConsole(file=file, highlight=False, width=_PIPE_WIDTH))
 
 
 _Command = (

@@ -5,6 +5,8 @@ import importlib
 import os
 from types import ModuleType
 
+GOES_ON = "what was done is kept: once repaired, the same command goes on"
+"""End of a message about a fault of the machine during a run that can be resumed."""
 _LONGEST = 2000
 _MACHINE_FAULTS = tuple(
     os.strerror(number)

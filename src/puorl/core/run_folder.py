@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from puorl.core import formatting, hashing
-from puorl.core.errors import ConfigError, DataError, PuorlError, machine_fault
+from puorl.core.errors import GOES_ON, ConfigError, DataError, PuorlError, machine_fault
 from puorl.core.files import atomic_path, check_free, check_reachable, lock, read_json, write_json
 
 T = TypeVar("T")
@@ -31,9 +31,6 @@ _DERIVED = "config"
 _HELD: contextvars.ContextVar[frozenset[Path]] = contextvars.ContextVar(
     "locks held", default=frozenset()
 )
-GOES_ON = "what was done is kept: once repaired, the same command goes on"
-"""End of a message about a fault of the machine."""
-
 Basis = Mapping[str, str | int]
 """Everything that decides the result, by name: a run resumes only where none of it has changed."""
 
@@ -219,7 +216,7 @@ class KeptRows:
         Raises:
             DataError: The name leads out of the folder.
         """
-        if Path(self.file).name != self.file:
+        if self.file in ("", "..") or Path(self.file).name != self.file:
             raise DataError(
                 f"{folder / SETTINGS}: expected kept.file in the folder itself, got "
                 f"{self.file!r}; run the filter again"
@@ -391,5 +388,6 @@ def _decode(kind: Any, value: Any, place: str) -> Any:
         return float(value)
     if kind is Any or type(value) is kind or (origin is Literal and value in inner):
         return value
-    expected = getattr(kind, "__name__", kind)
+    name = getattr(kind, "__name__", kind)
+    expected = "an object" if dataclasses.is_dataclass(kind) else name
     raise DataError(f"{place}: expected {expected}, got {str(value)[:60]!r}")

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -526,16 +525,7 @@ class SquashedGaussianActor:
         Raises:
             DataError: The file is missing, damaged, is no safetensors file, or holds no actor.
         """
-        path = Path(path)
-        try:
-            with safetensors.safe_open(path, framework="numpy") as handle:
-                content = json.loads((handle.metadata() or {}).get("metadata", "{}"))
-                arrays = {name: handle.get_tensor(name) for name in handle.keys()}
-            stored = content.pop(hashing.HASH, None)
-            found = _file_hash(arrays, content)
-        except _UNREADABLE as error:
-            raise DataError(f"{path}: expected a policy in safetensors, got: {error}") from error
-        hashing.check(path, stored, found, repair="take another copy")
+        arrays, _ = _read_file(path)
         num_layers = len(arrays) // 2
         names = {f"{kind}{i}" for i in range(num_layers) for kind in "wb"}
         if not arrays or set(arrays) != names:
@@ -561,14 +551,24 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the JSON metadata that a policy was saved with.
 
     Raises:
-        DataError: The file has none.
+        DataError: The file is missing, damaged, or is no safetensors file.
     """
+    return _read_file(path)[1]
+
+
+def _read_file(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return arrays and metadata of an actor's file, once they fit to its hash."""
     try:
         with safetensors.safe_open(path, framework="numpy") as handle:
-            content = json.loads(handle.metadata()["metadata"])
-            return {name: content[name] for name in content if name != hashing.HASH}
+            entries = handle.metadata()
+            content = json.loads(entries["metadata"]) if entries else {}
+            arrays = {name: handle.get_tensor(name) for name in handle.keys()}
+        stored = content.pop(hashing.HASH, None)
+        found = _file_hash(arrays, content)
     except _UNREADABLE as error:
-        raise DataError(f"{path}: expected a policy with metadata, got: {error!r}") from error
+        raise DataError(f"{path}: expected a policy in safetensors, got: {error!r}") from error
+    hashing.check(path, stored, found, repair="take another copy")
+    return arrays, content
 
 
 def _file_hash(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError, NotFittedError
 from puorl.core.hashing import generator
+from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
@@ -79,6 +80,7 @@ class DomainFilter:
             ConfigError: Unknown preset, mode, unit, estimator or learner.
             DataError: Too few labelled rows, or features in which nothing varies.
         """
+        check_fork()
         check_choice("mode", self.mode, get_args(Mode))
         config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)
         if self.alpha_estimator is not None:

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
+from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
@@ -79,6 +80,7 @@ class FilterModel:
 
     def row_logits(self, rows: Transitions, lane: np.ndarray | None) -> np.ndarray:
         """(n,) float32. Logits of single rows, by the given lane or by the mean of all."""
+        check_fork()
         if lane is None:
             return self._mean_logits(rows, self.params)
         result = np.full(len(rows), np.nan, np.float32)

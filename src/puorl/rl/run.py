@@ -59,7 +59,7 @@ class _SpecShape:
 class _Finished:
     """Types of an entry of ``finished``."""
 
-    metrics_bytes: int
+    metrics_bytes: int = 0
     metrics_hash: str | None = None
 
 
@@ -367,8 +367,9 @@ def check_metrics(folder: Path, record: Mapping[str, Any]) -> None:
     Raises:
         DataError: The file is damaged.
     """
-    for group in record["finished"][-1:]:
-        _check_metrics(folder, group["metrics_bytes"], group.get("metrics_hash"))
+    # Without the file nothing is shown, which is not wrong.
+    for group in record["finished"][-1:] if (folder / METRICS).exists() else ():
+        _check_metrics(folder, group.get("metrics_bytes", 0), group.get("metrics_hash"))
 
 
 def _check_metrics(folder: Path, size: int, stored: str | None) -> None:
