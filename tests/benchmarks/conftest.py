@@ -1,5 +1,5 @@
 import sys
 from pathlib import Path
 
-for name in ("behaviour", "fleets", "paper"):
+for name in ("behaviour", "fleets", "paper", "reliability"):
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / name))
