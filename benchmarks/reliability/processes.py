@@ -37,26 +37,31 @@ import puorl
 RESULTS = FILES_RESULTS.with_name("reliability-processes.jsonl")
 PROGRAM = """
 import sys
+from puorl.cli import main as program
 
-from puorl.bench.settings import Setting
-from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
-from puorl.cli.main import main
-from puorl.core.checkpoint import Checkpoint
-from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import PRESETS, FilterConfig
+def small(words):
+    # Imported here, as the commands themselves import: an interrupt is then a line.
+    import puorl.cli.bench as bench
+    from puorl.bench.settings import Setting
+    from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
+    from puorl.core.checkpoint import Checkpoint
+    from puorl.pu.classifier import NetworkConfig
+    from puorl.pu.config import PRESETS, FilterConfig
 
-PRESETS["default"] = FilterConfig(
-    learner="pvu", network=NetworkConfig(hidden=(16, 16), batch_size=64), residuals=None,
-    num_warm_up=12, num_main=0,
-)
-Checkpoint.__init__.__kwdefaults__["seconds"] = 0.0
-learner = LearnerChoice("bc", settings={"hidden": (4,), "batch_size": 8})
-methods = tuple(MethodChoice(name) for name in ("olp", "oracle"))
-setting = Setting("body_mass", "hopper", "ME/ME", 0.05, rows=600)
-budget = Budget(steps=12, episodes=2, points=2, curve_episodes=1, checkpoints_per_eval=3)
-import puorl.cli.bench as bench
-bench.find_suite = lambda name: Suite("tiny", "", (Part(setting, learner, methods),), budget)
-sys.exit(main())
+    network = NetworkConfig(hidden=(16, 16), batch_size=64)
+    PRESETS["default"] = FilterConfig(
+        learner="pvu", network=network, residuals=None, num_warm_up=12, num_main=0
+    )
+    Checkpoint.__init__.__kwdefaults__["seconds"] = 0.0
+    learner = LearnerChoice("bc", settings={"hidden": (4,), "batch_size": 8})
+    methods = tuple(MethodChoice(name) for name in ("olp", "oracle"))
+    part = Part(Setting("body_mass", "hopper", "ME/ME", 0.05, rows=600), learner, methods)
+    budget = Budget(steps=12, episodes=2, points=2, curve_episodes=1, checkpoints_per_eval=3)
+    bench.find_suite = lambda name: Suite("tiny", "", (part,), budget)
+    return dispatch(words)
+
+dispatch, program._dispatch = program._dispatch, small
+sys.exit(program.main())
 """
 """The command line with settings of seconds, and a checkpoint after every epoch."""
 COMMANDS = {
@@ -81,6 +86,7 @@ class Case:
         """Start the command; with a limit, no file may grow beyond so many bytes."""
 
         def starve() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in a shell's background job
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -91,14 +97,18 @@ class Case:
         words = [sys.executable, "-c", PROGRAM, *COMMANDS[self.name].split()]
         return subprocess.Popen(
             words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=starve if limit is not None else None,
+            preexec_fn=starve,
         )  # fmt: skip
 
     def finish(self, folder: Path) -> tuple[int, str]:
         """Run the command to its end; return its exit code and what it wrote to stderr."""
         process = self.start(folder)
         _, error = process.communicate(timeout=_SECONDS)
-        return process.returncode, error
+        return self.code(process, error), error
+
+    def code(self, process: subprocess.Popen[str], error: str) -> int:
+        """Return the exit code; 0 if the command found that it had finished before."""
+        return 0 if "already exists" in error else process.returncode
 
     def hashes(self, folder: Path) -> dict[str, str]:
         """Hash what counts of the result: all files but times; of a benchmark its rows."""
@@ -145,8 +155,9 @@ def kill(case: Case, folder: Path, rng: random.Random, seconds: float) -> dict[s
         process = case.start(folder)
         try:
             _, error = process.communicate(timeout=rng.uniform(0.2, 1.1) * seconds)
-            return {"kills": kills, "code": process.returncode, "clean": is_clean(error),
-                    "error": error[-300:] if process.returncode else ""}  # fmt: skip
+            code = case.code(process, error)
+            return {"kills": kills, "code": code, "clean": is_clean(error),
+                    "error": error[-300:] if code else ""}  # fmt: skip
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
