@@ -393,7 +393,7 @@ def _outcome(kind: Kind, folder: Path, whole: str) -> str:
 
 def main() -> None:
     """Damage files of all kinds, print the counts, append them to the results."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=12_000, help="damaged files in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))

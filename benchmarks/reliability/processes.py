@@ -47,12 +47,14 @@ def small(words):
     from puorl.core.checkpoint import Checkpoint
     from puorl.pu.classifier import NetworkConfig
     from puorl.pu.config import PRESETS, FilterConfig
+    from puorl.rl import run as runs
 
     network = NetworkConfig(hidden=(16, 16), batch_size=64)
     PRESETS["default"] = FilterConfig(
         learner="pvu", network=network, residuals=None, num_warm_up=12, num_main=0
     )
     Checkpoint.__init__.__kwdefaults__["seconds"] = 0.0
+    runs.CHECKPOINT_INTERVAL = 12
     learner = LearnerChoice("bc", settings={"hidden": (4,), "batch_size": 8})
     methods = tuple(MethodChoice(name) for name in ("olp", "oracle"))
     part = Part(Setting("body_mass", "hopper", "ME/ME", 0.05, rows=600), learner, methods)
@@ -182,7 +184,7 @@ def interrupt(case: Case, folder: Path, rng: random.Random, seconds: float) -> d
 def full_disk(case: Case, folder: Path, rng: random.Random, seconds: float) -> dict[str, Any]:
     """Run with a limit on the size of files, then without."""
     del seconds
-    limit = int(2 ** rng.uniform(5, 18))
+    limit = int(2 ** rng.uniform(5, 16))
     process = case.start(folder, limit=limit)
     _, error = process.communicate(timeout=_SECONDS)
     first = process.returncode
@@ -253,7 +255,7 @@ def is_good(trial: dict[str, Any]) -> bool:
 
 def main() -> None:
     """Disturb all commands; print and append every trial."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser()
     for option, default in (("kills", 200), ("interrupts", 20), ("full", 40), ("twos", 10)):
         parser.add_argument(f"--{option}", type=int, default=default, help="in all")
     parser.add_argument("--seed", type=int, default=0)

@@ -395,5 +395,5 @@ def test_a_folder_that_the_filter_wrote_is_read(whole, tmp_path, monkeypatch):
     html = page_of(str(whole))
     assert set(figures(html)) <= set(FILTER_FIGURES)
     assert "Scores of labelled and unlabelled rows" in figures(html)
-    report = json.loads((whole / "report.json").read_text())
+    report = read_json(whole / "report.json")
     assert read_paths([str(whole)]).filterings[0].report.to_dict() == report
