@@ -174,11 +174,9 @@ def _filtering(folder: Path) -> Filtering:
     settings = read_as(FilterSettings, folder / SETTINGS)
     report = None if settings.arguments.get("no_report") is True else _report(folder / REPORT)
     try:
-        rows, problem = load(path := settings.kept.path(folder)), ""
+        rows, problem = load(settings.kept.path(folder)), ""
     except PuorlError as error:  # moved away to save space, or an extra is not installed
         rows, problem = None, str(error)
-    else:
-        settings.kept.check(path, rows.fingerprint)
     return Filtering(str(folder), report, settings, rows, problem)
 
 
