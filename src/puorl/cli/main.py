@@ -1,5 +1,6 @@
 """The program `puorl`: run the chosen command, and print an error as one line."""
 
+import contextlib
 import difflib
 import io
 import os
@@ -30,7 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     code = _guarded(sys.argv[1:])
     if code == INTERRUPTED:
         # Threads of jax are still at work, and would crash in the interpreter's own exit.
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
         os._exit(code)
     return code
 

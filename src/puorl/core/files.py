@@ -1,6 +1,7 @@
 """Files: atomic writing, no accidental overwriting, JSON with its hash, bounded lines, locks."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -156,12 +157,19 @@ def read_json(path: str | os.PathLike[str], *, repair: str = "make it again") ->
 
 
 def sync(path: Path) -> None:
-    """Return once a file, or the list of names in a folder, is on the disk."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Return once a file, or the list of names in a folder, is on the disk.
+
+    Some network file systems cannot sync a folder, and one may be writable but not readable.
+    """
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise
 
 
 def _is_replaceable(folder: Path, marker: str | None) -> bool:

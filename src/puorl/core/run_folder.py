@@ -107,10 +107,10 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
     if out.name in ("", ".."):
         out = out.resolve()  # the hidden folder beside it needs a name
     work = out.with_name(f".{out.name}.part")
-    if work.is_symlink() or (work.exists() and work.stat().st_uid != os.geteuid()):
+    if work.is_symlink():  # what it leads to would be emptied
         raise DataError(
-            f"{work}: expected a folder of yours or none, found a link or another user's; remove "
-            "it, or choose another --out"
+            f"{work}: expected a folder of puorl or none, found a link; remove it, or choose "
+            "another --out"
         )
     with exclusive(work / _LOCK, out):
         run = RunFolder(out, work, force)
