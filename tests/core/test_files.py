@@ -310,3 +310,18 @@ def test_a_library_that_finds_the_disk_full_is_one_line(tmp_path):
     with pytest.raises(RuntimeError, match="a bug"), atomic_path(tmp_path / "a.npz"):
         raise RuntimeError("a bug")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_room_is_asked_for_before_a_library_writes(tmp_path):
+    code = (
+        "import pathlib, resource, sys; from puorl.core.files import reserve\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "reserve(path, 900); assert not path.exists()\n"
+        "try: reserve(path, 1100)\n"
+        "except OSError as error: print(error, path.exists())\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "a")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout == "[Errno 27] File too large False\n"

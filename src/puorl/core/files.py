@@ -156,6 +156,25 @@ def read_json(path: str | os.PathLike[str], *, repair: str = "make it again") ->
     return content
 
 
+def reserve(path: Path, num_bytes: int) -> None:
+    """Check that a file of this size can be written at ``path``, where nothing is yet.
+
+    After a write that failed HDF5 crashes when the process ends, so a full disk is found before.
+
+    Raises:
+        OSError: There is no room.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, max(1, num_bytes))
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot tell
+            raise
+    finally:
+        os.close(handle)
+        path.unlink()
+
+
 def sync(path: Path) -> None:
     """Return once a file, or the list of names in a folder, is on the disk.
 
