@@ -228,7 +228,7 @@ def test_a_copy_says_nothing_about_the_pace_here():
         "hardware": {"device": "cpu: cpu"},
     }
     told = [
-        plan_status(plan, [row | {"same_as": source}], {}, "cpu: cpu", retry_before="").measured
+        plan_status(plan, [row | {"same_as": source}], {}, "cpu: cpu", retry=()).measured
         for source in (None, "another")
     ]
     assert told == [True, False]
@@ -241,7 +241,9 @@ def test_what_another_setting_has_is_not_trained_again_when_it_is_tried_again():
         run.id: {"method": "olp", "learner": LEARNER.name, "error": error, "time": "2030-01-01"}
         for run, error in ((here, "data: no rows"), (there, None))
     }
-    told = plan_status(plan, list(rows.values()), rows, "cpu: cpu", retry_before="2030-01-02")
+    told = plan_status(
+        plan, list(rows.values()), rows, "cpu: cpu", retry={run.id for run in plan.runs}
+    )
     assert (told.num_done, told.num_trainings, told.lane_steps) == (1, 0, 0)
 
 

@@ -29,9 +29,9 @@ def row(run, /, **changes):
     return made | changes
 
 
-def look(plan, *rows, retry_before="", **more):
+def look(plan, *rows, retry=(), **more):
     latest = {each["run"]: each for each in rows}
-    return plan_status(plan, rows, latest, "cpu: cpu", retry_before=retry_before, **more)
+    return plan_status(plan, rows, latest, "cpu: cpu", retry=retry, **more)
 
 
 def test_core_is_190_trainings_of_240_runs():
@@ -131,10 +131,10 @@ def test_what_is_missing():
     latest = {first.id: row(first), second.id: failed}
     assert first not in missing(plan.runs, latest)
     assert len(missing(plan.runs, latest)) == len(plan.runs) - 2
-    again = missing(plan.runs, latest, retry_before="2030-01-02")
+    again = missing(plan.runs, latest, retry={run.id for run in plan.runs})
     assert second in again
     assert first not in again
-    assert second not in missing(plan.runs, latest, retry_before="2029-12-31")
+    assert second not in missing(plan.runs, latest, retry=())
 
 
 def test_status_counts_and_guesses():
@@ -158,7 +158,7 @@ def test_status_of_failures():
     plan = make_plan(small("sharing_all"), seeds=1)
     rows = [row(run, error="no", time="2030-01-01") for run in plan.runs]
     assert look(plan, *rows).num_failed == 2
-    again = look(plan, *rows, retry_before="2030-01-02")
+    again = look(plan, *rows, retry={run.id for run in plan.runs})
     assert (again.num_failed, again.num_done, again.num_trainings) == (0, 0, 2)
 
 

@@ -8,6 +8,7 @@ from puorl.bench.prepare import SettingData, collect_all, content_hash, join_poo
 from puorl.bench.settings import Source
 from puorl.bench.suites import MethodChoice
 from puorl.core.errors import ConfigError
+from puorl.core.files import read_json
 from puorl.data.dataset import Dataset
 from puorl.data.split import make_split
 from puorl.data.training_set import Groups, TrainingSet
@@ -95,7 +96,7 @@ def test_rows_of_another_content_are_not_believed(split, tmp_path):
 def test_sets_prepared_by_an_earlier_version_are_read(split, tmp_path, monkeypatch):
     first = prepared(tmp_path, split, IGDF)
     [file] = tmp_path.glob("*.json")
-    content = json.loads(file.read_text())
+    content = read_json(file)
     content["about"], content["content"] = content.pop("metadata"), content.pop("content_hash")
     file.write_text(json.dumps(content))
     monkeypatch.setattr("puorl.methods.igdf.IGDF.prepare", None)

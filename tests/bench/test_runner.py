@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 sys.path.insert(0, str(Path(__file__).parent))
 import small_suite
 from small_suite import killed_while_training, numbers, small
 
+from puorl.bench import batch as batches
 from puorl.bench import group as groups
 from puorl.bench.group import training_id
 from puorl.bench.plan import make_plan
@@ -48,7 +50,7 @@ def check_bookkeeping(out, plan):
     lanes = [
         lane["training"]
         for path in (out / "groups").glob("*/lanes.json")
-        for lane in json.loads(path.read_text())
+        for lane in json.loads(path.read_text())["lanes"]
     ]
     assert sorted(lanes) == sorted(trained)
 
@@ -325,7 +327,9 @@ def test_a_broken_method_is_rows_with_an_error_and_others_go_on(tmp_path, monkey
     assert (failed["returns"], failed["scores"], failed["training"]) == (None, None, None)
     # Not again, unless asked for; then until it works.
     assert run(plan, tmp_path).num_failed == 0
-    assert run(plan, tmp_path, retry=True).num_failed == 4
+    with monkeypatch.context() as patch:  # even if the clock is set back
+        patch.setattr(batches, "now", lambda: "1970-01-01T00:00:00.000000+00:00")
+        assert run(plan, tmp_path, retry=True).num_failed == 4
     monkeypatch.setattr(small_suite.Broken, "prepare", SharingAll.prepare)
     again = run(plan, tmp_path, retry=True)
     # The repaired method's rows are those of sharing_all, so nothing has to be trained.
@@ -345,7 +349,16 @@ def test_data_that_cannot_be_made_fails_its_cell_alone(tmp_path, monkeypatch):
     assert (done.num_trained, done.num_failed) == (1, 1)
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), MemoryError("none left")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("disk full"),
+        MemoryError("none left"),
+        SafetensorError("Error while serializing: No space left on device (os error 28)"),
+        RuntimeError("file write failed: errno = 28, error message = 'No space left on device'"),
+    ],
+    ids=repr,
+)
 def test_faults_of_the_machine_are_no_rows(tmp_path, monkeypatch, error):
     def fails(*_, **__):
         raise error
@@ -438,3 +451,18 @@ def test_a_lock_excludes_others_and_ends_with_its_process(tmp_path):
             assert not again
     with lock(one, wait=True) as is_ours:
         assert is_ours
+
+
+def test_a_full_disk_that_was_stored_as_a_result_is_run_again(tmp_path):
+    plan = make_plan(small("olp", qualities=("ME/ME",)), seeds=1)
+    [only] = plan.runs
+    text = "train: SafetensorError: Error while serializing: No space left on device (os error 28)"
+    Store(tmp_path).append(batches.failed_row(only, None, text))  # as version 0.1 did
+    assert survey(plan, tmp_path).num_trainings == 1
+    told = []
+    with open(Store(tmp_path).path, "a") as file:
+        file.write('{"run": "x", "scores": 3}\n')
+    assert run(plan, tmp_path, on_message=told.append).num_trained == 1
+    assert len(told) == 1
+    assert "line 2" in told[0]
+    assert run(plan, tmp_path).num_trained == 0

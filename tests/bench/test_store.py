@@ -173,7 +173,7 @@ def test_the_disk_taking_a_part_is_an_error(tmp_path, monkeypatch):
     monkeypatch.undo()
     store.append(row("b"))
     assert [r["run"] for r in store.rows()] == ["a", "b"]
-    assert json.loads(store.path.read_bytes().splitlines()[-1]) == row("b")
+    assert json.loads(store.path.read_bytes().splitlines()[-1])["run"] == "b"
 
 
 ROWS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -216,3 +216,48 @@ def test_old_names_are_read_as_new_ones_and_the_file_stays(tmp_path):
         }
     ]
     assert json.loads(store.path.read_text()) == old
+
+
+def test_a_damaged_row_is_skipped_and_told(tmp_path):
+    store = Store(tmp_path)
+    for name in "abc":
+        store.append(row(name) | {"scores": [98.3]})
+    whole = store.path.read_bytes()
+    start = whole.index(b"\n") + 1
+    for place in range(start, whole.index(b"\n", start)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << (place % 8)
+        store.path.write_bytes(flipped)
+        found = Store(tmp_path).read()
+        names = [each["run"] for each in found.rows]
+        if "b" in names:  # the name of the hash was hit, the content was not
+            assert found.rows[1]["scores"] == [98.3]
+        else:
+            assert names == ["a", "c"]
+            assert "skipped" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"run": "x", "scores": 3}',
+        '{"run": "x", "scores": [true]}',
+        '{"run": "x", "error": {"a": 1}}',
+        '{"run": "x", "setting": [1]}',
+        '{"run": "x", "curve": [3]}',
+        '{"run": "x", "seconds": {"group": "1"}}',
+        '{"run": "x", "steps": 1e999}',
+        '{"run": "x", "config": ' + '{"a":' * 400 + "1" + "}" * 401,
+        '{"run": "x", "config": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_rows_of_another_shape_are_skipped(tmp_path, text):
+    store = Store(tmp_path)
+    store.append(row("a"))
+    with open(store.path, "a") as file:
+        file.write(text + "\n")
+    store.append(row("b"))
+    found = Store(tmp_path).read()
+    assert [each["run"] for each in found.rows] == ["a", "b"]
+    assert len(found.notes) == 1

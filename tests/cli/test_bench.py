@@ -97,7 +97,7 @@ def test_a_full_disk_says_how_to_go_on(small, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("puorl.bench.runner.run", full)
     assert main(["bench", "run", "smoke", "--out", str(tmp_path)]) == 2
     err = capsys.readouterr().err
-    assert "No space left on device; once repaired, the same command goes on" in err
+    assert "left on device; what was done is kept: once repaired, the same command goes on" in err
 
 
 @pytest.mark.parametrize(

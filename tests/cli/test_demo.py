@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from puorl.cli.main import main
+from puorl.core.files import read_json
 from puorl.demo import study
 from puorl.pu.filter import DomainFilter
 from puorl.rl.policy import Policy
@@ -36,7 +37,7 @@ def tiny(tmp_path, monkeypatch):
 
 
 def without_times(path):
-    content = json.loads(path.read_text())
+    content = read_json(path)
     assert set(content.pop("seconds")) == {"data", "filter", "training"}
     return content
 
@@ -59,7 +60,7 @@ def test_demo_tells_all_keeps_the_old_folder_and_repeats_exactly(tiny, quick_rep
     # JSON alone on stdout; the folder of before steps aside; same seed, same numbers.
     assert main(["demo", "--seed", "1", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out) == json.loads((folder / "results.json").read_text())
+    assert json.loads(out) == read_json(folder / "results.json")
     assert "demo was there already: renamed to demo-1" in err
     assert sorted(p.name for p in tiny.iterdir()) == ["demo", "demo-1"]
     assert without_times(tiny / "demo-1" / "results.json") == first

@@ -13,7 +13,7 @@ from scipy import stats
 import puorl
 from puorl.cli.evaluate import Evaluate
 from puorl.cli.main import main
-from puorl.core.files import write_json
+from puorl.core.files import read_json, write_json
 from puorl.core.stats import mean_estimate
 
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
@@ -111,16 +111,16 @@ def test_the_file_has_what_json_prints_and_is_replaced_by_force_only(here, capsy
     assert main(words) == 0
     out = capsys.readouterr().out
     assert out.endswith("(95 % interval over policies)\nwrote run/new/hopper.json\n")
-    written = (here / "run/new/hopper.json").read_text()
+    written = read_json(here / "run/new/hopper.json")
     assert [path.name for path in (here / "run/new").iterdir()] == ["hopper.json"]
     assert main([*words, "--force", "--seed", "1", "--json"]) == 0
-    printed = capsys.readouterr().out
-    assert (here / "run/new/hopper.json").read_text() == printed != written
+    printed = json.loads(capsys.readouterr().out)
+    assert read_json(here / "run/new/hopper.json") == printed != written
     with monkeypatch.context() as patch:
         patch.setattr("puorl.cli.evaluate.evaluate", None)  # nothing is simulated in vain
         assert main(words) == 2
     assert "run/new/hopper.json: already exists" in capsys.readouterr().err
-    assert (here / "run/new/hopper.json").read_text() == printed
+    assert read_json(here / "run/new/hopper.json") == printed
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 10, 30])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from messages import message
+from safetensors import SafetensorError
 
 import puorl
 from puorl import cli
@@ -266,3 +267,49 @@ def test_a_command_is_a_module_and_nothing_else_lists_it(tmp_path, monkeypatch):
     (tmp_path / "other.py").write_text('"""Not a command."""\n')
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "__init__.py"))
     assert cli._summaries() == {"greet": "say hello"}
+
+
+def test_an_interrupt_leaves_at_once():
+    # Threads of compiled code may crash while the interpreter ends, after the message.
+    code = (
+        "import atexit, sys; from puorl.cli import main as program\n"
+        "def interrupted(words): raise KeyboardInterrupt('the same command goes on')\n"
+        "program._dispatch = interrupted; atexit.register(print, 'the usual exit')\n"
+        "sys.exit(program.main())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (130, "")
+    assert run.stderr == "puorl: interrupted; the same command goes on\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_trouble(tmp_path, closed):
+    rows = np.zeros((5, 2))
+    file = puorl.save(puorl.Dataset.from_arrays(obs=rows, action=rows), tmp_path / "rows.npz")
+    code = "import sys; from puorl.cli.main import main; sys.exit(main())"
+    before = file.read_bytes()
+    command = f'"{sys.executable}" -c "{code}" inspect {file} {closed}'
+    run = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert file.read_bytes() == before  # no output went there
+
+
+def test_names_cannot_command_the_terminal(tmp_path, capsys):
+    table = tmp_path / "a.csv"
+    table.write_text("obs_0,act_0,\x1b[2J\x1b]0;hi\x07\n" + "1,0.5,3\n" * 5)
+    assert main(["inspect", str(table)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert r"\x1b[2J" in out
+
+
+def test_a_fault_of_the_machine_is_one_line(monkeypatch, capsys):
+    def full(words):
+        raise SafetensorError("Error while serializing: No space left on device (os error 28)")
+
+    monkeypatch.setattr(program, "_dispatch", full)
+    assert main(["inspect"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("puorl: error: Error while serializing: No space left on device")
+    assert err.endswith("once repaired, run the same command again\n")
+    assert err.count("\n") == 1

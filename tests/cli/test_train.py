@@ -196,7 +196,7 @@ def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
         assert err.count("\n") == 1
     assert hashes(here / "run") == before
     for text, said in (
-        ("[]", "expected the settings of a run"),
+        ("[]", "expected what puorl wrote"),
         ("{}", "another run"),
         ("{", "JSON"),
     ):
@@ -290,7 +290,7 @@ def test_what_comes_in_between_loses_nothing(here, unbroken, capsys, monkeypatch
         patch.setattr(Checkpoint, "store", failing)
         if isinstance(failure, OSError):
             assert main(words()) == 2
-            said = "No space left on device; once repaired, the same command goes on"
+            said = "left on device; what was done is kept: once repaired, the same command goes on"
         else:
             assert main(words()) == 130
             said = "puorl: interrupted; the same command goes on from there\n"

@@ -2,7 +2,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from puorl.core import hashing
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 
@@ -10,7 +12,7 @@ from puorl.core.errors import DataError
 def state(seed):
     rng = np.random.default_rng(seed)
     key = jax.random.key(seed, impl="threefry2x32")
-    weights = {"w": jnp.asarray(rng.normal(size=(2, 3)), jnp.float32), "n": jnp.arange(seed, 9)}
+    weights = {"w": jnp.asarray(rng.normal(size=(2, 3)), jnp.float32), "n": jnp.arange(9) + seed}
     return (weights, jax.random.split(key, 2), key)
 
 
@@ -68,5 +70,38 @@ def test_a_cut_file_is_refused(tmp_path, share):
     [path] = tmp_path.iterdir()
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(DataError, match="expected a whole checkpoint.*remove it to start again"):
+    with pytest.raises(DataError, match="expected a whole checkpoint.*remove it to go on"):
         Checkpoint(tmp_path, "job").restore("fit", state(0))
+
+
+def test_every_flipped_bit_is_seen(tmp_path):
+    small = {"w": jnp.arange(3, dtype=jnp.float32), "key": jax.random.key(1, impl="threefry2x32")}
+    Checkpoint(tmp_path, "job").store("fit", small, 7, now=True, metrics="noted")
+    [path] = tmp_path.iterdir()
+    whole, told = path.read_bytes(), 0
+    for place in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << (place % 8)
+        path.write_bytes(flipped)
+        kept = Checkpoint(tmp_path, "job")
+        try:
+            restored, done = kept.restore("fit", small)
+        except DataError as error:
+            told += "remove it" in str(error)
+            continue
+        # Only the name of the hash, without which no run says that it resumed bitwise.
+        assert hashing.HASH not in kept.notes
+        assert (done, restored["w"].tolist()) == (7, [0, 1, 2])
+    assert told > 0.9 * len(whole)
+
+
+def test_other_shapes_and_dtypes_are_refused_without_a_hash_too(tmp_path):
+    for stage, array in (("shape", np.zeros(3, np.float32)), ("dtype", np.zeros(2))):
+        metadata = {"identity": "job", "done": "7"}  # as version 0.1 wrote it
+        save_file({"0": array}, tmp_path / f"{stage}.safetensors", metadata=metadata)
+        with pytest.raises(DataError, match="array 0 is float"):
+            Checkpoint(tmp_path, "job").restore(stage, jnp.zeros(2, jnp.float32))
+    save_file({"0": np.ones(2, np.float32)}, tmp_path / "old.safetensors", metadata=metadata)
+    kept = Checkpoint(tmp_path, "job")
+    assert kept.restore("old", jnp.zeros(2, jnp.float32))[0].tolist() == [1, 1]
+    assert hashing.HASH not in kept.notes

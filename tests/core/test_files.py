@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -275,3 +276,52 @@ def test_json_is_verified_by_the_hash_that_it_holds(tmp_path):
     path.write_bytes(whole.replace(b"0.1", b"0.2"))
     with pytest.raises(DataError, match="content hash differs .* the file is damaged; fit again"):
         read_json(path, repair="fit again")
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_is_renamed_has_been_synced_and_then_its_folder(tmp_path, monkeypatch, is_folder):
+    events = []
+
+    def synced(handle):
+        events.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+
+    def replaced(old, new):
+        events.append("rename")
+        rename(old, new)
+
+    rename = os.replace
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    with atomic_path(tmp_path / "made") as part:
+        if is_folder:
+            (part / "inner").mkdir(parents=True)
+            (part / "inner" / "a").touch()
+        else:
+            part.touch()
+    end = events.index("rename")
+    assert sorted(events[:end]) == (["a", "inner", "made"] if is_folder else ["made"])
+    assert events[end + 1 :] == [tmp_path.name]
+
+
+def test_a_library_that_finds_the_disk_full_is_one_line(tmp_path):
+    with pytest.raises(DataError, match=r"a\.npz: expected a place .* No space left on device"):
+        with atomic_path(tmp_path / "a.npz"):
+            raise RuntimeError("file write failed: errno = 28, No space left on device")
+    with pytest.raises(RuntimeError, match="a bug"), atomic_path(tmp_path / "a.npz"):
+        raise RuntimeError("a bug")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_room_is_asked_for_before_a_library_writes(tmp_path):
+    code = (
+        "import pathlib, resource, sys; from puorl.core.files import reserve\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "reserve(path, 900); assert not path.exists()\n"
+        "try: reserve(path, 1100)\n"
+        "except OSError as error: print(error, path.exists())\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "a")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout == "[Errno 27] File too large False\n"

@@ -56,3 +56,60 @@ def test_a_cpu_takes_it_over_without_a_copy(shape):
     np.testing.assert_array_equal(shown, np.full(shape, 2.0))
     if array.size:
         assert shown.unsafe_buffer_pointer() == array.ctypes.data
+
+
+def groups(root, lines, files):
+    """Write the files by which Linux tells about control groups."""
+    texts = {"proc/self/cgroup": lines, "proc/meminfo": "MemAvailable: 1000000 kB\n", **files}
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "free"),
+    [
+        ("0::/\n", {}, 1_024_000_000),
+        ("0::/\n", {"memory.max": "max", "memory.current": "5"}, 1_024_000_000),
+        ("0::/\n", {"memory.max": "900", "memory.current": "500"}, 400),
+        # The limit is on an outer group, and cached files count as free.
+        (
+            "0::/a/b\n",
+            {
+                "a/memory.max": "900",
+                "a/memory.current": "500",
+                "a/memory.stat": "anon 7\ninactive_file 60\n",
+                "a/b/memory.max": "max",
+                "a/b/memory.current": "1",
+            },
+            460,
+        ),
+        # The host's path, of which a container sees the top only.
+        ("0::/docker/0f3a\n", {"memory.max": "900", "memory.current": "500"}, 400),
+        (
+            "12:cpu,cpuacct:/x\n9:memory:/x/y\n0::/\n",
+            {
+                "memory/x/memory.limit_in_bytes": "800",
+                "memory/x/memory.usage_in_bytes": "500",
+                "memory/x/y/memory.limit_in_bytes": str(2**63 - 4096),
+                "memory/x/y/memory.usage_in_bytes": "1",
+            },
+            300,
+        ),
+        ("0::/\n", {"memory.max": "100", "memory.current": "500"}, 0),
+    ],
+)
+def test_limits_of_control_groups_count(tmp_path, monkeypatch, lines, files, free):
+    groups(tmp_path, lines, {f"sys/fs/cgroup/{name}": text for name, text in files.items()})
+    monkeypatch.setattr(resources, "_ROOT", tmp_path)
+    assert resources.free_memory() == free
+
+
+def test_a_fork_after_a_computation_is_told(monkeypatch):
+    monkeypatch.setattr(resources, "_computing", {})
+    resources.check_fork()
+    resources.check_fork()
+    here = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)  # as a child sees it
+    with pytest.raises(ConfigError, match="forked from one that has computed.*spawn"):
+        resources.check_fork()

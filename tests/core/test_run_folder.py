@@ -2,11 +2,13 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from safetensors import SafetensorError
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.run_folder import run_folder
+from puorl.core.run_folder import KeptRows, announce_resume, exclusive_beside, run_folder
 
 BASIS = {"seed": 0, "data": "abc"}
 
@@ -132,3 +134,49 @@ def test_the_current_folder_has_a_name_too(tmp_path, monkeypatch):
         run.begin(BASIS)
         (run.result / "made.txt").touch()
     assert os.listdir(tmp_path / "here") == ["made.txt"]
+
+
+def test_a_planted_link_is_refused_and_what_it_shows_stays(tmp_path):
+    (tmp_path / "precious" / "result").mkdir(parents=True)
+    (tmp_path / "precious" / "result" / "letter.txt").write_text("kept")
+    (tmp_path / ".run.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(DataError, match="found a link; remove it"), opened(tmp_path / "run"):
+        pass
+    assert (tmp_path / "precious" / "result" / "letter.txt").read_text() == "kept"
+
+
+def test_a_link_that_leads_nowhere_is_refused_before_the_work(tmp_path):
+    (tmp_path / "run").symlink_to(tmp_path / "gone")
+    with pytest.raises(DataError, match="a link to .*gone, which does not exist"):
+        with opened(tmp_path / "run"):
+            pytest.fail("the work has begun")
+
+
+def test_a_lock_beside_a_folder_is_for_one_thread(tmp_path):
+    out = tmp_path / "run"
+    with exclusive_beside(out), exclusive_beside(out):  # the command, then the library
+        with ThreadPoolExecutor(1) as threads:
+            with pytest.raises(DataError, match="another run is filling this folder"):
+                threads.submit(exclusive_beside(out).__enter__).result()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kept_rows_stay_in_their_folder(tmp_path):
+    for name in ("../kept.hdf5", "/etc/passwd", "a/b.npz", "", ".."):
+        with pytest.raises(DataError, match="expected kept.file in the folder itself"):
+            KeptRows(name, 3, "0").path(tmp_path)
+    rows = KeptRows("kept.hdf5", 3, "0")
+    assert rows.path(tmp_path) == tmp_path / "kept.hdf5"
+    with pytest.raises(DataError, match="content hash differs .* run the filter again"):
+        rows.check(rows.path(tmp_path), "1")
+
+
+def test_a_full_disk_keeps_what_is_done(tmp_path):
+    error = SafetensorError("I/O error: No space left on device (os error 28)")
+    with pytest.raises(DataError, match="No space left .* the same command goes on"):
+        with announce_resume(lambda: True):
+            raise error
+    with pytest.raises(SafetensorError), announce_resume(lambda: False):
+        raise error
+    with pytest.raises(ValueError, match="a bug"), announce_resume(lambda: True):
+        raise ValueError("a bug")

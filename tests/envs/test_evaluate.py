@@ -183,9 +183,17 @@ def test_reference_returns_are_0_and_100(body):
     )
 
 
-def test_a_worked_value():
-    # (3000 + 20.272305) / (3234.3 + 20.272305) = 0.928009
-    assert float(normalised_score("hopper", 3000.0)) == pytest.approx(92.8009, abs=1e-4)
+@pytest.mark.parametrize(
+    ("body", "returned", "score"),
+    [
+        # By D4RL's published returns of its random policy and its expert.
+        ("hopper", 3000.0, 100 * (3000 + 20.272305) / (3234.3 + 20.272305)),
+        ("halfcheetah", 6000.0, 100 * (6000 + 280.178953) / (12135.0 + 280.178953)),
+        ("walker2d", 4000.0, 100 * (4000 - 1.629008) / (4592.3 - 1.629008)),
+    ],
+)
+def test_worked_values(body, returned, score):
+    assert float(normalised_score(body, returned)) == pytest.approx(score, abs=1e-9)
 
 
 def test_unknown_body():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import ConfigError, DataError, NotFittedError
+from puorl.core.files import read_json
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.config import FeatureConfig, FilterConfig, NetworkConfig, ResidualConfig
@@ -217,7 +218,7 @@ def test_the_estimator_of_alpha_can_be_chosen(clear_split, fitted, name, tmp_pat
 def test_filters_that_were_saved_with_an_interval_are_read(tmp_path, clear_split, fitted):
     fitted.save(tmp_path / "f")
     path = tmp_path / "f" / "filter.json"
-    content = json.loads(path.read_text())
+    content = read_json(path)
     alpha = content["alpha"]
     content["alpha"] = {
         "value": alpha["value"],

@@ -11,7 +11,7 @@ from train_rows import train_rows
 
 import puorl
 from puorl.cli.filter import Filter
-from puorl.core.files import write_json
+from puorl.core.files import read_json, write_json
 from puorl.pu.config import PRESETS
 
 FILTER_FIGURES = [
@@ -63,7 +63,7 @@ def make_filter_folder(folder, report):
 
 def change(path, **values):
     """Replace values of a JSON file, named by dotted places."""
-    content = json.loads(Path(path).read_text())
+    content = read_json(path)
     for place, value in values.items():
         *way, last = place.split("__")
         inner = content

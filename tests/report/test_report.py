@@ -33,6 +33,7 @@ from puorl.cli.main import main
 from puorl.cli.report import Report
 from puorl.cli.train import Train
 from puorl.core.errors import DataError
+from puorl.core.files import read_json
 from puorl.envs.domains import parse_domain
 from puorl.report import filmstrip
 from puorl.report.run_folders import read_paths
@@ -98,7 +99,7 @@ def test_page_tells_the_whole_story_and_stands_alone(here):
         assert text in content.text
     assert report_examples.clear().advice in content.text
     assert "The run in run/ learnt from the rows in kept/: fingerprints agree." in content.text
-    seen = json.loads(Path("scores.json").read_text())
+    seen = read_json("scores.json")
     for scored in seen["policies"]:
         assert f"{np.mean(scored['returns']):,.1f}" in content.text
     mean = seen["means"][0]["score"]
@@ -111,7 +112,7 @@ def test_what_is_missing_is_said(here):
     text = Content(page_of("kept")).text
     assert "No folder of puorl train was named" in text
     assert "The best policy" not in text
-    change("run/record.json", invocations=[])
+    change("run/record.json", invocations=[], finished=[])
     text = Content(page_of("run")).text
     assert "No folder of puorl filter was named" in text
     assert "does not record how many rows it learnt from" in text
@@ -158,12 +159,12 @@ def test_evaluations_in_a_folder_are_found_and_shown_once(here):
     assert figures(page_of("run", "run/hopper.json")).count(EVALUATION_FIGURE) == 1
     Path("tests").mkdir()
     shutil.copy("scores.json", "tests/a.json")
-    content = {"folder": "run", "evaluation": json.loads(Path("scores.json").read_text())}
+    content = {"folder": "run", "evaluation": read_json("scores.json")}
     Path("tests/b.json").write_text(json.dumps(content))  # as train --json prints it
     html = page_of("tests")
     assert figures(html) == [EVALUATION_FIGURE] * 2
     assert html.count("puorl evaluate run --env hopper/nominal --episodes 3") == 1
-    seen = json.loads(Path("tests/a.json").read_text())
+    seen = read_json("tests/a.json")
     seen["policies"] = [{**each, "scores": None} for each in seen["policies"]]
     Path("tests/a.json").write_text(json.dumps(seen))
     assert figures(page_of("tests/a.json")) == ["Mean return in hopper/nominal"]
@@ -294,7 +295,7 @@ def test_wrong_paths_and_domains_are_refused(here, capsys):
 
 
 def test_the_best_policy_is_chosen_by_what_is_known(here):
-    seen = json.loads(Path("scores.json").read_text())
+    seen = read_json("scores.json")
     for number, value in enumerate((10.0, 20.0)):
         seen["policies"][number]["returns"] = [value] * 3
     Path("scores.json").write_text(json.dumps(seen))
@@ -390,5 +391,5 @@ def test_a_folder_that_the_filter_wrote_is_read(whole, tmp_path, monkeypatch):
     html = page_of(str(whole))
     assert set(figures(html)) <= set(FILTER_FIGURES)
     assert "Scores of labelled and unlabelled rows" in figures(html)
-    report = json.loads((whole / "report.json").read_text())
+    report = read_json(whole / "report.json")
     assert read_paths([str(whole)]).filterings[0].report.to_dict() == report

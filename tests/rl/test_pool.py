@@ -14,6 +14,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
 from puorl.rl import learner, pool, trainer
+from puorl.rl import train as training
 from puorl.rl.learner import Sizes
 from puorl.rl.policy import Policy
 from puorl.rl.trainer import Lane
@@ -364,3 +365,43 @@ def test_numbers_of_updates_are_counted_in_32_bits():
     long = learner.make("td3_bc", num_steps=10, policy_delay=101)
     with pytest.raises(ConfigError, match="got 101; lower policy_delay"):
         trainer.check_steps(long, steps=202)
+
+
+# ------------------------------------------------------------------------ rows that mislead
+
+
+def test_a_state_that_never_changes_has_scale_one():
+    obs = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
+    obs[:, 1], obs[:, 2] = 5.001, 0.0
+    data = Dataset.from_arrays(obs=obs, next_obs=obs, action=obs[:, :1], reward=obs[:, 0])
+    chosen = TrainingSet.whole(data)
+    assert pool.constant_states(chosen).tolist() == [False, True, True]
+    mean, scale = pool.state_scaling(chosen)
+    assert scale[0] == pytest.approx(obs[:, 0].std(), abs=1e-4)
+    assert scale[1:].tolist() == [1.0, 1.0]
+    # What the learner sees of such a column is 0, as before.
+    assert (obs[:, 1:] - mean[1:] == 0).all()
+    weighted = dataclasses.replace(chosen, weight=np.linspace(0.1, 1, 1000).astype(np.float32))
+    assert pool.constant_states(weighted).tolist() == [False, True, True]
+
+
+def test_few_rows_that_set_the_range_of_actions_are_told():
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-3, 3, (1000, 2))
+    assert pool.describe_odd_actions(action) is None
+    assert pool.describe_odd_actions(action / 3) is None
+    action[17, 1] = 1e4
+    told = pool.describe_odd_actions(action)
+    assert told.startswith("action 1: its range -")
+    assert "to 10000" in told
+    assert "99 % lie in -2.9" in told
+    assert pool.describe_odd_actions(rng.standard_normal((100_000, 1))) is None
+    data = Dataset.from_arrays(
+        obs=action,
+        next_obs=action,
+        action=action,
+        reward=action[:, 0],
+        terminal=np.ones(1000, bool),
+    )
+    with pytest.warns(UserWarning, match="set by a few rows"):
+        training.check_rows(learner.make("bc", num_steps=10), TrainingSet.whole(data))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import read_json
 from puorl.data.training_set import TrainingSet
 from puorl.rl import run as runs
 from puorl.rl import trainer
@@ -48,7 +49,7 @@ def lines(folder):
 
 
 def record(folder):
-    return json.loads((folder / "record.json").read_text())
+    return read_json(folder / "record.json")
 
 
 class Halt(Exception):
@@ -256,7 +257,7 @@ def test_files_that_hold_something_else_are_named(tmp_path):
     assert runs.read_spec(tmp_path) is None
     for name, read in (("run.json", runs.read_spec), ("record.json", runs.read_record)):
         (tmp_path / name).write_text("[]")
-        with pytest.raises(DataError, match=f"{name}: expected the .* of a run"):
+        with pytest.raises(DataError, match=f"{name}: expected what puorl wrote"):
             read(tmp_path)
 
 

@@ -144,8 +144,8 @@ def test_a_dataset_brings_the_returns_of_its_own_episodes(data):
     chosen = training.as_training_set(data)
     complete = [data.reward[i : i + 10].sum() for i in range(0, 120, 10)]
     assert chosen.returns == pytest.approx((min(complete), max(complete)))
-    training.check_rewards(iql, chosen)  # no warning, which would be an error
-    training.check_rewards(tiny_runs.small("td3_bc"), TrainingSet(data, np.arange(9)))
+    training.check_rows(iql, chosen)  # no warning, which would be an error
+    training.check_rows(tiny_runs.small("td3_bc"), TrainingSet(data, np.arange(9)))
 
 
 def test_rebrac_finds_the_next_actions_in_the_episodes():

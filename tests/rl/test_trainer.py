@@ -18,6 +18,7 @@ import pytest
 from puorl.core.errors import ConfigError
 from puorl.data.training_set import TrainingSet
 from puorl.rl import td7, trainer
+from puorl.rl.learner import Batch
 from puorl.rl.trainer import Lane
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -63,6 +64,57 @@ def lane(point, i):
 
 def assert_same(ours, expected):
     jax.tree.map(np.testing.assert_array_equal, ours, expected)
+
+
+# ---------------------------------------------------------------------------------- a plain loop
+
+
+def plain_loop(made, data, rows, *, seed, steps):
+    """Updates one after another, of one lane, with batches made in NumPy from the rows."""
+    key, size = jax.random.key(seed, impl="threefry2x32"), made.config.batch_size
+    obs, next_obs = data.obs[rows].astype(np.float64), data.next_obs[rows].astype(np.float64)
+    next_obs = np.where(np.isnan(next_obs), obs, next_obs)  # of terminal rows
+    if made.normalise_states:
+        mean, std = obs.mean(axis=0), obs.std(axis=0) + 1e-5
+        obs, next_obs = (obs - mean) / std, (next_obs - mean) / std
+    sizes = trainer.Sizes(obs.shape[1], data.action.shape[1], len(rows))
+    state = made.init(jax.random.fold_in(key, 0), sizes)
+    for number in range(steps):
+        of_update = jax.random.fold_in(jax.random.fold_in(key, 1), number)
+        rows_key, noise_key = jax.random.split(of_update)
+        drawn = np.asarray(jax.random.randint(rows_key, (size,), 0, len(rows)))
+        columns = {
+            "obs": obs[drawn],
+            "action": np.clip(data.action[rows][drawn], -1 + 1e-5, 1 - 1e-5),
+            "reward": data.reward[rows][drawn],
+            "next_obs": next_obs[drawn],
+            "terminal": data.terminal[rows][drawn],
+            "next_action": np.zeros((size, sizes.act_dim)),
+            **{name: np.ones(size) for name in ("keep", "weight", "critic_weight")},
+        }
+        batch = Batch(
+            **{name: jnp.asarray(value, jnp.float32) for name, value in columns.items()},
+            position=jnp.asarray(drawn, jnp.int32),
+        )
+        noise = made.noise(noise_key, size, sizes.act_dim)
+        state, _ = made.update(state, batch, noise, number % made.cycle)
+    return state
+
+
+@pytest.mark.parametrize("name", ["td3_bc", "iql", "bc"])
+def test_the_compiled_trainer_does_what_a_plain_loop_does(data, short, monkeypatch, name):
+    made = made_of(name)
+    # Two chunks and several lanes: neither the cut nor the company may show.
+    monkeypatch.setattr(trainer, "_LONGEST_CHUNK", 6)
+    chosen = dataclasses.replace(short, returns=None)
+    ours, _, _ = lane(finish(made, [chosen, short], [(1, 3), (0, 4)]), 1)
+    expected = plain_loop(made, data, short.rows, seed=4, steps=12)
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(jax.device_get(expected)), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-6)
+    other_seed = plain_loop(made, data, short.rows, seed=5, steps=12)
+    far = jax.tree.map(lambda a, b: np.abs(a - b).max(), ours, jax.device_get(other_seed))
+    assert max(jax.tree.leaves(far)) > 1e-2  # so the comparison can fail
 
 
 # ------------------------------------------------------------------------------------- company

@@ -19,6 +19,7 @@ from puorl.bench.group import Group, Key, LaneResult, RunLane
 from puorl.bench.plan import CellBatch, Run, missing
 from puorl.bench.prepare import PreparedSet, SettingData, prepare
 from puorl.bench.store import Store
+from puorl.core.errors import machine_fault
 from puorl.core.progress import Advance, quiet
 from puorl.envs.evaluate import normalised_score
 
@@ -37,16 +38,25 @@ class RunContext:
     store: Store
     most_lanes: int
     """Most lanes of one group."""
-    retry_before: str
-    """Errors older than this are run again; none if empty."""
+    retry: frozenset[str]
+    """Runs whose errors are run again, each once."""
     on_message: Callable[[str], None]
     """Callback for one line about every failure."""
     advance: Advance = quiet
     """Callback for progress, in updates of all lanes."""
 
+    def __post_init__(self) -> None:
+        """Count the rows that are there: a clock may be set back, their number is not."""
+        self._num_before = len(self.store.rows())
+
+    @property
+    def to_retry(self) -> frozenset[str]:
+        """Runs of ``retry`` that have no row since this call began."""
+        return self.retry - {row["run"] for row in self.store.rows()[self._num_before :]}
+
     def missing(self, runs: Sequence[Run]) -> list[Run]:
         """List the runs that have no valid row yet."""
-        return missing(runs, self.store.latest(), retry_before=self.retry_before)
+        return missing(runs, self.store.latest(), retry=self.to_retry)
 
     def unfinished_groups(self, batch: CellBatch) -> list[Group]:
         """List the killed groups of a batch."""
@@ -131,9 +141,10 @@ class BatchWork:
         """Append the row of a run whose training is in the store; return whether it is."""
         training = self._lane(run).training
         latest = self._context.store.latest().values()
-        same = [row for row in latest if row["training"] == training]
-        same = [row for row in same if row["error"] is None] or [
-            row for row in same if row["time"] >= self._context.retry_before
+        same = [row for row in latest if row.get("training") == training]
+        again = self._context.to_retry
+        same = [row for row in same if row.get("error") is None] or [
+            row for row in same if row["run"] not in again and not machine_fault(row["error"])
         ]
         if same:
             data, prepared = self._data[run.cell.id], self._sets[run.key]
@@ -198,7 +209,8 @@ def _is_machine_fault(error: BaseException) -> bool:
     """Return whether a full disk or a lost device is the cause: the same command resumes."""
     if isinstance(error, jax.errors.JaxRuntimeError):
         return "RESOURCE_EXHAUSTED" not in str(error)
-    return isinstance(error, OSError | MemoryError) or isinstance(error.__cause__, OSError)
+    by_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
+    return by_system or machine_fault(error) is not None
 
 
 def finished_row(
@@ -232,8 +244,8 @@ def copied_row(
     run: Run, data: SettingData, prepared: PreparedSet, source: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Make the row of a run whose training another row has already."""
-    found = {name: source[name] for name in _OF_TRAINING}
-    return _row(run, data, prepared, **found, same_as=source["same_as"] or source["run"])
+    found = {name: source[name] for name in _OF_TRAINING if name in source}
+    return _row(run, data, prepared, **found, same_as=source.get("same_as") or source["run"])
 
 
 def failed_row(run: Run, data: SettingData | None, error: str) -> dict[str, Any]:

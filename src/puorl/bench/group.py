@@ -145,8 +145,11 @@ def unfinished_groups(root: Path, batch: CellBatch) -> list[Group]:
 def _read_lanes(path: Path) -> tuple[RunLane, ...]:
     """Read the lanes of a group; none if it was just removed, or written by another version."""
     try:
-        return tuple(RunLane(**lane) for lane in read_json(path))
-    except TypeError:
+        content = read_json(path)
+        # Version 0.1 wrote the list alone, without a hash.
+        lanes = content["lanes"] if isinstance(content, dict) else content
+        return tuple(RunLane(**lane) for lane in lanes)
+    except (TypeError, KeyError):
         return ()
     except DataError:
         if path.exists():
@@ -158,7 +161,7 @@ def begin_group(root: Path, batch: CellBatch, lanes: Sequence[RunLane]) -> Group
     """Make the folder of a new group; requires the locks of the batch's cells."""
     numbers = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{batch.id}-*")]
     folder = root / f"{batch.id}-{max(numbers, default=0) + 1:03d}"
-    write_json(folder / _LANES, [asdict(lane) for lane in lanes])
+    write_json(folder / _LANES, {"lanes": [asdict(lane) for lane in lanes]})
     return Group(folder, tuple(lanes))
 
 
@@ -253,10 +256,11 @@ class _Pace:
         for line in lines:
             try:
                 interval = json.loads(line)
-                intervals[interval["step"]] = interval
-            except (ValueError, KeyError, TypeError):
+                pair = float(interval["train"]), float(interval["wall"])
+                intervals[int(interval["step"])] = pair
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue  # incomplete after a kill
-        train, wall = (sum(each[name] for each in intervals.values()) for name in ("train", "wall"))
+        train, wall = map(sum, zip(*intervals.values(), strict=True)) if intervals else (0.0, 0.0)
         return {
             "train": round(train / self._lanes, 3),
             "group": round(wall, 2),

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from puorl import methods
 from puorl.bench.settings import Setting, Source, settings_id
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Suite
-from puorl.core.errors import ConfigError
+from puorl.core.errors import ConfigError, machine_fault
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.envs.bodies import body as body_of
@@ -264,13 +264,21 @@ def needed_sources(cells: Iterable[Cell]) -> tuple[Source, ...]:
     return tuple(dict.fromkeys(source for cell in cells for source in cell.setting.sources))
 
 
-def missing(runs: Iterable[Run], latest: Mapping[str, Row], *, retry_before: str = "") -> list[Run]:
-    """List the runs without a row, or with an error older than ``retry_before`` (ISO 8601)."""
+def missing(
+    runs: Iterable[Run], latest: Mapping[str, Row], *, retry: Container[str] = ()
+) -> list[Run]:
+    """List the runs without a row, with an error and in ``retry``, or whose machine failed.
+
+    Earlier versions stored a full disk as a result; today's raise it.
+    """
     return [
         run
         for run in runs
         if (row := latest.get(run.id)) is None
-        or (row["error"] is not None and row["time"] < retry_before)
+        or (
+            (error := row.get("error")) is not None
+            and (run.id in retry or machine_fault(error) is not None)
+        )
     ]
 
 
@@ -280,7 +288,7 @@ def plan_status(
     latest: Mapping[str, Row],
     device: str,
     *,
-    retry_before: str,
+    retry: Container[str] = (),
     batches: Iterable[CellBatch] | None = None,
     most_lanes: int = MOST_LANES,
 ) -> PlanStatus:
@@ -291,17 +299,17 @@ def plan_status(
         rows: All rows of the store.
         latest: The valid row of every run.
         device: Name of the device as rows have it.
-        retry_before: Errors older than this are run again; none if empty.
+        retry: Ids of runs whose errors are run again.
         batches: Cells that will train together; None: each alone.
         most_lanes: Most lanes of a batch that train side by side.
     """
-    todo = missing(plan.runs, latest, retry_before=retry_before)
+    todo = missing(plan.runs, latest, retry=retry)
     # A training that some row has already is only copied.
     todo_ids = {run.id for run in todo}
     done = {run.expected_training for run in plan.runs if run.id not in todo_ids}
     wanted = {run.expected_training: run for run in todo if run.expected_training not in done}
     num_failed = sum(
-        latest[run.id]["error"] is not None for run in plan.runs if run.id not in todo_ids
+        latest[run.id].get("error") is not None for run in plan.runs if run.id not in todo_ids
     )
     paces, num_wanted = _paces(rows, device), Counter(run.cell for run in wanted.values())
     seconds, measured = 0.0, True
@@ -344,9 +352,10 @@ def _paces(rows: Sequence[Row], device: str) -> dict[str, dict[int, float]]:
         here = (row.get("hardware") or {}).get("device") == device
         # A copied row may be of a training on another device.
         if here and not row.get("same_as") and seconds.get("group"):
-            lanes = seconds["lanes"]
-            paces = found.setdefault(row["learner"], {})
-            paces[lanes] = row["steps"] * lanes / seconds["group"]
+            lanes, steps = seconds.get("lanes"), row.get("steps")
+            if lanes and steps:
+                paces = found.setdefault(row.get("learner", ""), {})
+                paces[lanes] = steps * lanes / seconds["group"]
     return found
 
 
@@ -361,7 +370,7 @@ def _prepare_seconds(rows: Sequence[Row], method: str) -> float:
     took = [
         row["seconds"]["prepare"]
         for row in rows
-        if row["method"] == method and (row.get("seconds") or {}).get("prepare") is not None
+        if row.get("method") == method and (row.get("seconds") or {}).get("prepare") is not None
     ]
     return took[-1] if took else methods.METHODS[method].default_seconds
 

@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from puorl import __version__, methods
 from puorl.bench.settings import RENAMED_COLUMNS, Setting, Source, rename_fields, settings_id
 from puorl.bench.suites import MethodChoice
 from puorl.core import hashing
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.core.hashing import generator
 from puorl.core.progress import progress_bar
@@ -270,5 +269,5 @@ def _read(path: Path, split: PUSplit) -> PreparedSet | None:
             metadata=content["metadata"],
         )
         return PreparedSet(chosen, content["content_hash"], content["seconds"], content["filter"])
-    except (DataError, OSError, BadZipFile, ValueError, KeyError, TypeError):
+    except Exception:  # zipfile and NumPy raise almost any exception on damaged files
         return None

@@ -338,7 +338,7 @@ def _read_all(rows: Iterable[Row]) -> tuple[list[_Entry], list[str]]:
     for row in rows:
         try:
             entries.append(_entry(row))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             skipped.append(
                 f"{row.get('run')}: not a row of the benchmark, it is skipped ({error!r})"
             )

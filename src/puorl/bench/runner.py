@@ -16,10 +16,10 @@ from typing import Any
 import jax
 
 from puorl.bench import plan as plans
-from puorl.bench.batch import BatchWork, RunContext, device, now
+from puorl.bench.batch import BatchWork, RunContext, device
 from puorl.bench.plan import MOST_LANES, Cell, CellBatch, Plan, PlanStatus, Run
 from puorl.bench.prepare import collect_all
-from puorl.bench.store import Store
+from puorl.bench.store import Row, Store
 from puorl.core.files import lock
 from puorl.core.formatting import check_positive
 from puorl.core.progress import progress_bar
@@ -43,12 +43,13 @@ class RunOutcome:
 def survey(plan: Plan, out: Path, *, retry: bool = False, lanes: int | None = None) -> PlanStatus:
     """Compare a plan with a store, as `run` with these arguments would; nothing is changed."""
     store = Store(out)
+    latest = store.latest()
     return plans.plan_status(
         plan,
         store.rows(),
-        store.latest(),
+        latest,
         device(),
-        retry_before=now() if retry else "",
+        retry=_failed(latest) if retry else frozenset(),
         batches=_batches(plan, lanes),
         most_lanes=lanes or MOST_LANES,
     )
@@ -84,7 +85,10 @@ def run(
     start = time.perf_counter()
     status = survey(plan, out, retry=retry)
     store = _CountingStore(out)
-    context = RunContext(out, store, lanes or MOST_LANES, now() if retry else "", on_message)
+    for note in store.read().notes:
+        on_message(f"{note}; its run counts as missing")
+    again = _failed(store.latest()) if retry else frozenset()
+    context = RunContext(out, store, lanes or MOST_LANES, again, on_message)
     session = _Session(plan, _batches(plan, lanes), context)
     session.collect(workers, show)
     total = max(1, status.lane_steps)
@@ -96,6 +100,10 @@ def run(
                 time.sleep(_POLL_SECONDS)
     counts = [store.counts[kind] for kind in ("trained", "copied", "failed")]
     return RunOutcome(*counts, seconds=time.perf_counter() - start)
+
+
+def _failed(latest: Mapping[str, Row]) -> frozenset[str]:
+    return frozenset(run for run, row in latest.items() if row.get("error") is not None)
 
 
 def _batches(plan: Plan, lanes: int | None) -> tuple[CellBatch, ...]:

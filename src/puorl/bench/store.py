@@ -2,23 +2,57 @@
 
 A row is one run: a setting, a method, a learner, a training seed. A failed run is a row with an
 ``error``. A kill can leave an incomplete last line; readers skip it with a note, and the next row
-starts on a line of its own. Rows of version 0.1.0 are read with the names of today.
+starts on a line of its own. A row has the hash of its content; a line whose hash differs, or of
+another shape, is skipped with a note. Rows of version 0.1.0 have none and names of their own.
 """
 
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from puorl.bench.settings import RENAMED_COLUMNS, RENAMED_FIELDS, rename_fields
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import lock_handle
+from puorl.core.run_folder import decode
 
 FILE = "runs.jsonl"
 _LONGEST_ROW = 2**26
 """Bytes; a row with all its returns has some thousands."""
+_DEEPEST = 20
+"""Levels of a row; settings within settings have five."""
 Row = dict[str, Any]
+_Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Types of a row's fields; what else it holds is not read."""
+
+    run: str
+    training: str | None = None
+    setting: dict[str, Any] | None = None
+    method: str = ""
+    variant: str | None = None
+    method_settings: dict[str, Any] | None = None
+    learner: str = ""
+    config: dict[str, Any] | None = None
+    steps: int = 0
+    seed: int = 0
+    versions: dict[str, Any] | None = None
+    hardware: dict[str, Any] | None = None
+    returns: _Numbers | None = None
+    scores: _Numbers | None = None
+    curve: tuple[_Numbers, ...] | None = None
+    error: str | None = None
+    seconds: dict[str, float] | None = None
+    same_as: str | None = None
+    filter: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    time: str = ""
 
 
 class Contents(NamedTuple):
@@ -57,7 +91,9 @@ class Store:
         if not _has_id(row):
             raise ConfigError(f"row: expected a text under 'run', got {row.get('run')!r}")
         try:
-            line = json.dumps(dict(row), allow_nan=False).encode() + b"\n"
+            plain = json.loads(json.dumps(dict(row), allow_nan=False))
+            plain[hashing.HASH] = hashing.of_settings(plain)
+            line = json.dumps(plain).encode() + b"\n"
         except (TypeError, ValueError) as error:
             raise ConfigError(f"row {row['run']}: expected JSON values, got: {error}") from error
         try:
@@ -128,15 +164,20 @@ class Store:
     def _add_line(self, line: bytes) -> None:
         if not line.strip():
             return
+        where = f"{self.path.name}: line {self._num_lines}"
         try:
             row = json.loads(line)
-        except ValueError:  # also raised for bytes that are not UTF-8
-            row = None
-        if isinstance(row, dict) and _has_id(row):
-            self._rows.append(rename_fields(row, RENAMED_FIELDS | RENAMED_COLUMNS))
-        else:
-            where = f"{self.path.name}: line {self._num_lines}"
+            if not (isinstance(row, dict) and _has_id(row) and _is_shallow(row)):
+                raise ValueError
+            hashing.check(where, row.pop(hashing.HASH, None), hashing.of_settings(row))
+            row = rename_fields(row, RENAMED_FIELDS | RENAMED_COLUMNS)
+            decode(_Shape, row, Path(where))
+        except DataError as error:
+            self._notes.append(f"{error}; it is skipped")
+        except (ValueError, RecursionError):  # also raised for bytes that are not UTF-8
             self._notes.append(f"{where} is not a whole row, it is skipped")
+        else:
+            self._rows.append(row)
 
     def _reset(self) -> None:
         self._rows: list[Row] = []
@@ -147,6 +188,11 @@ class Store:
 
 def _has_id(row: Mapping[str, Any]) -> bool:
     return isinstance(row.get("run"), str) and bool(row["run"])
+
+
+def _is_shallow(value: Any, levels: int = _DEEPEST) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def _append_line(path: Path, line: bytes) -> None:

@@ -22,6 +22,7 @@ from puorl.cli.options import (
     OptionalCount,
     OptionalInt,
     OptionalPath,
+    SafeConsole,
     compute_synchronously,
     make_console,
     print_json,
@@ -177,7 +178,7 @@ class BenchList:
             runs = sum(len(part.methods) for part in suite.parts)
             updates = f"{suite.budget.steps:,}"
             table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
-        Console(highlight=False).print(table)
+        SafeConsole(highlight=False).print(table)
 
 
 def _as_json(part: Part) -> dict[str, Any]:
@@ -226,7 +227,7 @@ class BenchReport:
             sys.stdout.write(to_json(report))
         elif not places and self.format == "text":
             width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
-            _print(report, Console(highlight=False, width=width))
+            _print(report, SafeConsole(highlight=False, width=width))
         elif not places:
             sys.stdout.write(_written(report, self.format))
         for name, path in places.items():
@@ -277,7 +278,9 @@ class Bench:
 
 def _describe(plan: "Plan", ahead: "PlanStatus") -> str:
     """Count what is done and to do, in one line."""
-    failed = f", {ahead.num_failed} of them with an error" if ahead.num_failed else ""
+    failed = ""
+    if ahead.num_failed:
+        failed = f", {ahead.num_failed} of them with an error (--retry runs them again)"
     done = f"{plan.name}: {ahead.num_runs:,} runs, {ahead.num_done:,} done{failed}"
     if not ahead.num_trainings:
         left = ahead.num_runs - ahead.num_done

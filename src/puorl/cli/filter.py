@@ -18,6 +18,7 @@ from puorl.cli.options import (
     Flag,
     Int,
     Paths,
+    SafeConsole,
     choice,
     compute_synchronously,
     make_console,
@@ -116,7 +117,7 @@ class Filter:
             content = None if report is None else report.to_dict()
             print_json({"folder": str(self.out), "files": written, "report": content})
             return
-        console = Console(highlight=False)
+        console = SafeConsole(highlight=False)
         if report is not None:
             from puorl.pu.report_text import as_text
 

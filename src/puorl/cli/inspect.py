@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.options import DataOptions, Flag, Paths, print_json
+from puorl.cli.options import DataOptions, Flag, Paths, SafeConsole, print_json
 from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
@@ -56,7 +56,7 @@ class Inspect:
         if self.json:
             print_json(seen.to_dict())
         else:
-            show(seen, Console(highlight=False))
+            show(seen, SafeConsole(highlight=False))
 
 
 def show(seen: Inspection, console: Console) -> None:

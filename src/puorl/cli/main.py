@@ -1,5 +1,6 @@
 """The program `puorl`: run the chosen command, and print an error as one line."""
 
+import contextlib
 import difflib
 import io
 import os
@@ -7,7 +8,7 @@ import sys
 
 from puorl import __version__
 from puorl.cli import COMMANDS, help_text, load_command
-from puorl.core.errors import PuorlError
+from puorl.core.errors import GOES_ON, PuorlError, machine_fault, printable
 
 USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 _SMALLER = "take fewer rows, smaller files, or smaller settings"
@@ -21,17 +22,41 @@ def main(argv: list[str] | None = None) -> int:
     Args:
         argv: Words after the program's name; the process's own by default.
     """
-    words = sys.argv[1:] if argv is None else argv
-    if argv is None and isinstance(sys.stdout, io.TextIOWrapper):
+    if argv is not None:
+        return _guarded(argv)
+    _open_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of a help text or a file name.
         sys.stdout.reconfigure(errors="replace")
+    code = _guarded(sys.argv[1:])
+    if code == INTERRUPTED:
+        # Threads of jax are still at work, and would crash in the interpreter's own exit.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that the caller closed (>&-): a data file must not take their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
+
+
+def _guarded(words: list[str]) -> int:
+    """Run one command, and turn what it raises into a line and an exit code."""
     try:
         code = _dispatch(words)
         sys.stdout.flush()  # a closed pipe must raise here, not at interpreter exit
         return code
     except PuorlError as error:
         interrupt = _interrupt_behind(error)
-        return _fail(str(error)) if interrupt is None else _interrupted(interrupt)
+        return _fail(_with_repair(error)) if interrupt is None else _interrupted(interrupt)
     except KeyboardInterrupt as error:
         return _interrupted(error)
     except BrokenPipeError:
@@ -44,12 +69,12 @@ def main(argv: list[str] | None = None) -> int:
         raise
     except MemoryError:
         return _fail(f"there is not enough memory for this; {_SMALLER}")
-    except RuntimeError as error:
-        if _NO_DEVICE_MEMORY not in str(error):
+    except Exception as error:
+        if isinstance(error, RuntimeError) and _NO_DEVICE_MEMORY in str(error):
+            return _fail(f"the device has not enough memory for this; {_SMALLER}")
+        if not isinstance(error, OSError) and machine_fault(error) is None:
             raise
-        return _fail(f"the device has not enough memory for this; {_SMALLER}")
-    except OSError as error:  # a full disk, a folder without rights
-        return _fail(str(error))
+        return _fail(_with_repair(error))  # a full disk, a folder without rights
 
 
 def _dispatch(words: list[str]) -> int:
@@ -98,6 +123,14 @@ def _overview() -> str:
     )
 
 
+def _with_repair(error: Exception) -> str:
+    """Return the message, with what to do about a fault of the machine."""
+    text = str(error) or repr(error)
+    if machine_fault(error) is None or GOES_ON in text:
+        return text
+    return f"{text}; no finished file was changed: once repaired, run the same command again"
+
+
 def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
     """Find Ctrl-C among the causes: compiled modules turn it into an ImportError."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -111,5 +144,5 @@ def _interrupted(error: KeyboardInterrupt) -> int:
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"puorl: error: {' '.join(message.split())}\n")
+    sys.stderr.write(f"puorl: error: {printable(' '.join(message.split()))}\n")
     return USAGE_ERROR

@@ -1,20 +1,27 @@
 """Options and output that several commands share."""
 
 import json
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
+from rich.segment import Segment
 
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import parse_count
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load, readable
 from puorl.data.validate import MATRICES
+
+_COMMANDING = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+"""Control characters but the line break, and those that turn the direction of text."""
 
 # ------------------------------------------------------------------------------ values
 
@@ -138,9 +145,23 @@ def _factor(text: str) -> float:
 # ------------------------------------------------------------------------------ output
 
 
+class SafeConsole(Console):
+    """A console on which names of files and columns cannot command the terminal."""
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        """Yield the pieces to print, with control characters as Python writes them."""
+        for piece in super().render(*arguments, **options):
+            text = piece.text if piece.control else _COMMANDING.sub(_escaped, piece.text)
+            yield piece if text == piece.text else piece._replace(text=text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
+
+
 def make_console(*, json: bool = False) -> Console:
     """Make a console that prints plain lines, on stderr where stdout is for JSON."""
-    return Console(stderr=json, highlight=False, markup=False, soft_wrap=True)
+    return SafeConsole(stderr=json, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(content: Any) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import tyro
 from rich.console import Console
 from rich.text import Text
@@ -35,7 +36,7 @@ from puorl.core.files import read_json, write_json
 from puorl.core.formatting import check_positive, describe_time
 from puorl.core.hashing import checked_seed
 from puorl.core.progress import Advance, progress_bar, quiet
-from puorl.core.run_folder import announce_resume, exclusive
+from puorl.core.run_folder import announce_resume, exclusive_beside
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, require_room
@@ -123,13 +124,8 @@ class Train:
         """Read, train, and print what was made."""
         spec = self._check_arguments()
         learner = self._learner()
-        own = self.out.resolve()
-        lock = own.with_name(f".{own.name}.lock")
-        with exclusive(lock, self.out):
-            try:
-                outcome = self._in_folder(learner, spec)
-            finally:
-                lock.unlink(missing_ok=True)
+        with exclusive_beside(self.out):
+            outcome = self._in_folder(learner, spec)
         for name, stop in outcome.result.stopped.items():
             sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
         if not outcome.result.policies:
@@ -188,7 +184,7 @@ class Train:
             return True  # a run with a damaged record is not removed
 
     def _train(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
-        from puorl.rl.train import check_rewards
+        from puorl.rl.train import check_rows
 
         chosen = read_training_set(self.paths, self.data, next_action=learner.needs_next_action)
         if spec is not None:
@@ -196,7 +192,7 @@ class Train:
             check_sizes(spec, *sizes, "the data")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            check_rewards(learner, chosen)
+            check_rows(learner, chosen)
         for warning in caught:
             sys.stderr.write(f"puorl: warning: {warning.message}\n")
         run_spec = RunSpec(
@@ -208,7 +204,7 @@ class Train:
             invocation=self._invocation(chosen, spec),
         )
         progress = TrainProgress(self.out, run_spec)
-        self._announce(chosen, progress)
+        self._announce(learner, chosen, progress)
         evaluator = None
         if spec is not None:
             evaluator = Evaluator(spec, self.eval_episodes, self.seed, self.steps, self.eval_every)
@@ -240,9 +236,16 @@ class Train:
             "eval_episodes": None if spec is None else self.eval_episodes,
         }
 
-    def _announce(self, chosen: TrainingSet, progress: "TrainProgress") -> None:
+    def _announce(self, learner: Learner, chosen: TrainingSet, progress: "TrainProgress") -> None:
+        from puorl.rl.pool import constant_states
+
         console = make_console(json=self.json)
-        for note in chosen.pool.provenance.notes:
+        notes = list(chosen.pool.provenance.notes)
+        still = np.flatnonzero(constant_states(chosen)) if learner.normalise_states else ()
+        if len(still):
+            listed = ", ".join(map(str, still[:10])) + (", ..." if len(still) > 10 else "")
+            notes.append(f"state {listed}: never changes, so it is centred but not scaled")
+        for note in notes:
             console.print(Text(f"note: {note}", style="dim"))
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
         count, each = (f"{self.seeds} policies", " each") if self.seeds > 1 else ("1 policy", "")

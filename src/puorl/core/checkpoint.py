@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,10 +12,12 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path
 
 Tree = TypeVar("Tree")
+_REPAIR = "remove it to go on from the one before, or from the beginning"
 
 
 class Checkpoint:
@@ -35,6 +38,8 @@ class Checkpoint:
         self._seconds = seconds
         self._last = time.monotonic()
         self._prefix = ""
+        self.notes: dict[str, str] = {}
+        """Of the state that was restored last; with its hash, unless version 0.1 wrote it."""
 
     def named(self, job: str) -> "Checkpoint":
         """Return a checkpoint for a part of the job, with a prefix for the names of its stages."""
@@ -55,35 +60,56 @@ class Checkpoint:
         try:
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
-                if metadata.get("identity") != self._identity:
-                    raise DataError(
-                        f"{path}: expected a checkpoint of this job, got one with other data or "
-                        "settings; remove it, or name another folder"
-                    )
-                stored = [file.get_tensor(str(i)) for i in range(len(leaves))]
-                done = int(metadata["done"])
+                stored = {name: file.get_tensor(name) for name in file.keys()}
+            found = _hash(stored, metadata)
+            hashing.check(path, metadata.get(hashing.HASH), found, repair=_REPAIR)
+            if metadata.get("identity") != self._identity:
+                raise DataError(
+                    f"{path}: expected a checkpoint of this job, got one with other data or "
+                    "settings; remove it, or name another folder"
+                )
+            done = int(metadata["done"])
+            pairs = [(leaf, stored[str(i)]) for i, leaf in enumerate(leaves)]
+            for place, (leaf, array) in enumerate(pairs):
+                if (array.dtype, array.shape) != ((wanted := _data(leaf)).dtype, wanted.shape):
+                    raise ValueError(f"array {place} is {array.dtype} {array.shape}")
         except (OSError, KeyError, ValueError, SafetensorError) as error:
-            raise DataError(
-                f"{path}: expected a whole checkpoint, got: {error}; remove it to start again"
-            ) from error
-        pairs = zip(leaves, stored, strict=True)
+            message = f"{path}: expected a whole checkpoint, got: {error}; {_REPAIR}"
+            raise DataError(message) from error
+        self.notes = metadata
         return jax.tree.unflatten(shape, [_like(leaf, array) for leaf, array in pairs]), done
 
-    def store(self, stage: str, state: Any, done: int, *, now: bool = False) -> None:
-        """Write the state if ``seconds`` have passed since the last write, or if ``now`` is set."""
+    def store(self, stage: str, state: Any, done: int, *, now: bool = False, **notes: str) -> None:
+        """Write the state if ``seconds`` have passed since the last write, or if ``now`` is set.
+
+        Args:
+            stage: Name of the state.
+            state: Tree of arrays.
+            done: Steps that were made.
+            now: Write in any case.
+            **notes: What else `notes` is to hold after `restore`.
+        """
         if self._folder is None or not (now or time.monotonic() - self._last > self._seconds):
             return
-        arrays = {str(i): _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-        metadata = {"identity": self._identity, "done": str(done)}
+        arrays = {
+            str(i): np.asarray(_data(leaf), order="C")
+            for i, leaf in enumerate(jax.tree.leaves(state))
+        }
+        metadata = {**notes, "identity": self._identity, "done": str(done)}
+        metadata[hashing.HASH] = _hash(arrays, metadata)
         with atomic_path(self._folder / f"{self._prefix}{stage}.safetensors", force=True) as part:
             save_file(arrays, part, metadata=metadata)
         self._last = time.monotonic()
 
 
-def _plain(leaf: Any) -> np.ndarray:
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf, order="C")
+def _hash(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    noted = {name: text for name, text in metadata.items() if name != hashing.HASH}
+    return hashing.of_settings(noted | {"arrays": hashing.of_arrays(arrays)})
+
+
+def _data(leaf: Any) -> Any:
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
 
 
 def _like(leaf: Any, array: np.ndarray) -> Any:

@@ -1,6 +1,7 @@
 """Files: atomic writing, no accidental overwriting, JSON with its hash, bounded lines, locks."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from puorl.core import hashing
-from puorl.core.errors import DataError
+from puorl.core.errors import DataError, PuorlError, machine_fault
 
 _LONGEST_JSON = 2**28
 """Largest JSON file that is read, in characters."""
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 LONGEST_LINE = 2**24
 """Longest line that is read, in characters; a row of 500,000 numbers is shorter."""
 
@@ -55,8 +57,14 @@ def check_reachable(path: str | os.PathLike[str]) -> None:
     """Check before long work that something can be created at ``path``.
 
     Raises:
-        DataError: A file is where a folder is needed, or there is no permission to write.
+        DataError: A file is where a folder is needed, a link leads nowhere, or there is no
+            permission to write.
     """
+    if os.path.islink(path) and not os.path.exists(path):
+        raise DataError(
+            f"{path}: expected a place that can be written, got a link to {os.readlink(path)}, "
+            "which does not exist; remove the link, or choose another name"
+        )
     above = next((each for each in Path(path).absolute().parents if os.path.lexists(each)), None)
     if above is not None and not above.is_dir():
         raise DataError(
@@ -97,13 +105,19 @@ def atomic_path(
         holder.mkdir()
         yield part
         check_free(path, force=force, marker=marker)  # another process may have written meanwhile
+        for inner in [*part.rglob("*"), part] if part.is_dir() else [part]:
+            sync(inner)
         if part.is_dir():
             _replace_folder(part, path, aside=holder / "old")
         else:
-            _sync(part)
             os.replace(part, path)
-    except OSError as error:
-        raise DataError(f"{path}: expected a place that can be written, got: {error}") from error
+        sync(path.parent)
+    except Exception as error:
+        is_own = isinstance(error, PuorlError | MemoryError)
+        if isinstance(error, OSError) or (not is_own and machine_fault(error)):
+            message = f"{path}: expected a place that can be written, got: {error}"
+            raise DataError(message) from error
+        raise
     finally:
         shutil.rmtree(holder, ignore_errors=True)
 
@@ -142,9 +156,39 @@ def read_json(path: str | os.PathLike[str], *, repair: str = "make it again") ->
     return content
 
 
-def _sync(part: Path) -> None:
-    with open(part, "rb") as handle:
-        os.fsync(handle.fileno())
+def reserve(path: Path, num_bytes: int) -> None:
+    """Check that a file of this size can be written at ``path``, where nothing is yet.
+
+    After a write that failed HDF5 crashes when the process ends, so a full disk is found before.
+
+    Raises:
+        OSError: There is no room.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, max(1, num_bytes))
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot tell
+            raise
+    finally:
+        os.close(handle)
+        path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Return once a file, or the list of names in a folder, is on the disk.
+
+    Some network file systems cannot sync a folder, and one may be writable but not readable.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise
 
 
 def _is_replaceable(folder: Path, marker: str | None) -> bool:
@@ -207,7 +251,7 @@ def lock(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[bool]:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = os.open(path, _LOCK_FLAGS, 0o644)
         except FileNotFoundError:
             continue  # the holder has just removed the folder
         except OSError as error:

@@ -39,6 +39,16 @@ def of_settings(settings: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()
 
 
+def of_bytes(path: str | os.PathLike[str], length: int) -> str:
+    """Hash the first ``length`` bytes of a file; all of them if it is shorter."""
+    digest = hashlib.blake2b(digest_size=_DIGITS // 2)
+    with open(path, "rb") as file:
+        while length > 0 and (block := file.read(min(length, 2**20))):
+            digest.update(block)
+            length -= len(block)
+    return digest.hexdigest()
+
+
 def check(
     path: str | os.PathLike[str], stored: object, found: str, *, repair: str = "make it again"
 ) -> None:

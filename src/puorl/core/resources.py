@@ -1,8 +1,10 @@
 """Memory, disk and threads of this machine, and checks before memory or disk runs out."""
 
+import contextlib
 import math
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,23 +14,67 @@ if TYPE_CHECKING:
     import numpy as np
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+_ROOT = Path("/")
+_GROUP_FILES = {
+    "v1": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "v2": ("memory.max", "memory.current", "inactive_file"),
+}
+"""Names of the files with limit and use, and of the cache in memory.stat that is given back."""
+_computing: dict[str, int] = {}
+"""Id of the process that has computed; a forked process inherits it."""
 _ALIGNMENT = 64
 """Bytes; `jax.device_put` copies arrays that are aligned to less."""
 
 
 def free_memory() -> int | None:
     """Return the bytes of memory that are free; None where the system does not report it."""
-    found = []
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+    found = [room for folder, names in _groups() if (room := _room(folder, *names)) is not None]
+    with contextlib.suppress(OSError, ValueError):  # not Linux
+        lines = (_ROOT / "proc/meminfo").read_text().splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-        group = Path("/sys/fs/cgroup")
-        limit = (group / "memory.max").read_text().strip()
-        if limit != "max":
-            found.append(max(0, int(limit) - int((group / "memory.current").read_text())))
-    except (OSError, ValueError):
-        pass  # not Linux, or no such container
     return min(found, default=None)
+
+
+def _groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """Yield the control groups of this process, each inside the next, with their files' names."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (_ROOT / "proc/self/cgroup").read_text().splitlines():
+            _, kinds, place = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top = _ROOT / "sys/fs/cgroup" / ("memory" if kinds else "")
+            folder = top / place.strip("/")
+            # In a container the outer part of the path is not visible, but its top is.
+            for each in (folder, *folder.parents):
+                yield each, _GROUP_FILES["v1" if kinds else "v2"]
+                if each == top:
+                    break
+
+
+def _room(group: Path, limit: str, used: str, cached: str) -> int | None:
+    """Return the bytes that a group may still take; None without a limit."""
+    freed = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        stat = (group / "memory.stat").read_text().split()
+        freed = int(stat[stat.index(cached) + 1])
+    try:
+        room = int((group / limit).read_text()) - int((group / used).read_text())
+    except (OSError, ValueError):  # no group, or "max"
+        return None
+    return max(0, room + freed)
+
+
+def check_fork() -> None:
+    """Refuse to compute in a process forked from one that has computed: JAX would never return.
+
+    Raises:
+        ConfigError: This process was forked after the first computation.
+    """
+    if _computing.setdefault("process", os.getpid()) != os.getpid():
+        raise ConfigError(
+            "this process was forked from one that has computed with JAX, which cannot go on here; "
+            "use multiprocessing.get_context('spawn'), or fork before the first computation"
+        )
 
 
 def free_disk(path: str | os.PathLike[str]) -> int | None:

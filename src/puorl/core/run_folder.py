@@ -6,6 +6,7 @@ The schemas of `puorl filter` and `puorl train` stand here, so that reading them
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import math
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from puorl.core import formatting
-from puorl.core.errors import ConfigError, DataError, PuorlError
+from puorl.core.errors import GOES_ON, ConfigError, DataError, PuorlError, machine_fault
 from puorl.core.files import atomic_path, check_free, check_reachable, lock, read_json, write_json
 
 T = TypeVar("T")
@@ -27,6 +28,9 @@ _LOCK = "lock"
 _DERIVED = "config"
 """Follows from settings with names of their own; named only where none of these differs."""
 
+_HELD: contextvars.ContextVar[frozenset[Path]] = contextvars.ContextVar(
+    "locks held", default=frozenset()
+)
 Basis = Mapping[str, str | int]
 """Everything that decides the result, by name: a run resumes only where none of it has changed."""
 
@@ -67,7 +71,9 @@ class RunFolder:
         """
         basis = dict(basis)
         stored = self.work / _BASIS
-        earlier = read_json(stored) if stored.exists() else basis
+        earlier = (
+            read_json(stored, repair="start afresh with --force") if stored.exists() else basis
+        )
         if earlier != basis and self.has_progress and not self.force:
             raise ConfigError(
                 f"{self.out}: an unfinished run with other settings is kept beside it "
@@ -101,6 +107,11 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
     if out.name in ("", ".."):
         out = out.resolve()  # the hidden folder beside it needs a name
     work = out.with_name(f".{out.name}.part")
+    if work.is_symlink():  # what it leads to would be emptied
+        raise DataError(
+            f"{work}: expected a folder of puorl or none, found a link; remove it, or choose "
+            "another --out"
+        )
     with exclusive(work / _LOCK, out):
         run = RunFolder(out, work, force)
         try:
@@ -120,7 +131,7 @@ def exclusive(path: Path, out: Path) -> Iterator[None]:
     """Hold the lock file ``path`` of the folder ``out`` while the block runs.
 
     Raises:
-        DataError: Another process holds it, or nothing can be written there.
+        DataError: Another process or thread holds it, or nothing can be written there.
     """
     check_reachable(out)
     with lock(path) as is_ours:
@@ -133,6 +144,26 @@ def exclusive(path: Path, out: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def exclusive_beside(out: Path) -> Iterator[None]:
+    """Hold a lock for a folder that need not exist, in a hidden file beside it.
+
+    A block inside another that holds it, of the same thread, goes on.
+    """
+    own = out.resolve()
+    path = own.with_name(f".{own.name}.lock")
+    if path in _HELD.get():
+        yield
+        return
+    with exclusive(path, out):
+        token = _HELD.set(_HELD.get() | {path})
+        try:
+            yield
+        finally:
+            _HELD.reset(token)
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def announce_resume(has_progress: Callable[[], bool]) -> Iterator[None]:
     """Add to an interruption, or to an error of the system, that the same command goes on."""
     try:
@@ -141,11 +172,11 @@ def announce_resume(has_progress: Callable[[], bool]) -> Iterator[None]:
         if has_progress():
             raise KeyboardInterrupt("the same command goes on from there") from None
         raise
-    except (OSError, DataError) as error:
+    except Exception as error:
         # A full disk, for example: what is done stays.
         by_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-        if by_system and has_progress():
-            raise DataError(f"{error}; once repaired, the same command goes on") from error
+        if (by_system or machine_fault(error)) and has_progress():
+            raise DataError(f"{error}; {GOES_ON}") from error
         raise
 
 
@@ -349,5 +380,6 @@ def _decode(kind: Any, value: Any, place: str) -> Any:
         return float(value)
     if kind is Any or type(value) is kind or (origin is Literal and value in inner):
         return value
-    expected = getattr(kind, "__name__", kind)
+    name = getattr(kind, "__name__", kind)
+    expected = "an object" if dataclasses.is_dataclass(kind) else name
     raise DataError(f"{place}: expected {expected}, got {str(value)[:60]!r}")

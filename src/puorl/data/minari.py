@@ -24,7 +24,7 @@ import numpy as np
 
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
-from puorl.core.files import read_json
+from puorl.core.files import read_json, reserve
 from puorl.data import hdf5
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import joined, succession
@@ -33,6 +33,8 @@ from puorl.data.validate import FIELDS, FieldNames, RawRows, listed, reading
 
 MAX_RUNS = 100_000
 """Largest number of runs written: more would take gigabytes and minutes."""
+_EPISODE_BYTES = 30_000
+"""What Minari takes for an episode besides its values."""
 _METADATA = "metadata.json"
 _MAIN_FILE = "main_data.hdf5"
 _STEP_FIELDS = {"reward": "rewards", "terminal": "terminations", "timeout": "truncations"}
@@ -401,9 +403,11 @@ def write(dataset: Dataset, path: Path) -> None:
     if len(runs) > MAX_RUNS:
         raise DataError(
             f"{len(rows):,} rows fall into {len(runs):,} runs of following rows, and Minari "
-            f"stores each as an episode of about 30 kB (limit {MAX_RUNS:,}); save rows that were "
-            "drawn at random as .npz, .hdf5 or .parquet"
+            f"stores each as an episode of about {_EPISODE_BYTES // 1000} kB (limit {MAX_RUNS:,}); "
+            "save rows that were drawn at random as .npz, .hdf5 or .parquet"
         )
+    stored = (*rows.arrays().values(), *dataset.columns.values())
+    reserve(path, sum(array.nbytes for array in stored) + _EPISODE_BYTES * len(runs))
     # For other tools, a run that does not end the task ends as truncated.
     last = np.array([run[-1] for run in runs])
     truncation = rows.timeout.copy()

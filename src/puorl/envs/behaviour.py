@@ -165,7 +165,10 @@ def behaviour(
     robot = bodies.body(body)
     if level == "random":
         return UniformPolicy(robot.obs_dim, robot.act_dim)
-    return SquashedGaussianActor.load(find(body, domain, level, version=version).path)
+    chosen = find(body, domain, level, version=version)
+    policy = SquashedGaussianActor.load(chosen.path)
+    hashing.check(chosen.path, chosen.fingerprint, policy.fingerprint, repair="install puorl again")
+    return policy
 
 
 def ladder(body: str) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ _gpu_units: ContextVar[Any] = ContextVar("gpu_units", default=jnp.float32)
 def half_units() -> Iterator[None]:
     """Keep hidden units and their gradients as bfloat16 on GPUs, for functions traced inside.
 
-    This halves the bytes between two kernels. Sums, weights, inputs and outputs stay float32.
+    This halves the bytes between two kernels. Sums, stored weights and outputs stay float32; a
+    product takes weights and wide inputs as bfloat16.
     """
     token = _gpu_units.set(jnp.bfloat16)
     try:

@@ -10,12 +10,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import safetensors
-from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
 from puorl.core import hashing
@@ -38,6 +36,10 @@ Arrays = Mapping[str, np.ndarray]
 _NORM_EPSILON = np.float32(1e-5)
 # As in puorl.rl.td7.
 _SMALLEST_SIZE = np.float32(1e-8)
+_UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError,
+    safetensors.SafetensorError,
+)  # fmt: skip
 
 # BLAS picks its code path by the shape of a product, and paths differ in the last bit. So rows
 # are always multiplied in blocks of this many, the last one padded: no row's action depends on the
@@ -505,23 +507,23 @@ class SquashedGaussianActor:
         force: bool = False,
     ) -> None:
         """Write float16 weights and JSON metadata as a safetensors file, whole or not at all."""
-        header = {"metadata": json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)}
+        arrays = _named_layers(self.layers, np.float16)
+        content = json.loads(json.dumps(dict(metadata or {}), allow_nan=False))
+        content[hashing.HASH] = _file_hash(arrays, content)
+        # One entry alone: safetensors writes several in any order.
+        header = {"metadata": json.dumps(content, sort_keys=True)}
         with atomic_path(path, force=force) as part:
             # Not save_file, whose files only their owner may read.
-            part.write_bytes(to_bytes(_named_layers(self.layers, np.float16), header))
+            part.write_bytes(to_bytes(arrays, header))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SquashedGaussianActor":
         """Read an actor from a file that ``save`` wrote.
 
         Raises:
-            DataError: The file is missing, is no safetensors file, or holds no actor.
+            DataError: The file is missing, damaged, is no safetensors file, or holds no actor.
         """
-        path = Path(path)
-        try:
-            arrays = load_file(path)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise DataError(f"{path}: expected a policy in safetensors, got: {error}") from error
+        arrays, _ = _read_file(path)
         num_layers = len(arrays) // 2
         names = {f"{kind}{i}" for i in range(num_layers) for kind in "wb"}
         if not arrays or set(arrays) != names:
@@ -536,6 +538,25 @@ class SquashedGaussianActor:
             raise DataError(f"obs: expected shape (n, {self.obs_dim}), got {obs.shape}")
         # Whole products, as when the data was collected: parts of them might differ in a bit.
         return _in_blocks(lambda x: _mlp(self._arrays, "", x, product=np.matmul), obs)
+
+
+def _read_file(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return arrays and metadata of an actor's file, once they fit to its hash."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as handle:
+            entries = handle.metadata()
+            content = json.loads(entries["metadata"]) if entries else {}
+            arrays = {name: handle.get_tensor(name) for name in handle.keys()}
+        stored = content.pop(hashing.HASH, None)
+        found = _file_hash(arrays, content)
+    except _UNREADABLE as error:
+        raise DataError(f"{path}: expected a policy in safetensors, got: {error!r}") from error
+    hashing.check(path, stored, found, repair="take another copy")
+    return arrays, content
+
+
+def _file_hash(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> str:
+    return hashing.of_settings({"metadata": metadata, "arrays": hashing.of_arrays(arrays)})
 
 
 def _named_layers(layers: Layers, dtype: type[np.floating]) -> dict[str, np.ndarray]:

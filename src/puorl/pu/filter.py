@@ -11,6 +11,7 @@ from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.formatting import check_choice
 from puorl.core.hashing import generator
+from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
@@ -92,6 +93,7 @@ class DomainFilter:
             ConfigError: Unknown preset, mode, unit, estimator or learner.
             DataError: Too few labelled rows, or features in which nothing varies.
         """
+        check_fork()
         check_choice("mode", self.mode, get_args(Mode))
         check_choice("evidence", self.evidence, get_args(Evidence))
         config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
+from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
@@ -28,6 +29,7 @@ from puorl.pu.units import Grouping, Unit, group, mean_over, number_units, parse
 
 Mode = Literal["hard", "top_alpha", "soft"]
 _VERSION = 2
+_REPAIR = "take another copy, or fit and save it again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,7 @@ class FilterModel:
 
     def row_logits(self, rows: Transitions, lane: np.ndarray | None) -> np.ndarray:
         """(n,) float32. Logits of single rows, by the given lane or by the mean of all."""
+        check_fork()
         if lane is None:
             return self._mean_logits(rows, self.params)
         result = np.full(len(rows), np.nan, np.float32)
@@ -201,6 +204,7 @@ def write(
         "threshold": model.threshold,
         "spread": model.spread,
         "split": model.split_fingerprint,
+        "arrays": hashing.of_arrays(arrays),
     }
     with atomic_path(folder, force=force, marker="filter.json") as part:
         part.mkdir()
@@ -216,14 +220,16 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
         DataError: Not a filter, or one of another version.
     """
     folder = Path(folder)
-    content = read_json(folder / "filter.json")
+    content = read_json(folder / "filter.json", repair=_REPAIR)
     if not isinstance(content, dict) or content.get("puorl_filter") != _VERSION:
         raise DataError(
             f"{folder}: expected a saved filter of version {_VERSION}, got something else; fit and "
             "save it again"
         )
     try:
-        arrays = load_file(folder / "filter.safetensors")
+        file = folder / "filter.safetensors"
+        arrays = load_file(file)
+        hashing.check(file, content.get("arrays"), hashing.of_arrays(arrays), repair=_REPAIR)
         config = FilterConfig.from_dict(content["config"])
         tasks = tuple(
             Task(*(tuple(map(tuple, columns)) for columns in task)) for task in content["tasks"]
@@ -234,17 +240,29 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
         model = FilterModel(
             config=config,
             unit=parse_unit(content["unit"]),
-            seed=content["seed"],
+            seed=hashing.checked_seed(content["seed"]),
             encoder=Encoder(config.features, scaling, tasks, models, content["num_behaviour"]),
             params=params_from_arrays("classifier", arrays),
             alpha=Estimate(**current_estimate(content["alpha"])),
             alpha_history=arrays["alpha_history"],
-            threshold=content["threshold"],
-            spread=content["spread"],
+            threshold=float(content["threshold"]),
+            spread=float(content["spread"]),
             split_fingerprint=content["split"],
         )
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise DataError(f"{folder}: expected a whole saved filter, got: {error}") from error
+        # Traced, not computed: networks whose layers do not fit together raise here.
+        rows = jax.ShapeDtypeStruct((1, len(scaling.mean)), np.float32)
+        jax.eval_shape(partial(_logits_block, tasks=tasks), model.params, models, rows)
+        numbers = np.array([model.threshold, model.spread, model.alpha.value], np.float64)
+        if not (np.isfinite(numbers).all() and model.spread > 0 and 0 <= model.alpha.value <= 1):
+            raise ValueError(f"threshold, spread and alpha {numbers}")
+        if absent := {"preset", "mode"} - content.keys():
+            raise KeyError(*absent)
+    except DataError:
+        raise
+    except Exception as error:  # without a hash, as of version 0.1, damage can be anywhere
+        raise DataError(
+            f"{folder}: expected a whole saved filter, got: {error!r}; {_REPAIR}"
+        ) from error
     return model, content
 
 

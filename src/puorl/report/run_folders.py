@@ -27,7 +27,7 @@ from puorl.core.run_folder import (
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load_kept
 from puorl.pu.report import FilterReport, current_keys
-from puorl.rl.run import METRICS, RECORD, SPEC, read_record, read_spec
+from puorl.rl.run import METRICS, RECORD, SPEC, check_metrics, read_record, read_spec
 
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
 _MARKS = {"step", "lane"}
@@ -194,7 +194,9 @@ def _report(path: Path) -> FilterReport:
 
 def _training(folder: Path) -> Training:
     settings = decode(TrainSettings, read_spec(folder), folder / SPEC)
-    record = decode(TrainRecord, read_record(folder), folder / RECORD)
+    stored = read_record(folder)
+    check_metrics(folder, stored)
+    record = decode(TrainRecord, stored, folder / RECORD)
     files = {name: folder / "policies" / f"{name}.safetensors" for name in settings.lanes}
     policies = {name: file for name, file in files.items() if file.is_file()}
     return Training(str(folder), settings, record, _metrics(folder / METRICS), policies)

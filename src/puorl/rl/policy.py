@@ -21,7 +21,8 @@ _VERSION = 1
 _HEADER = "puorl_policy"
 _NETWORK = "network."
 _SCALING = ("mean", "scale", "low", "high")
-_AGAIN = "the file is damaged, take another copy"
+_COPY = "take another copy, or train again"
+_AGAIN = f"the file is damaged; {_COPY}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,13 +132,12 @@ class Policy(NumpyPolicy):
                 metadata=content["metadata"],
                 **scaling,
             )
-            same = policy._checksum() == content["checksum"]
+            stored, found = content["checksum"] or "", policy._checksum()
         except KeyError as error:
             raise DataError(f"{path}: expected a part {error}, got none; {_AGAIN}") from error
         except (ConfigError, DataError) as error:
             raise DataError(f"{path}: expected a whole policy, got: {error}; {_AGAIN}") from error
-        if not same:
-            raise DataError(f"{path}: expected the bytes that were saved, got others; {_AGAIN}")
+        hashing.check(path, stored, found, repair=_COPY)
         if isinstance(config := policy.metadata.get("config"), dict):
             policy.metadata["config"] = upgrade_config(config)
         return policy

@@ -18,7 +18,11 @@ from puorl.data.transitions import Transitions
 from puorl.rl.learner import Batch, Learner, Sizes
 
 STATE_EPSILON = 1e-5
-"""Added to the standard deviation of every state component."""
+"""Added to the standard deviation of every state component that varies."""
+_FLAT = 1e-9
+"""Deviation, relative to the mean, of a component that never changes: rounding of sums."""
+_MOST_WIDENED = 10.0
+"""Width of the actions' range, relative to that of 99 % of the rows, above which a row is odd."""
 ACTION_LIMIT = 1.0 - 1e-5
 """Actions of the data are clipped to this, so that the inverse of tanh stays finite."""
 _RETURN_RANGE = 1000.0
@@ -80,6 +84,24 @@ def action_range(action: np.ndarray) -> ActionRange:
         return ActionRange(np.full_like(low, -1.0), np.full_like(high, 1.0))
     flat = high - low <= 0.0  # a component that never moves: any width will do
     return ActionRange(np.where(flat, low - 1.0, low), np.where(flat, high + 1.0, high))
+
+
+def describe_odd_actions(action: np.ndarray) -> str | None:
+    """Return a sentence if a few odd rows set the range that learners see as -1 to 1."""
+    low, high = action_range(action)
+    if (low == -1.0).all() and (high == 1.0).all():
+        return None
+    inner_low, inner_high = np.quantile(action, (0.005, 0.995), axis=0)
+    usual = inner_high - inner_low
+    ratio = np.divide(high - low, usual, out=np.zeros_like(high), where=usual > 0)
+    worst = int(ratio.argmax())
+    if ratio[worst] <= _MOST_WIDENED:
+        return None
+    return (
+        f"action {worst}: its range {low[worst]:g} to {high[worst]:g}, which learners see as -1 to "
+        f"1, is set by a few rows: 99 % lie in {inner_low[worst]:g} to {inner_high[worst]:g}, so "
+        "that the learner can hardly tell these apart; remove the odd rows, or clip their actions"
+    )
 
 
 def pack(rows: Transitions, actions: ActionRange) -> np.ndarray:
@@ -218,9 +240,19 @@ def _scaling(chosen: TrainingSet, normalise_states: bool) -> tuple[np.ndarray, n
 
 
 def state_scaling(chosen: TrainingSet) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and divisor of the set's states, each (d,) float32."""
+    """Return mean and divisor of the set's states, each (d,) float32; 1 for one that is constant.
+
+    Divided by epsilon alone, the smallest change of such a component would decide every action.
+    """
     mean, std = chosen.obs_statistics
-    return mean.astype(np.float32), (std + STATE_EPSILON).astype(np.float32)
+    scale = np.where(constant_states(chosen), 1.0, std + STATE_EPSILON)
+    return mean.astype(np.float32), scale.astype(np.float32)
+
+
+def constant_states(chosen: TrainingSet) -> np.ndarray:
+    """Return (d,) bool: components of the state that are the same in all rows."""
+    mean, std = chosen.obs_statistics
+    return std <= _FLAT * np.abs(mean)
 
 
 # ------------------------------------------------------------------------ one lane, one batch

@@ -22,7 +22,8 @@ import numpy as np
 
 from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import read_json, write_json
+from puorl.core.files import read_json, sync, write_json
+from puorl.core.run_folder import Stop, decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
 from puorl.rl.learner import Learner, upgrade_config
@@ -37,11 +38,40 @@ _VERSION = 2
 CHECKPOINT_INTERVAL = 5_000
 """Most updates between two checkpoints, if nothing else is said."""
 _MOST_NAMED = 5
+_REPAIR = "take another copy, or train in another folder"
 
 EvaluateCallback = Callable[[int, int, Mapping[str, Policy]], Mapping[str, Mapping[str, float]]]
 """(previous step, step, policies by lane) -> more metrics by lane; see `puorl.envs.Evaluator`."""
 CheckpointCallback = Callable[["Progress", int], None]
 """(progress of a group, number of its lanes) -> None."""
+
+
+@dataclass(frozen=True)
+class _SpecShape:
+    """Types in ``run.json``."""
+
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sets: dict[str, str] = dataclasses.field(default_factory=dict)
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """Types of an entry of ``finished``."""
+
+    metrics_bytes: int = 0
+    metrics_hash: str | None = None
+
+
+@dataclass(frozen=True)
+class _RecordShape:
+    """Types in ``record.json``."""
+
+    finished: tuple[_Finished, ...] = ()
+    stopped: dict[str, Stop] = dataclasses.field(default_factory=dict)
+    resumed: tuple[dict[str, Any], ...] = ()
+    invocations: tuple[dict[str, Any], ...] = ()
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,17 +153,30 @@ def run(
 
     Raises:
         ConfigError: The folder holds another run; the message names the settings that differ.
-        DataError: The folder cannot be used.
+        DataError: The folder cannot be used, or another process or thread trains in it.
     """
+    with exclusive_beside(folder := Path(folder)):
+        return _run(folder, spec, keep, sinks, evaluate, on_checkpoint, in_background)
+
+
+def _run(
+    folder: Path,
+    spec: RunSpec,
+    keep: int,
+    sinks: Sequence[Sink],
+    evaluate: EvaluateCallback | None,
+    on_checkpoint: CheckpointCallback | None,
+    in_background: bool,
+) -> TrainResult:
     from puorl.rl import trainer
 
-    folder = Path(folder)
     interval = spec.checkpoint_interval
     trainer.check_steps(spec.learner, steps=spec.steps, checkpoint_interval=interval)
     stored = _begin(folder, spec)
     identity = hashing.of_settings(read_json(folder / SPEC))
     spec = dataclasses.replace(spec, checkpoint_interval=stored["checkpoint_interval"])
     record = _Record(folder)
+    check_metrics(folder, record.content)
     if spec.invocation is not None and spec.invocation not in record.content["invocations"]:
         record.content["invocations"].append(spec.invocation)
     if "versions" not in record.content:
@@ -222,12 +265,8 @@ def read_spec(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     path = Path(folder) / SPEC
     if not path.exists():
         return None
-    content = read_json(path)
-    parts = {"config": dict, "sets": dict, "groups": list}
-    if not isinstance(content, dict) or not all(
-        isinstance(content.get(name, kind()), kind) for name, kind in parts.items()
-    ):
-        raise DataError(f"{path}: expected the settings of a run, got something else")
+    content = read_json(path, repair=_REPAIR)
+    decode(_SpecShape, content, path)
     if "point_every" in content:
         content["checkpoint_interval"] = content.pop("point_every")
     if "config" in content:
@@ -244,11 +283,10 @@ def read_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
     content: dict[str, Any] = {"finished": [], "stopped": {}, "resumed": [], "invocations": []}
     path = Path(folder) / RECORD
     if path.exists():
-        stored = read_json(path)
-        if not isinstance(stored, dict):
-            raise DataError(f"{path}: expected the record of a run, got something else")
-        if "asked" in stored:
+        stored = read_json(path, repair=_REPAIR)
+        if isinstance(stored, dict) and "asked" in stored:
             stored["invocations"] = stored.pop("asked")
+        decode(_RecordShape, stored, path)
         content |= stored
     return content
 
@@ -321,6 +359,28 @@ def _begin(folder: Path, spec: RunSpec) -> dict[str, Any]:
     if stored is None:
         write_json(folder / SPEC, content)
     return stored or content
+
+
+def check_metrics(folder: Path, record: Mapping[str, Any]) -> None:
+    """Compare ``metrics.jsonl`` with the hash that the record has of its finished groups.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    # Without the file nothing is shown, which is not wrong.
+    for group in record["finished"][-1:] if (folder / METRICS).exists() else ():
+        _check_metrics(folder, group.get("metrics_bytes", 0), group.get("metrics_hash"))
+
+
+def _check_metrics(folder: Path, size: int, stored: str | None) -> None:
+    path = folder / METRICS
+    if stored is None:
+        return  # of version 0.1
+    try:
+        found = hashing.of_bytes(path, size)
+    except OSError as error:
+        raise DataError(f"{path}: expected a readable file, got: {error}") from error
+    hashing.check(path, stored, found, repair=_REPAIR)
 
 
 class _Record:
@@ -414,7 +474,12 @@ class _Group:
         if not stages:
             return fresh, 0
         restored, done = self._checkpoint.restore(stages[-1], fresh)
-        same = trainer.repeats_exactly(self._folder / "compiled", record.content["versions"])
+        notes, size = self._checkpoint.notes, int(restored[1])
+        _check_metrics(self._folder, size, notes.get("metrics"))
+        is_verified = hashing.HASH in notes
+        same = is_verified and trainer.repeats_exactly(
+            self._folder / "compiled", record.content["versions"]
+        )
         exact = "bitwise" if same else "not bitwise"
         record.add("resumed", {"group": self._number, "step": done, "resumed": exact})
         return restored, done
@@ -435,8 +500,11 @@ class _Group:
                 sink.write(progress.step, name, values)
 
     def _store(self, progress: Progress, keep: int) -> None:
-        tree = (progress.train_state, np.asarray(self._metrics.stat().st_size, np.int64))
-        self._checkpoint.store(f"step-{progress.step:010d}", tree, progress.step, now=True)
+        size = self._metrics.stat().st_size
+        tree = (progress.train_state, np.asarray(size, np.int64))
+        sync(self._metrics)  # first: a checkpoint counts on these lines
+        stage, noted = f"step-{progress.step:010d}", hashing.of_bytes(self._metrics, size)
+        self._checkpoint.store(stage, tree, progress.step, now=True, metrics=noted)
         for old in sorted(self._states.glob("step-*.safetensors"))[:-keep]:
             old.unlink()
 
@@ -448,7 +516,8 @@ class _Group:
         pairs = zip(self._names, trainer.stopped(job, train_state), strict=True)
         record.add("stopped", {name: stop._asdict() for name, stop in pairs if stop is not None})
         size = self._metrics.stat().st_size
-        record.add("finished", {"lanes": self._names, "metrics_bytes": size})
+        noted = hashing.of_bytes(self._metrics, size)
+        record.add("finished", {"lanes": self._names, "metrics_bytes": size, "metrics_hash": noted})
         self.remove_checkpoints()
 
     def _policies(self, job: TrainJob, train_state: TrainState, step: int) -> dict[str, Policy]:

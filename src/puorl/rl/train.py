@@ -15,7 +15,7 @@ from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.learner import Learner
 from puorl.rl.policy import Policy
-from puorl.rl.pool import reward_factor
+from puorl.rl.pool import describe_odd_actions, reward_factor
 from puorl.rl.run import (
     RunSpec,
     TrainResult,
@@ -106,7 +106,7 @@ def _train(
     made = learners.make(learner, num_steps=total, preset=preset, **settings)
     trainer.check_steps(made, steps=total)
     chosen = as_training_set(data)
-    check_rewards(made, chosen)
+    check_rows(made, chosen)
     interval = checkpoint_interval(made, total)
     numbers = range(checked_seed(seed), checked_seed(seed + seeds - 1) + 1)
     rows = describe_rows(chosen.pool, chosen.pool.provenance.source)
@@ -139,8 +139,10 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
     )
 
 
-def check_rewards(learner: Learner, chosen: TrainingSet) -> None:
-    """Warn if a learner scales rewards and the scale is unknown."""
+def check_rows(learner: Learner, chosen: TrainingSet) -> None:
+    """Warn if few rows set the range of actions, or if the scale of rewards is unknown."""
+    if odd := describe_odd_actions(chosen.pool.action):
+        warnings.warn(odd, stacklevel=4)
     if learner.scale_rewards and reward_factor(chosen) is None:
         warnings.warn(
             f"{learner.name}: rewards are not scaled, since fewer than two complete episodes with "

@@ -22,6 +22,7 @@ import numpy as np
 from puorl import __version__
 from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
+from puorl.core.resources import check_fork
 from puorl.data.training_set import TrainingSet
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
@@ -256,6 +257,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         ConfigError: No lanes, a lane without a set, sets of several pools, or too little memory.
         DataError: Rewards or next actions are missing.
     """
+    check_fork()
     if not lanes or not sets:
         raise ConfigError(
             f"train: expected lanes and training sets, got {len(lanes)} and {len(sets)}"
