@@ -299,7 +299,7 @@ def _written(report: "Report", name: str) -> str:
 
     if name == "text":
         file = io.StringIO()
-        _print(report, Console(file=file, highlight=False, width=_PIPE_WIDTH))
+        _print(report, SafeConsole(file=file, highlight=False, width=_PIPE_WIDTH))
         return file.getvalue()
     return {"markdown": to_markdown, "latex": to_latex, "html": as_page}[name](report)
 

@@ -67,7 +67,7 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
     z = view.embed(lane, own.z)
     extra = view.inflation[lane] / np.maximum(own.num_rows, 1)
     noise = extra[:, None, None] * np.eye(z.shape[1])
-    chance = np.exp(view.mixtures[lane].log_probability(z, noise)[:, 0])
+    chance = view.mixtures[lane].ours_probability(z, noise)
     moment = data.rows.time if data.rows.time is not None else np.arange(len(data), dtype=float)
     begin = np.full(pairs.shape[1], np.inf)
     np.minimum.at(begin, group.reshape(-1), moment[rows.position])

@@ -50,7 +50,12 @@ def write(
     names = table.pop("name")
     arrays |= {f"units.{k}": v for k, v in table.items()}
     views = [
-        {"view": view.view, "sizes": view.sizes, "gains": [m.gain for m in view.mixtures]}
+        {
+            "view": view.view,
+            "sizes": view.sizes,
+            "gains": [m.gain for m in view.mixtures],
+            "ours": [m.ours for m in view.mixtures],
+        }
         for view in model.views
     ]
     content = {
@@ -115,9 +120,11 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
 def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> ViewModel:
     mixtures = tuple(
         Mixture(
-            **{k: arrays[f"view{number}.mixture{lane}.{k}"] for k in _MIXTURE_ARRAYS}, gain=gain
+            **{k: arrays[f"view{number}.mixture{lane}.{k}"] for k in _MIXTURE_ARRAYS},
+            gain=gain,
+            ours=tuple(ours),
         )
-        for lane, gain in enumerate(content["gains"])
+        for lane, (gain, ours) in enumerate(zip(content["gains"], content["ours"], strict=True))
     )
     return ViewModel(
         view=content["view"],

@@ -156,11 +156,7 @@ def find_types(
     table = decide(views, made.latents, made.found, label, made.median_rows, driver)
     chance = np.stack(
         [
-            np.exp(
-                view.mixtures[k].log_probability(
-                    view.embed(k, own.z) - view.mixtures[k].shift[driver]
-                )[:, 0]
-            )
+            view.mixtures[k].ours_probability(view.embed(k, own.z) - view.mixtures[k].shift[driver])
             for view, latents in zip(views, made.latents, strict=False)
             for k, own in enumerate(latents)
         ]
@@ -214,7 +210,7 @@ def _trust_likelihood(view: ViewModel) -> ViewModel:
     """
     best = int(np.argmin(view.held_out_nll))
     mixtures = tuple(
-        mixture if k == best else mixture._replace(gain=mixture.gain - _UNTRUSTED)
+        mixture.with_near() if k == best else mixture._replace(gain=mixture.gain - _UNTRUSTED)
         for k, mixture in enumerate(view.mixtures)
     )
     return view._replace(mixtures=mixtures)

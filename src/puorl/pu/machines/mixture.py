@@ -40,6 +40,8 @@ class Mixture(NamedTuple):
     gain: float
     """Nats by which these types explain the units better than one type would, less what their
     number costs (BIC)."""
+    ours: tuple[int, ...] = (0,)
+    """Types that are our machine: more than one where drivers change how it looks."""
 
     @property
     def num_types(self) -> int:
@@ -69,6 +71,16 @@ class Mixture(NamedTuple):
             (self.num_units + 1.0) / (self.num_units + 1.0).sum()
         )
         return joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)
+
+    def ours_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
+        """(n,) float64. Probability to be ours."""
+        return np.exp(self.log_probability(z, extra)[:, list(self.ours)]).sum(axis=1)
+
+    def with_near(self) -> "Mixture":
+        """Count types as ours that lie near ours, seen from the others: one machine, two drivers."""
+        group = _merge_near(self.mean)
+        ours = tuple(np.flatnonzero(group == group[0]).tolist())
+        return self._replace(ours=ours) if len(ours) < self.num_types else self
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""

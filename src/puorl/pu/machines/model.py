@@ -222,8 +222,8 @@ def decide(
         mixture = view.mixtures[k]
         z = view.embed(k, own.z) - mixture.shift[driver]
         extra = _extra(view, k, own, median_rows)
-        chance.append(np.exp(mixture.log_probability(z, extra)[:, 0]))
-        prior += share * mixture.num_units[0] / mixture.num_units.sum()
+        chance.append(mixture.ours_probability(z, extra))
+        prior += share * mixture.num_units[list(mixture.ours)].sum() / mixture.num_units.sum()
     every = np.stack(chance)
     probability = np.where(label == 0, 1.0, weight @ every)
     keep = probability >= 0.5
@@ -298,7 +298,7 @@ def quality(
     mean = table.probability[asked]
     total = float(mean @ rows)
     values = (
-        total / rows.sum(),
+        total / float(rows.sum()),
         float((mean * keep) @ rows) / total if total > 0 else np.nan,
         float((mean * keep) @ rows) / float(rows @ keep) if keep.any() else np.nan,
     )
@@ -306,5 +306,7 @@ def quality(
     for value, draws in zip(values, (alpha, recall, precision), strict=True):
         known = draws[np.isfinite(draws)]
         low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
-        made.append(Estimate(value, min(float(low), value), max(float(high), value), "mixture"))
+        made.append(
+            Estimate(float(value), float(min(low, value)), float(max(high, value)), "mixture")
+        )
     return made[0], made[1], made[2]
