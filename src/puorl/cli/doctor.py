@@ -147,7 +147,7 @@ class Doctor:
         if self.json:
             sys.stdout.write(json.dumps(to_dict(found), indent=2, allow_nan=False) + "\n")
         else:
-            _show(found, SafeConsole(highlight=False))
+            _show(found, Console(highlight=False))
         if found.broken:
             sys.stdout.flush()
             raise SystemExit(BROKEN)

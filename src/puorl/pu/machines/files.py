@@ -9,6 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.core.stats import Estimate
@@ -21,6 +22,7 @@ from puorl.pu.model import params_from_arrays, params_to_arrays
 from puorl.pu.units import parse_unit
 
 _VERSION = 1
+_REPAIR = "take another copy, or fit and save it again"
 _JSON, _ARRAYS = "filter.json", "filter.safetensors"
 _VIEW_ARRAYS = ("centre", "root", "inflation", "held_out_nll")
 _MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift")
@@ -49,12 +51,13 @@ def write(
     table = model.units._asdict()
     names = table.pop("name")
     arrays |= {f"units.{k}": v for k, v in table.items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     views = [
         {
             "view": view.view,
             "sizes": view.sizes,
-            "gains": [m.gain for m in view.mixtures],
-            "ours": [m.ours for m in view.mixtures],
+            "gains": [mixture.gain for mixture in view.mixtures],
+            "ours": [mixture.ours for mixture in view.mixtures],
         }
         for view in model.views
     ]
@@ -68,13 +71,14 @@ def write(
         "median_rows": model.median_rows,
         "units": [str(name) for name in names],
         **{name: getattr(model, name).to_dict() for name in _ESTIMATES},
+        "arrays": hashing.of_arrays(arrays),
         "finding": dataclasses.asdict(model.finding),
         "split": model.split_fingerprint,
     }
     with atomic_path(folder, force=force, marker=_JSON) as part:
         part.mkdir()
         write_json(part / _JSON, content)
-        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, part / _ARRAYS)
+        save_file(arrays, part / _ARRAYS)
     return Path(folder)
 
 
@@ -85,11 +89,13 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
         DataError: Not such a filter, or a damaged one.
     """
     folder = Path(folder)
-    content = read_json(folder / _JSON)
+    content = read_json(folder / _JSON, repair=_REPAIR)
     if not isinstance(content, dict) or content.get("puorl_machines") != _VERSION:
         raise DataError(f"{folder}: expected a saved filter of version {_VERSION}; save it again")
     try:
         arrays = load_file(folder / _ARRAYS)
+        found = hashing.of_arrays(arrays)
+        hashing.check(folder / _ARRAYS, content["arrays"], found, repair=_REPAIR)
         model = MachineModel(
             config=FilterConfig.from_dict(content["config"]),
             unit=parse_unit(content["unit"]),
@@ -110,26 +116,25 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
             split_fingerprint=content["split"],
             **{name: Estimate.from_dict(content[name]) for name in _ESTIMATES},
         )
+    except DataError:
+        raise
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise DataError(
-            f"{folder}: expected a whole saved filter, got: {error!r}; fit and save it again"
+            f"{folder}: expected a whole saved filter, got: {error!r}; {_REPAIR}"
         ) from error
     return model, content
 
 
 def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> ViewModel:
-    mixtures = tuple(
-        Mixture(
-            **{k: arrays[f"view{number}.mixture{lane}.{k}"] for k in _MIXTURE_ARRAYS},
-            gain=gain,
-            ours=tuple(ours),
-        )
-        for lane, (gain, ours) in enumerate(zip(content["gains"], content["ours"], strict=True))
-    )
+    mixtures = []
+    for lane, (gain, ours) in enumerate(zip(content["gains"], content["ours"], strict=True)):
+        head = f"view{number}.mixture{lane}"
+        own = {k: arrays[f"{head}.{k}"] for k in _MIXTURE_ARRAYS}
+        mixtures.append(Mixture(**own, gain=gain, ours=tuple(ours)))
     return ViewModel(
         view=content["view"],
         params=params_from_arrays(f"view{number}", arrays),
         sizes=tuple(content["sizes"]),
-        mixtures=mixtures,
+        mixtures=tuple(mixtures),
         **{k: arrays[f"view{number}.{k}"] for k in _VIEW_ARRAYS},
     )

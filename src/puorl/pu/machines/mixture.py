@@ -77,7 +77,7 @@ class Mixture(NamedTuple):
         return np.exp(self.log_probability(z, extra)[:, list(self.ours)]).sum(axis=1)
 
     def with_near(self) -> "Mixture":
-        """Count types as ours that lie near ours, seen from the others: one machine, two drivers."""
+        """Count types that lie near ours, seen from the others, as ours driven in another way."""
         group = _merge_near(self.mean)
         ours = tuple(np.flatnonzero(group == group[0]).tolist())
         return self._replace(ours=ours) if len(ours) < self.num_types else self
