@@ -94,6 +94,8 @@ class Case:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
         env = {**os.environ, "PUORL_CACHE": str(folder / "cache"), "PYTHONUNBUFFERED": "1",
+               # On a full disk Python itself leaves cut .pyc files, on which later imports fail.
+               "PYTHONDONTWRITEBYTECODE": "1",
                "JAX_COMPILATION_CACHE_DIR": str(self._cache),
                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # fmt: skip
         words = [sys.executable, "-c", PROGRAM, *COMMANDS[self.name].split()]
