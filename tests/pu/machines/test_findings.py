@@ -1,0 +1,80 @@
+"""Overlap of states and actions, verdicts, and what the advice says."""
+
+import numpy as np
+import pytest
+
+from puorl.pu.machines.findings import LITTLE_OVERLAP, SEEN, Finding, overlap_of_rows
+
+UNIT = np.repeat(np.arange(20), 40)
+KEEP = np.arange(20) < 8
+
+
+def rows(shift, seed=0):
+    """States and actions of 20 units; those of the rejected lie ``shift`` deviations away."""
+    x = np.random.default_rng(seed).normal(size=(len(UNIT), 3))
+    return x + shift * ~KEEP[UNIT][:, None]
+
+
+def test_shuffled_groups_overlap_wholly_and_separate_ones_not_at_all():
+    assert overlap_of_rows(rows(0.0), UNIT, KEEP) > 0.9
+    assert overlap_of_rows(rows(20.0), UNIT, KEEP) == 0.0
+    some = [overlap_of_rows(rows(shift), UNIT, KEEP) for shift in (0.0, 0.5, 1.0, 2.0, 4.0)]
+    assert some == sorted(some, reverse=True)
+    assert 0.1 < some[2] < 0.8
+
+
+def test_rows_of_the_same_unit_are_no_neighbours():
+    # Every unit lives in a place of its own, far from all others, and places are dealt at random.
+    x = np.random.default_rng(0).normal(size=(len(UNIT), 2))
+    place = np.random.default_rng(1).permutation(20)[:, None] * np.array([[100.0, 0.0]])
+    assert overlap_of_rows(0.01 * x + place[UNIT], UNIT, KEEP) > 0.3
+
+
+def test_overlap_is_the_same_for_the_same_seed_and_whole_without_another_side():
+    x = rows(0.7)
+    assert overlap_of_rows(x, UNIT, KEEP, seed=3) == overlap_of_rows(x, UNIT, KEEP, seed=3)
+    assert overlap_of_rows(x, UNIT, np.ones(20, bool)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gain", "behaviour_gain", "overlap", "verdict"),
+    [
+        (SEEN, SEEN - 0.1, 0.0, "dynamics"),
+        (SEEN, SEEN, LITTLE_OVERLAP, "both"),
+        (SEEN, SEEN, LITTLE_OVERLAP - 0.01, "confounded"),
+        (SEEN - 0.1, SEEN, 0.0, "behaviour"),
+        (SEEN - 0.1, SEEN - 0.1, 0.0, "neither"),
+    ],
+)
+def test_verdicts(gain, behaviour_gain, overlap, verdict):
+    assert Finding(gain, behaviour_gain, overlap, 5).verdict == verdict
+
+
+ALL = {
+    "dynamics": Finding(9.0, 0.0, 1.0, 1),
+    "both": Finding(9.0, 9.0, 0.4, 1),
+    "confounded": Finding(9.0, 9.0, 0.04, 1),
+    "behaviour": Finding(0.0, 9.0, 1.0, 1),
+    "neither": Finding(1.2, 0.0, 1.0, 1),
+}
+
+
+@pytest.mark.parametrize("verdict", ALL)
+def test_advice_says_when_few_units_are_known(verdict):
+    one = ALL[verdict]
+    assert one.verdict == verdict
+    assert "Only one unit is known" in one.advice
+
+    def known(number):
+        return Finding(one.gain, one.behaviour_gain, one.overlap, number).advice
+
+    assert "Only 2 units are known: one more" in known(2)
+    assert "known" not in known(3)
+    assert one.advice.startswith(known(3))
+
+
+def test_advice_tells_its_numbers():
+    assert "40% of their states and actions overlap" in ALL["both"].advice
+    assert "overlap 4%" in ALL["confounded"].advice
+    assert "evidence 1.2 nats, 3 are needed" in ALL["neither"].advice
+    assert len({finding.advice for finding in ALL.values()}) == len(ALL)
