@@ -17,12 +17,13 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import Finding, overlap_of_rows
-from puorl.pu.machines.mixture import SEEN, find_drivers, fit_mixture, weights
+from puorl.pu.machines.mixture import SEEN, find_drivers, fit_mixture
 from puorl.pu.machines.model import (
     MachineModel,
     ViewModel,
     decide,
     estimate_latents,
+    judge_lanes,
     quality,
     thin_rows,
 )
@@ -148,21 +149,16 @@ def find_types(
         seed: Of starts and draws.
     """
     driver, behaviour_gain = find_drivers(made.behaviour, label, generator(seed, "machines"))
+    if len(made.views) > 1:  # units of several runs, which need not have one driver
+        driver = np.zeros(len(label), int)
     views = _mixtures(made, label, driver, seed)
     is_crossed = bool(driver.any()) and _best_gain(views) >= SEEN
     if driver.any() and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
         views = _mixtures(made, label, driver, seed)
-    table = decide(views, made.latents, made.found, label, made.median_rows, driver)
-    chance = np.stack(
-        [
-            view.mixtures[k].ours_probability(view.embed(k, own.z) - view.mixtures[k].shift[driver])
-            for view, latents in zip(views, made.latents, strict=False)
-            for k, own in enumerate(latents)
-        ]
-    )
-    weight = weights([mixture for view in views for mixture in view.mixtures])
-    alpha, recall, precision = quality(table, chance, weight, seed)
+    lanes = judge_lanes(views, made.latents, made.median_rows, driver)
+    table = decide(views, made.latents, lanes, made.found, label, driver)
+    alpha, recall, precision = quality(table, lanes, seed)
     overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
     return MachineModel(
         config=config,

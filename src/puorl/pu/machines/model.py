@@ -16,7 +16,7 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import Finding, UnitTable
-from puorl.pu.machines.mixture import Mixture, weights
+from puorl.pu.machines.mixture import SEEN, Mixture, weights
 from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
@@ -149,7 +149,8 @@ class MachineModel:
                 ]
             )
         unlabelled = np.full(len(found.name), -1)
-        return decide(self.views, latents, found, unlabelled, self.median_rows)
+        lanes = judge_lanes(self.views, latents, self.median_rows)
+        return decide(self.views, latents, lanes, found, unlabelled)
 
 
 def estimate_latents(
@@ -194,62 +195,99 @@ def thin_rows(unit: np.ndarray, most: int) -> np.ndarray:
     return np.sort(order[np.floor(place / stride) != np.floor((place - 1) / stride)])
 
 
-def decide(
+class LaneChances(NamedTuple):
+    """What the lanes of one view say of all units."""
+
+    chance: np.ndarray
+    """(lanes, n) float64. Probability to be ours."""
+    weight: np.ndarray
+    """(lanes,) float64. Weight of each lane's opinion."""
+    prior: float
+    """Fraction of units that are ours."""
+
+
+def judge_lanes(
     views: Sequence[ViewModel],
     latents: Sequence[Sequence[UnitLatents]],
-    found: Units,
-    label: np.ndarray,
     median_rows: float,
     driver: np.ndarray | None = None,
-) -> UnitTable:
-    """Combine all lanes to a decision about every unit.
+) -> list[LaneChances]:
+    """Return what every view says that sees types; what the best one says, if none does.
 
     Args:
         views: The models.
         latents: z of the units, for each view and lane.
-        found: Names and sizes of the units.
-        label: (n,) int. 0 for units that are known to be ours, -1 for unknown ones.
         median_rows: Rows of a unit at which no further uncertainty is added.
         driver: (n,) int. Who drives each unit; None where that is not known, or one drives all.
     """
-    driver = np.zeros(len(found.name), int) if driver is None else driver
-    lanes = [
-        (view, k, latents[i][k]) for i, view in enumerate(views) for k in range(len(view.mixtures))
-    ]
-    weight = weights([view.mixtures[k] for view, k, _ in lanes])
-    chance, prior = [], 0.0
-    for (view, k, own), share in zip(lanes, weight, strict=True):
-        mixture = view.mixtures[k]
-        z = view.embed(k, own.z) - mixture.shift[driver]
-        extra = _extra(view, k, own, median_rows)
-        chance.append(mixture.ours_probability(z, extra))
-        prior += share * mixture.num_units[list(mixture.ours)].sum() / mixture.num_units.sum()
-    every = np.stack(chance)
-    probability = np.where(label == 0, 1.0, weight @ every)
+    gain = [max(mixture.gain for mixture in view.mixtures) for view in views]
+    made = []
+    for number, view in enumerate(views):
+        # A second view may reject units, so it must be surer.
+        if gain[number] < max(gain) and gain[number] < 2.0 * SEEN:
+            continue
+        chance, prior = [], []
+        for k, mixture in enumerate(view.mixtures):
+            own = latents[number][k]
+            who = np.zeros(len(own.z), int) if driver is None else driver
+            extra = _extra(view, k, own, median_rows)
+            chance.append(
+                mixture.ours_probability(view.embed(k, own.z) - mixture.shift[who], extra)
+            )
+            prior.append(mixture.num_units[list(mixture.ours)].sum() / mixture.num_units.sum())
+        weight = weights(view.mixtures)
+        made.append(LaneChances(np.stack(chance), weight, float(weight @ np.array(prior))))
+    return made
+
+
+def decide(
+    views: Sequence[ViewModel],
+    latents: Sequence[Sequence[UnitLatents]],
+    lanes: Sequence[LaneChances],
+    found: Units,
+    label: np.ndarray,
+    driver: np.ndarray | None = None,
+) -> UnitTable:
+    """Combine all lanes to a decision about every unit: ours is ours in every view that sees types.
+
+    Args:
+        views: The models.
+        latents: z of the units, for each view and lane.
+        lanes: Result of `judge_lanes`.
+        found: Names and sizes of the units.
+        label: (n,) int. 0 for units that are known to be ours, -1 for unknown ones.
+        driver: As in `judge_lanes`.
+    """
+    said = np.prod([each.weight @ each.chance for each in lanes], axis=0)
+    prior = float(np.prod([each.prior for each in lanes]))
+    probability = np.where(label == 0, 1.0, said)
     keep = probability >= 0.5
-    view, k, own = lanes[int(np.argmax(weight))]
-    mixture, extra = view.mixtures[k], _extra(view, k, own, median_rows)
-    z = view.embed(k, own.z) - mixture.shift[driver]
-    kind = mixture.log_density(z, extra)
-    other = 1 + np.argmax(kind[:, 1:], axis=1)
-    outside = mixture.is_outside(z, extra) & (label != 0)
-    nearest = np.square(z - mixture.mean[0]).sum(axis=1) / 2.0
+    agreement = np.prod(
+        [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes], axis=0
+    ) * np.where(keep, 1.0, np.max([each.weight @ (each.chance < 0.5) for each in lanes], axis=0))
+    view, k, own = max(
+        ((view, k, latents[i][k]) for i, view in enumerate(views) for k in range(len(view.sizes))),
+        key=lambda lane: lane[0].mixtures[lane[1]].gain,
+    )
+    mixture = view.mixtures[k]
+    who = np.zeros(len(own.z), int) if driver is None else driver
+    z = view.embed(k, own.z) - mixture.shift[who]
+    other = 1 + np.argmax(mixture.log_density(z)[:, 1:], axis=1)
+    outside = mixture.is_outside(z, _extra(view, k, own, float(np.median(own.num_rows))))
     position, scale = project(mixture, z)
-    error = np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale
-    clipped = np.clip(weight @ every, 1e-12, 1.0 - 1e-12)
-    evidence = np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior))
+    clipped = np.clip(said, 1e-12, 1.0 - 1e-12)
     return UnitTable(
         name=found.name,
         num_rows=found.num_rows,
         labelled=label == 0,
         probability=probability,
-        evidence=evidence,
-        misfit=nearest,
+        evidence=np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior)),
+        misfit=np.square(z - mixture.mean[0]).sum(axis=1) / 2.0,
         keep=keep,
         cluster=np.where(keep, 0, np.where(outside, -1, other)),
-        agreement=weight @ ((every >= 0.5) == keep),
+        agreement=agreement,
         position=position,
-        spread=error,
+        spread=np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale,
     )
 
 
@@ -279,7 +317,7 @@ def project(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def quality(
-    table: UnitTable, lane_chance: np.ndarray, lane_weight: np.ndarray, seed: int
+    table: UnitTable, lanes: Sequence[LaneChances], seed: int
 ) -> tuple[Estimate, Estimate, Estimate]:
     """Return alpha, recall and precision over the rows of unlabelled units, with intervals.
 
@@ -289,8 +327,10 @@ def quality(
     asked = ~table.labelled
     rows, keep = table.num_rows[asked].astype(float), table.keep[asked]
     rng = generator(seed, "machines", "quality")
-    lane = rng.choice(len(lane_weight), _NUM_DRAWS, p=lane_weight)
-    ours = rng.uniform(size=(_NUM_DRAWS, len(rows))) < lane_chance[lane][:, asked]
+    ours = np.ones((_NUM_DRAWS, len(rows)), bool)
+    for each in lanes:
+        lane = rng.choice(len(each.weight), _NUM_DRAWS, p=each.weight)
+        ours &= rng.uniform(size=ours.shape) < each.chance[lane][:, asked]
     with np.errstate(invalid="ignore", divide="ignore"):
         alpha = (ours @ rows) / rows.sum()
         hit = (ours & keep) @ rows
