@@ -129,9 +129,11 @@ class MachineModel:
         return np.where(known[number], np.float32(1.0), score)[split.unlabelled]
 
     def keep(self, split: PUSplit, score: np.ndarray, mode: Mode) -> np.ndarray:
-        """(u,) bool. Unlabelled rows that a mode keeps; units are kept as a whole."""
-        del split
-        return keep(score, mode, self.alpha.value)
+        """(u,) bool. Unlabelled rows that a mode keeps; rows of labelled units always."""
+        number = number_units(split.pool, self.unit).number
+        kept = np.isin(number, number[split.labelled])[split.unlabelled]
+        kept[~kept] = keep(score[~kept], mode, self.alpha.value)
+        return kept
 
     def predict_units(self, data: Dataset) -> UnitTable:
         """Decide about the units of new data: z is estimated, nothing else is learnt."""
