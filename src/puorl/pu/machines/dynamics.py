@@ -138,8 +138,10 @@ def _run(
         params: mlp.Params, z: jax.Array, used: jax.Array, rows: Batch, key: jax.Array
     ) -> jax.Array:
         noise_key, mask_key = jax.random.split(key)
-        own = z[rows.unit] * used
-        noisy = own + config.noise * used * jax.random.normal(noise_key, own.shape, jnp.float32)
+        own = z[rows.unit] * used[None]
+        noisy = own + config.noise * used[None] * jax.random.normal(
+            noise_key, own.shape, jnp.float32
+        )
         if view != "relations":
             nll = row_nll(params, rows, noisy)
         else:  # one sensor of each row, at random
@@ -182,8 +184,8 @@ def predict(
     x = jnp.concatenate([given, z], axis=1)
     if forward_mode:
         for layer in params[:-1]:
-            x = jax.nn.silu(x @ layer.w + layer.b)
-        made = x @ params[-1].w + params[-1].b
+            x = jax.nn.silu(x @ layer.w + layer.b[None])
+        made = x @ params[-1].w + params[-1].b[None]
     else:
         made = mlp.apply_mlp(params, x, activation=jax.nn.silu)
     location, log_scale = jnp.split(made, 2, axis=1)
