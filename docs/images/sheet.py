@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 RULES = Template("""
 .sheet { fill: $card; stroke: $rule; } .grid { stroke: $rule; }
 text { fill: $ink; stroke: $card; } .quiet { fill: $muted; } .mark-line { stroke: $muted; }
+.place { fill: $card; } .ring { fill: none; }
 .s1 { stroke: $series1; } .f1 { fill: $series1; } .s2 { stroke: $series2; } .f2 { fill: $series2; }
 .s3 { stroke: $series3; } .f3 { fill: $series3; } .s4 { stroke: $series4; } .f4 { fill: $series4; }
 """)
@@ -16,6 +17,7 @@ SHAPES = """
 text { font: 13px system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif;
   paint-order: stroke; stroke-width: 4px; stroke-linejoin: round; }
 .heading { font-size: 16px; font-weight: 650; }
+.place { stroke-width: 1.6px; } .ring { stroke-opacity: .45; }
 .area { fill-opacity: .3; stroke-width: 1.4; } .mark-line { stroke-dasharray: 3 3; }
 .trace { fill: none; stroke-width: 2; stroke-linejoin: round; } .d2 { stroke-dasharray: 5 3; }
 """

@@ -62,3 +62,23 @@ def undisturbed(file, tmp_path_factory):
 @pytest.fixture(scope="session")
 def whole(undisturbed):
     return undisturbed[0]
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory):
+    """The folder of a run with one known machine, what it printed, and the rows."""
+    import filter_runs
+
+    from puorl.pu.config import PRESETS
+
+    folder, printed = tmp_path_factory.mktemp("fleet"), io.StringIO()
+    puorl.save(filter_runs.fleet_rows(), folder / "fleet.npz")
+    command = filter_runs.words(
+        "fleet.npz", "--unit", "column:machine", labelled="machine == 'M-01'"
+    )
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setitem(PRESETS, "default", filter_runs.SMALL)
+        patch.setenv("COLUMNS", "80")
+        patch.chdir(folder)
+        assert main(command) == 0
+    return folder, printed.getvalue()

@@ -196,6 +196,8 @@ READERS = {
     "split good.npz --others {} --seed 0 --out out": ROWS[:4],
     "filter {} --labelled a==1 --out out": ROWS,
     "filter good.npz --labelled ./{} --out out": LISTS,
+    "explain {} P-01": ("none", "folder", "good.npz"),
+    "score {} good.npz": ("none", "folder", "good.npz"),
     "train {} --steps 10 --out out": ROWS,
     "evaluate {} --env hopper": (*POLICIES, "folder", "good.npz"),
     "collect --env hopper --rows 9 --seed 0 --out out.npz --policy {}": (*POLICIES, "folder"),

@@ -94,7 +94,7 @@ def test_wrong_choices(tmp_path, keep, options, says):
 
 
 def test_unknown_unit_and_unknown_episodes(tmp_path):
-    with pytest.raises(ConfigError, match="one of row, episode, got 'rows'"):
+    with pytest.raises(ConfigError, match="expected row, episode or column:NAME.* got 'rows'"):
         write_keep_list(tmp_path / "keep.csv", _dataset(EPISODES), [0], unit="rows")
     with pytest.raises(DataError, match="has no episodes"):
         write_keep_list(tmp_path / "keep.csv", _dataset(None, trip=TRIPS), [0], unit="episode")
@@ -111,7 +111,10 @@ def test_unknown_unit_and_unknown_episodes(tmp_path):
         (b"row,score\n1\n", "expected 2 cells as in the header, got 1 in entry 1"),
         (b"episode\n7\n", r"1 of 1 episodes are not in the dataset \(first: 7\)"),
         (b"trip\nb\nc\n", r"1 of 2 episodes are not in the dataset \(first: c\)"),
-        (b"colour\nx\n", "must say what is listed, expected row or episode or trip, got 'colour'"),
+        (
+            b"hue\nx\n",
+            "must say what is listed, expected row or episode or trip or colour, got 'hue'",
+        ),
         (b"row\n\xff\n", r"expected a keep-list \(CSV text\)"),
         (b'row\n"1\n', r"expected a keep-list \(CSV text\)"),
     ],
@@ -208,3 +211,20 @@ def test_a_spreadsheet_computes_nothing(tmp_path):
         assert read_keep_list(path, dataset).tolist() == kept
     path.write_text("=trip\n=HYPERLINK(1)\n")  # as another tool writes it
     assert read_keep_list(path, dataset).tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", [str, np.int64, np.float64])
+def test_values_of_a_column_are_listed_as_wholes(tmp_path, kind):
+    values = np.array([7, 7, 3, 3, 7, 5])
+    machine = np.array([f"=M{v}" for v in values]) if kind is str else values.astype(kind)
+    dataset, path = _dataset(EPISODES, machine=machine), tmp_path / "keep.csv"
+    write_keep_list(path, dataset, values != 3, unit="column:machine", score=np.arange(6.0))
+    lines = path.read_text().splitlines()
+    assert lines[0] == "machine,score"
+    assert [line.partition(",")[2] for line in lines[1:]] == [repr(5 / 3), "5.0"]
+    assert read_keep_list(path, dataset).tolist() == [0, 1, 4, 5]
+    with pytest.raises(DataError, match="expected whole units, got 1 of 2 rows of value of mach"):
+        write_keep_list(tmp_path / "k", dataset, [2], unit="column:machine")
+    path.write_text("machine\n11\n")
+    with pytest.raises(DataError, match="1 of 1 values of machine are not in the dataset"):
+        read_keep_list(path, dataset)

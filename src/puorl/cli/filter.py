@@ -25,7 +25,7 @@ from puorl.cli.options import (
     print_json,
 )
 from puorl.core import hashing
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.core.run_folder import (
     FILTER_MARKER,
@@ -34,6 +34,7 @@ from puorl.core.run_folder import (
     REPORT,
     REPORT_PAGE,
     SETTINGS,
+    UNITS,
     WEIGHT,
     FilterSettings,
     KeptRows,
@@ -43,15 +44,16 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FORMATS, expand, save, writable
-from puorl.data.labels import LabelledRows, read_labels, write_keep_list
+from puorl.data.labels import LabelledRows, is_listable, read_labels, write_keep_list
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
-from puorl.pu.units import Unit, group, parse_unit
+from puorl.pu.units import Unit, group, number_units, parse_unit, uses_dynamics
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.config import FilterConfig
     from puorl.pu.filter import DomainFilter
+    from puorl.pu.machines.report import MachineReport
     from puorl.pu.report import FilterReport
 
 
@@ -59,21 +61,24 @@ if TYPE_CHECKING:  # importing these loads jax
 class Filter:
     """Keep the rows of the target domain, learnt from a few that are known.
 
-    Writes a folder: the kept rows, keep.csv (which rows or episodes, with
-    scores), model/, report.html, report.json and settings.json. After an
-    interruption the same command resumes, and gives the same result.
+    Writes a folder: the kept rows, keep.csv (which rows, episodes or machines,
+    with scores), model/, report.html, report.json and settings.json; units.csv
+    where machines or episodes are told by how they move (--evidence), for
+    which one known unit is enough. After an interruption the same command
+    resumes, and gives the same result.
 
     The labelled rows (--labelled) are given in one of three ways:
       - a condition over the columns: "robot == 'A7' and checked == 1"
       - a list, .txt or .csv, one a line (a second column 'score' is ignored, so
         that keep.csv is such a list). Its first line names what is listed: row
         (numbers from 0), source_row (numbers in the file, from 0, header not
-        counted) where loading drops rows, episode (ids), or a text column that
-        names each episode.
+        counted) where loading drops rows, episode (ids), or a column whose values
+        are listed, such as robot.
       - a file of target rows and no others: any other file, or ./folder, that can
         be loaded
 
     Examples:
+      puorl filter all.csv --labelled "pump == 'P-01'" --unit column:pump --out own
       puorl filter logs.csv --labelled 'checked == 1' --unit episode --out kept
       puorl filter 'logs/*.parquet' --labelled checked.csv --out kept
       puorl filter mixed.hdf5 --labelled ours.hdf5 --mode soft --out weighted
@@ -88,6 +93,8 @@ class Filter:
     """Folder to write."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
     """What to decide about: transition, window:50 (steps), episode, or column:NAME."""
+    evidence: Literal["auto", "dynamics", "rows"] = "auto"
+    """Decide about units by how they move, or by the mean score of rows; auto: by how they move."""
     preset: Literal["default", "thorough", "paper"] = "default"
     """Ours, ours with larger models (needs a GPU to be fast), or as published."""
     mode: Literal["hard", "top_alpha", "soft"] = "hard"
@@ -125,7 +132,7 @@ class Filter:
         for name, text in written.items():
             console.print(Text(f"{self.out / name}: {text}"), soft_wrap=True)
 
-    def _work(self, run: RunFolder) -> tuple["FilterReport | None", dict[str, str]]:
+    def _work(self, run: RunFolder) -> tuple["FilterReport | MachineReport | None", dict[str, str]]:
         """Fill the run's folder; return the report, if any, and what each file holds."""
         console = make_console(json=self.json)
         unit = parse_unit(self.unit)
@@ -134,8 +141,9 @@ class Filter:
         for note in known.pool.provenance.notes:
             console.print(Text(f"note: {note}", style="dim"))
         _check_needs(known.pool, unit, self.inputs)
-        split = self._split(known, unit, console)
-        flt, config = self._filter()
+        evidence = self._evidence(unit)
+        split = self._split(known, unit, evidence, console)
+        flt, config = self._filter(evidence)
         settings = self._settings(split, config)
         if run.begin(_basis(settings)):
             console.print(f"going on from an unfinished run ({run.work})")
@@ -165,8 +173,23 @@ class Filter:
         chosen.require(f"writing kept rows as {chosen.name}")
         return f"kept{chosen.suffixes[0]}"
 
-    def _split(self, known: LabelledRows, unit: Unit, console: Console) -> PUSplit:
+    def _evidence(self, unit: Unit) -> Literal["dynamics", "rows"]:
+        """Choose what decides; how a unit moves says nothing about rewards."""
+        auto = self.evidence == "auto" and (self.inputs != "sas" or self.mode == "top_alpha")
+        if auto or not uses_dynamics(self.evidence, unit):
+            return "rows"
+        if self.inputs != "sas" or self.mode == "top_alpha":
+            option = f"--inputs {self.inputs}" if self.inputs != "sas" else f"--mode {self.mode}"
+            raise ConfigError(
+                "--evidence dynamics: expected --inputs sas and --mode hard or soft, got "
+                f"{option}; decide by --evidence rows"
+            )
+        return "dynamics"
+
+    def _split(self, known: LabelledRows, unit: Unit, evidence: str, console: Console) -> PUSplit:
         labelled_by = "episode" if unit.kind in ("window", "episode") else "transition"
+        if evidence == "dynamics":
+            labelled_by = "transition"  # nothing is held out, so that one episode is enough
         split = PUSplit.from_mask(
             known.pool, known.mask, sampling=known.sampling, unit=labelled_by, seed=self.seed
         )
@@ -174,14 +197,21 @@ class Filter:
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
         for note in split.pool.provenance.notes[len(known.pool.provenance.notes) :]:
             console.print(Text(f"warning: {note}", style="yellow"))
-        grouping = group(split, unit, self.seed)
-        scattered = 0 if grouping is None else grouping.num_scattered
+        if evidence == "dynamics":
+            number = number_units(split.pool, unit).number
+            same = np.isin(number, number[split.labelled])
+            scattered = int(same.sum()) - len(split.labelled)
+        else:
+            grouping = group(split, unit, self.seed)
+            scattered = 0 if grouping is None else grouping.num_scattered
         if scattered:
             text = f"warning: {scattered:,} unlabelled rows share their {unit.kind} with labelled "
             console.print(Text(f"{text}ones: they count as known, and are kept", style="yellow"))
         return split
 
-    def _filter(self) -> tuple["DomainFilter", "FilterConfig"]:
+    def _filter(
+        self, evidence: Literal["dynamics", "rows"]
+    ) -> tuple["DomainFilter", "FilterConfig"]:
         """Make the filter, and return its config with it."""
         compute_synchronously()
         from puorl.pu.config import PRESETS
@@ -191,7 +221,10 @@ class Filter:
         changes = {"features": {"inputs": self.inputs}, "alpha_estimator": self.alpha_estimator}
         config = preset.changed(changes)
         own = None if config == preset else config
-        return DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=own), config
+        made = DomainFilter(
+            self.preset, mode=self.mode, unit=self.unit, evidence=evidence, config=own
+        )
+        return made, config
 
     def _settings(self, split: PUSplit, config: "FilterConfig") -> dict[str, Any]:
         """Collect the part of ``settings.json`` that is known before the fit."""
@@ -226,7 +259,7 @@ class Filter:
         flt: "DomainFilter",
         split: PUSplit,
         known: LabelledRows,
-        report: "FilterReport | None",
+        report: "FilterReport | MachineReport | None",
         settings: dict[str, Any],
     ) -> dict[str, str]:
         """Fill an empty folder; return what each file holds, in a few words."""
@@ -244,11 +277,16 @@ class Filter:
             MODEL: "the filter; puorl.DomainFilter.load reads it",
         }
         if report is not None:
+            from puorl.pu.machines.report import MachineReport
             from puorl.pu.report_page import as_page
+            from puorl.pu.unit_table import write_units
 
             (folder / REPORT_PAGE).write_text(as_page(report), encoding="utf-8")
             write_json(folder / REPORT, report.to_dict())
             written |= {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
+            if isinstance(report, MachineReport):
+                write_units(folder / UNITS, report.units)
+                written[UNITS] = f"all {len(report.units):,} units, with decision and evidence"
         returns = training.returns
         if returns is not None and not np.isfinite(returns).all():
             returns = None
@@ -270,13 +308,18 @@ class Filter:
         if training.weight is not None:
             score[training.rows] = training.weight
         else:
-            score[split.unlabelled] = flt.score(split)
+            score[split.unlabelled] = flt.predict_proba(split)
         data = known.data
         keep = np.zeros(len(known.pool), bool)
         keep[training.rows] = True
         keep, score = keep[: len(data)], score[: len(data)]
-        # An episode of which only some rows were labelled may be kept in part.
-        listed = "episode" if self.unit == "episode" and _is_whole(keep, data) else "row"
+        # A unit of which only some rows were labelled may be kept in part.
+        listed = "row"
+        if self.unit == "episode" and data.episode is not None and _is_whole(keep, data.episode):
+            listed = "episode"
+        name = self.unit.removeprefix("column:")
+        if name != self.unit and is_listable(data, name) and _is_whole(keep, data.columns[name]):
+            listed = self.unit
         write_keep_list(path, data, keep, unit=listed, score=score)
         return listed
 
@@ -284,7 +327,7 @@ class Filter:
 def _basis(settings: dict[str, Any]) -> dict[str, str | int]:
     """Select everything that decides what is learnt."""
     named = {
-        "arguments": ("unit", "preset", "mode", "inputs", "alpha_estimator", "seed"),
+        "arguments": ("unit", "evidence", "preset", "mode", "inputs", "alpha_estimator", "seed"),
         "versions": ("puorl", "numpy", "jax", "device"),
         "fingerprints": ("data", "labels", "config"),
     }
@@ -325,10 +368,8 @@ def _kept_rows(training: TrainingSet) -> Dataset:
     return Dataset(kept.rows, {**kept.columns, WEIGHT: weight}, provenance)
 
 
-def _is_whole(keep: np.ndarray, data: Dataset) -> bool:
-    """Whether every episode is kept or dropped as a whole."""
-    if data.episode is None:
-        return False
-    _, codes = np.unique(data.episode, return_inverse=True)
+def _is_whole(keep: np.ndarray, ids: np.ndarray) -> bool:
+    """Whether all rows of an id are kept, or none."""
+    _, codes = np.unique(ids, return_inverse=True)
     fraction = np.bincount(codes, weights=keep) / np.bincount(codes)
     return bool(np.isin(fraction, (0.0, 1.0)).all())

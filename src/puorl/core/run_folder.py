@@ -195,7 +195,7 @@ def _differences(earlier: Basis, now: Basis) -> str:
 # ------------------------------------------------------------- the folder of `puorl filter`
 
 KEEP_LIST, MODEL, SETTINGS = "keep.csv", "model", "settings.json"
-REPORT, REPORT_PAGE = "report.json", "report.html"
+REPORT, REPORT_PAGE, UNITS = "report.json", "report.html", "units.csv"
 FILTER_MARKER = "model/filter.json"
 """Identifies a folder of `puorl filter`."""
 WEIGHT = "weight"

@@ -2,15 +2,15 @@
 
 Labels are given by a condition, a keep-list or a file of rows. The header of a keep-list names what
 is listed: ``row`` (numbers in the dataset, from 0), ``source_row`` (numbers in the file, from 0
-without the header, where loading dropped rows), ``episode`` (ids), or a text column that names each
-episode. A column ``score`` may follow. Text that a spreadsheet would compute, such as ``=1+1``, is
-written with an apostrophe before it, which reading removes.
+without the header, where loading dropped rows), ``episode`` (ids), or a column whose values name
+episodes, machines or the like. A column ``score`` may follow. Text that a spreadsheet would
+compute, such as ``=1+1``, is written with an apostrophe before it, which reading removes.
 """
 
 import csv
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from puorl.data.split import Sampling
 from puorl.data.validate import LABELLED, SOURCE_ROW
 
 _LIST, _TABLE = ".txt", ".csv"
-_UNITS = ("row", "episode")
 _SCORE = "score"
 _MAX_VALUES = 5
 """Number of values of a text column that a message shows."""
@@ -158,9 +157,10 @@ def write_keep_list(
         path: Target.
         dataset: The rows that ``keep`` refers to.
         keep: (n,) bool over the dataset's rows, or row numbers.
-        unit: ``"row"``, or ``"episode"``: then every episode must be kept or dropped as a whole.
-            Episodes are listed by their text ids if a text column names each of them.
-        score: (n,) float. A value for each row to list too; for an episode its mean.
+        unit: ``"row"``, ``"episode"`` or ``"column:NAME"``: then every episode, or all rows of a
+            value, must be kept or dropped as a whole. Episodes are listed by their text ids if a
+            text column names each of them.
+        score: (n,) float. A value for each row to list too; for a unit its mean.
         force: Replace an existing file.
 
     Raises:
@@ -168,27 +168,64 @@ def write_keep_list(
         DataError: ``keep`` or ``score`` does not fit the dataset, an episode is kept in part, or
             ``path`` exists.
     """
-    if unit not in _UNITS:
-        raise ConfigError(f"unit: expected one of {', '.join(_UNITS)}, got {unit!r}")
+    column = dataset.columns.get(unit.removeprefix("column:")) if ":" in unit else None
+    if unit not in ("row", "episode") and (column is None or not is_listable(dataset, unit)):
+        raise ConfigError(
+            "unit: expected row, episode or column:NAME, of a column of text or numbers, "
+            f"got {unit!r}"
+        )
     mask = _mask(dataset, keep)
     if score is not None and np.shape(score) != (len(dataset),):
         raise DataError(
             f"score: expected {len(dataset)} values, one a row, got shape {np.shape(score)}"
         )
     if unit == "row":
-        header, numbers = _row_numbers(dataset)
+        header, numbers = row_numbers(dataset)
         listed = numbers[mask].tolist()
         scores = None if score is None else np.asarray(score)[mask]
+    elif column is not None:
+        header = unit.removeprefix("column:")
+        listed, scores = _kept_values(column, f"value of {header}", mask, score)
     else:
-        header, listed, scores = _kept_episodes(dataset, mask, score)
+        if dataset.episode is None:
+            raise DataError('keep: the dataset has no episodes; list rows with unit="row"')
+        header, ids = next(iter(_text_ids(dataset)), ("episode", dataset.episode))
+        listed, scores = _kept_values(ids, "episode", mask, score)
+    if scores is None:
+        write_table(path, [header], ([each] for each in listed), force=force)
+    else:
+        pairs = zip(listed, map(repr, scores.tolist()), strict=True)
+        write_table(path, [header, _SCORE], pairs, force=force)
+
+
+def is_listable(dataset: Dataset, unit: str) -> bool:
+    """Whether a keep-list can name the values of ``column:NAME``, so that it is understood."""
+    name = unit.removeprefix("column:")
+    reserved = ("row", "episode", SOURCE_ROW, _SCORE)
+    known = name in dataset.columns and name not in reserved
+    return known and dataset.columns[name].dtype.kind in "Uiuf"
+
+
+def write_table(
+    path: PathLike,
+    header: Sequence[str],
+    lines: Iterable[Sequence[str | int]],
+    *,
+    force: bool = False,
+) -> None:
+    """Write a CSV file; text that a spreadsheet would compute gets an apostrophe before it.
+
+    Raises:
+        DataError: ``path`` exists.
+    """
     with (
         atomic_path(path, force=force) as part,
         open(part, "w", encoding="utf-8", newline="") as file,
     ):
-        columns = [[_inert(header), *map(_inert, listed)]]
-        if scores is not None:
-            columns.append([_SCORE, *map(repr, scores.tolist())])
-        csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(_inert, header))
+        # Numbers are written as they are, also below zero.
+        writer.writerows([_inert(line[0]), *line[1:]] for line in lines)
 
 
 def read_keep_list(path: PathLike, dataset: Dataset) -> np.ndarray:
@@ -211,7 +248,7 @@ def match_keep_list(path: PathLike, dataset: Dataset) -> tuple[np.ndarray, tuple
     """Read a keep-list as `read_keep_list` does; return also notes on rows that were left out."""
     header, listed = _read_first_column(path)
     if header not in (SOURCE_ROW, "row"):
-        return _match_episodes(path, header, listed, dataset), ()
+        return _match_values(path, header, listed, dataset), ()
     wanted, n = np.unique(_whole_numbers(listed, path)), len(dataset)
     # Joined files have no row numbers of their own: their list counts over all the data.
     kinds = ("dropped_rows", "missing_rows")
@@ -251,25 +288,35 @@ def match_keep_list(path: PathLike, dataset: Dataset) -> tuple[np.ndarray, tuple
     return row, (note,) if num_gone else ()
 
 
-def _match_episodes(
+def _match_values(
     path: PathLike, header: str, listed: Sequence[str], dataset: Dataset
 ) -> np.ndarray:
     texts = dict(_text_ids(dataset))
     ids = texts.get(header)
     if ids is None and header == "episode" and dataset.episode is not None:
         ids = dataset.episode
+    if ids is None and is_listable(dataset, header):
+        ids = dataset.columns[header]
     if ids is None:
-        known = [_row_numbers(dataset)[0], *([] if dataset.episode is None else ["episode"])]
-        known += [text for text in texts if text != "episode"]
+        known = [row_numbers(dataset)[0], *([] if dataset.episode is None else ["episode"])]
+        named = (name for name in dataset.columns if is_listable(dataset, name))
+        known += [name for name in named if dataset.columns[name].dtype.kind == "U"]
         raise DataError(
             f"{path}: the first line must say what is listed, expected {' or '.join(known)}, got "
             f"{header!r}"
         )
-    wanted = np.array(listed, dtype=str) if ids.dtype.kind == "U" else _whole_numbers(listed, path)
+    if ids.dtype.kind in "Uf":
+        try:
+            wanted = np.array(listed, dtype=str if ids.dtype.kind == "U" else ids.dtype)
+        except ValueError as error:
+            raise DataError(f"{path}: expected numbers below the header, got: {error}") from error
+    else:
+        wanted = _whole_numbers(listed, path)
     unknown = wanted[~np.isin(wanted, ids)]
+    kind = "episodes" if header == "episode" or header in texts else f"values of {header}"
     if len(unknown):
         raise DataError(
-            f"{path}: {len(unknown)} of {len(wanted)} episodes are not in the dataset "
+            f"{path}: {len(unknown)} of {len(wanted)} {kind} are not in the dataset "
             f"(first: {unknown[0]}); is it the list of another dataset?"
         )
     return np.flatnonzero(np.isin(ids, wanted))
@@ -291,33 +338,30 @@ def _mask(dataset: Dataset, keep: np.ndarray | Sequence[int]) -> np.ndarray:
     return np.isin(np.arange(n), array)
 
 
-def _row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
+def row_numbers(dataset: Dataset) -> tuple[str, np.ndarray]:
     """Return the header and the row numbers of a list: those in the file, if they differ."""
     if SOURCE_ROW in dataset.columns:
         return SOURCE_ROW, dataset.columns[SOURCE_ROW]
     return "row", np.arange(len(dataset))
 
 
-def _kept_episodes(
-    dataset: Dataset, mask: np.ndarray, score: np.ndarray | None
-) -> tuple[str, list[str | int], np.ndarray | None]:
-    """Return header, ids and mean scores of the kept episodes, in order of appearance."""
-    if dataset.episode is None:
-        raise DataError('keep: the dataset has no episodes; list rows with unit="row"')
-    _, first, codes = np.unique(dataset.episode, return_index=True, return_inverse=True)
+def _kept_values(
+    ids: np.ndarray, kind: str, mask: np.ndarray, score: np.ndarray | None
+) -> tuple[list[str | int], np.ndarray | None]:
+    """Return ids and mean scores of what is kept, in order of appearance."""
+    _, first, codes = np.unique(ids, return_index=True, return_inverse=True)
     size = np.bincount(codes)
     num_kept = np.bincount(codes, weights=mask)
     partly = np.flatnonzero((num_kept > 0) & (num_kept < size))
     if len(partly):
         one = partly[0]
         raise DataError(
-            f"keep: expected whole episodes, got {int(num_kept[one])} of {size[one]} rows of "
-            f'episode {dataset.episode[first[one]]}; decide by episode, or use unit="row"'
+            f"keep: expected whole units, got {int(num_kept[one])} of {size[one]} rows of "
+            f'{kind} {ids[first[one]]}; decide by such units, or use unit="row"'
         )
     kept = [code for code in np.argsort(first) if num_kept[code]]
-    header, ids = next(iter(_text_ids(dataset)), ("episode", dataset.episode))
     means = None if score is None else (np.bincount(codes, weights=score) / size)[kept]
-    return header, ids[first[kept]].tolist(), means
+    return ids[first[kept]].tolist(), means
 
 
 def _text_ids(dataset: Dataset) -> list[tuple[str, np.ndarray]]:

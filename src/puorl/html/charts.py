@@ -1,4 +1,4 @@
-"""Small SVG charts for pages: histograms, lines over time, dots with intervals.
+"""Small SVG charts for pages: histograms, lines over time, dots with intervals, maps.
 
 They are 360 units wide, so that text is readable on a phone. Colours are variables of the page's
 stylesheet; fill, dashes and labels carry the same information as colour.
@@ -131,6 +131,20 @@ class Dot:
     """The number as text."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """A thing on a map, of a group, with a ring for how well its place is known."""
+
+    name: str
+    x: float
+    y: float
+    radius: float
+    """Of the ring, in the units of x and y."""
+    group: int
+    known: bool
+    """Shown with its name."""
+
+
 def histogram(
     title: str,
     description: str,
@@ -242,6 +256,94 @@ def dots(
     return _svg(title, description, bottom + 42, *parts)
 
 
+def scatter(
+    title: str,
+    description: str,
+    *,
+    place: Sequence[Place],
+    groups: Sequence[str],
+    x_label: str,
+    y_label: str,
+) -> Markup:
+    """Draw a map: a mark for each thing, by its group, filled and named where it is known.
+
+    Args:
+        title: Short name of the chart.
+        description: Text for screen readers.
+        place: What is drawn; a place that is not finite is left out.
+        groups: Name of each group that occurs; from the fifth on colours repeat, marks do not.
+        x_label: Quantity along x.
+        y_label: Quantity along y.
+    """
+    drawn = [each for each in place if math.isfinite(each.x) and math.isfinite(each.y)]
+    key, above = _key(groups, marks=True)
+    ends = [_extent([(at(each), each.radius) for each in drawn]) for at in (_across, _up)]
+    y = Axis(*ends[1], above + 1.5 * _PLOT, above)
+    frame, x = _frame(y, ends[0], x_label, y_label, y_percent=False)
+    widths = [abs((axis.end - axis.start) / (axis.high - axis.low)) for axis in (x, y)]
+    rings, marks, names = [], [], []
+    for each in sorted(drawn, key=lambda each: each.known):
+        at, shade = (x.at(each.x), y.at(each.y)), _shade(each.group)
+        # A ring must not leave the chart, however little is known.
+        size = [
+            min(each.radius * width, limit) if math.isfinite(each.radius) else 0.0
+            for width, limit in zip(widths, _edges(at, x, y), strict=True)
+        ]
+        rings.append(
+            Markup(
+                f'<ellipse class="ring s{shade}" cx="{_n(at[0])}" cy="{_n(at[1])}" '
+                f'rx="{_n(size[0])}" ry="{_n(size[1])}"/>'
+            )
+        )
+        marks.append(_mark(each.group, *at, title=each.name, filled=each.known))
+        if each.known:
+            left = at[0] < WIDTH / 2
+            text = _fitted(each.name, (WIDTH - at[0] if left else at[0]) - 14)
+            names.append(_text(at[0], at[1] - 9, text, anchor="start" if left else "end"))
+    height = above + 1.5 * _PLOT + 44
+    return _svg(title, description, height, key, frame, *rings, *marks, *names)
+
+
+def _across(place: Place) -> float:
+    return place.x
+
+
+def _up(place: Place) -> float:
+    return place.y
+
+
+def _extent(places: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the range of values with their rings; a ring wider than all values counts no more."""
+    values = [value for value, _ in places]
+    most = max(max(values, default=0.0) - min(values, default=0.0), 1.0)
+    reach = [min(r, most) if math.isfinite(r) else 0.0 for _, r in places]
+    ends = [v + sign * r for (v, _), r in zip(places, reach, strict=True) for sign in (-1, 1)]
+    return _room(ends, percent=False)
+
+
+def _edges(at: tuple[float, float], x: Axis, y: Axis) -> tuple[float, float]:
+    """Return the distance to the nearest edge, across and up."""
+    return min(at[0] - x.start, x.end - at[0]), min(at[1] - y.end, y.start - at[1])
+
+
+_SHAPES = (
+    "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
+    "m-4 -4h8v8h-8z",
+    "m0 -5l5 9h-10z",
+    "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+    "m0 5l5 -9h-10z",
+    "m-4.5 -4.5l9 9m0 -9l-9 9",
+)
+"""Marks of groups: circle, square, triangle, rhomb, triangle on its tip, cross."""
+
+
+def _mark(group: int, x: float, y: float, *, title: str = "", filled: bool = False) -> Markup:
+    shade, shape = _shade(group), _SHAPES[group % len(_SHAPES)]
+    kind = f"s{shade} f{shade}" if filled else f"s{shade}"
+    name = f"<title>{escape(title)}</title>" if title else ""
+    return Markup(f'<path class="place {kind}" d="M{_n(x)} {_n(y)}{shape}">{name}</path>')
+
+
 def span(estimates: Iterable[Estimate]) -> tuple[float, float]:
     """Return the lowest and the highest end of the estimates, with a margin."""
     ends = [v for each in estimates for v in (each.value, each.low, each.high) if math.isfinite(v)]
@@ -314,8 +416,8 @@ def _bottom_axis(
     return join(parts)
 
 
-def _key(names: Sequence[str], *, filled: int = 0) -> tuple[Markup, float]:
-    """Draw the legend; return it with its height."""
+def _key(names: Sequence[str], *, filled: int = 0, marks: bool = False) -> tuple[Markup, float]:
+    """Draw the legend, of lines or of marks; return it with its height."""
     parts: list[Markup] = []
     left, row = 0.0, 0
     for index, name in enumerate(names):
@@ -328,6 +430,8 @@ def _key(names: Sequence[str], *, filled: int = 0) -> tuple[Markup, float]:
             if index < filled
             else f'<path class="trace {_style(index)}" d="M{_n(left)} {y}h22"/>'
         )
+        if marks:
+            sample = _mark(index, left + 14, y)
         parts += [Markup(sample), _text(left + 28, y + 4, text)]
         left += 28 + _width(text) + 14
     return join(parts), 18.0 * (row + 1) + 32

@@ -1,10 +1,13 @@
-"""Page builder for all reports: one static HTML file, without network, scripts or other files.
+"""Page builder for all reports: one HTML file, without network or other files.
 
 A page is `document` of sections; every function takes plain text and returns `Markup`. Text is
 escaped where it enters, so that no name from a file can become code of the page; only `Markup` is
-joined without escaping.
+joined without escaping. The only script is the one that sorts tables, below; browsers are told its
+hash and run no other.
 """
 
+import base64
+import hashlib
 import html
 import math
 import re
@@ -26,8 +29,35 @@ _UNPRINTABLE = re.compile(
 _LONGEST_CELL = 300
 _LONGEST_PARAGRAPH = 1000
 _PERCENT = "\u00a0%"  # never at the start of a line
-# Browsers run no script and fetch nothing, even if a name from a file tried to.
+# Browsers run no other script and fetch nothing, even if a name from a file tried to.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
+
+
+_SORTABLE = '<table class="sortable">'
+_SORT = """
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      heads.forEach((each) => each.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const numeric = head.classList.contains("number");
+      const key = (row) => {
+        const text = row.cells[column].textContent;
+        return numeric ? parseFloat(text.replaceAll(",", "")) : text;
+      };
+      const order = (a, b) => numeric ? a - b : a.localeCompare(b, "en", {numeric: true});
+      const rows = [...table.tBodies[0].rows];
+      rows.sort((a, b) => (up ? 1 : -1) * order(key(a), key(b)));
+      table.tBodies[0].append(...rows);
+    });
+  });
+}
+"""
 
 
 def escape(text: object) -> Markup:
@@ -62,13 +92,17 @@ def document(title: str, *parts: Markup, lead: str = "") -> str:
         lead: Line under the title.
     """
     intro = Markup(f'<p class="lead">{escape(lead)}</p>' if lead else "")
+    body, policy, script = join((intro, *parts)), _POLICY, ""
+    if _SORTABLE in body:
+        digest = base64.b64encode(hashlib.sha256(_SORT.encode()).digest()).decode()
+        policy, script = f"{_POLICY}; script-src 'sha256-{digest}'", f"<script>{_SORT}</script>\n"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)}</title>\n<style>\n{stylesheet()}</style>\n</head>\n<body>\n"
-        f"<main>\n<h1>{escape(title)}</h1>\n{join((intro, *parts))}\n</main>\n</body>\n</html>\n"
+        f"<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n{script}</body>\n</html>\n"
     )
 
 
@@ -142,6 +176,7 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     numeric: Sequence[int] = (),
+    sortable: bool = False,
 ) -> Markup:
     """Build a table whose first column names the row.
 
@@ -150,6 +185,7 @@ def table(
         header: Name of each column.
         rows: Cells as text; very long ones are cut.
         numeric: Columns that hold numbers, aligned right.
+        sortable: Sort by a column at a click on its head, where scripts run.
     """
 
     def row(cells: Sequence[str], *tags: str) -> str:
@@ -163,8 +199,17 @@ def table(
     head = row(header, 'th scope="col"')
     body = "\n".join(row(cells, 'th scope="row"', "td") for cells in rows)
     return Markup(
-        f"<table>\n<caption>{escape(caption)}</caption>\n<thead>{head}</thead>\n"
+        f"{_SORTABLE if sortable else '<table>'}\n<caption>{escape(caption)}</caption>\n"
+        f"<thead>{head}</thead>\n"
         f"<tbody>\n{body}\n</tbody>\n</table>"
+    )
+
+
+def movable(part: Markup, label: str) -> Markup:
+    """Put a wide part into a box that can be moved sideways on a narrow screen."""
+    return Markup(
+        '<div style="overflow-x:auto" tabindex="0" role="region" '
+        f'aria-label="{escape(label)}">\n{part}\n</div>'
     )
 
 
@@ -335,6 +380,8 @@ svg .mark-line { stroke: var(--muted); stroke-width: 1.2; stroke-dasharray: 3 3;
 svg .trace { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: butt; }
 svg .area { fill-opacity: .3; stroke-width: 1.4; stroke-linejoin: round; }
 svg .band { fill-opacity: .18; stroke: none; }
+svg .place { stroke-width: 1.6; } svg .place:not([class*=" f"]) { fill: var(--card); }
+svg .ring { fill: none; stroke-width: 1; stroke-opacity: .45; }
 svg .s1 { stroke: var(--series-1); } svg .f1 { fill: var(--series-1); }
 svg .s2 { stroke: var(--series-2); } svg .f2 { fill: var(--series-2); }
 svg .s3 { stroke: var(--series-3); } svg .f3 { fill: var(--series-3); }
@@ -349,6 +396,10 @@ th, td { text-align: left; vertical-align: top; padding: .45rem .6rem; unicode-b
   border-top: 1px solid var(--rule); overflow-wrap: anywhere; }
 thead th { border-top: 0; color: var(--muted); font-size: .85rem; line-height: 1.3;
   overflow-wrap: normal; }
+thead button { all: unset; cursor: pointer; }
+thead button:focus-visible { outline: 2px solid var(--link); }
+[aria-sort="ascending"] button::after { content: " ▲"; }
+[aria-sort="descending"] button::after { content: " ▼"; }
 thead th:first-child { overflow-wrap: anywhere; min-width: 4.5rem; }
 tbody th { font-weight: 600; min-width: 4.5rem; }
 td { min-width: 4rem; }

@@ -10,16 +10,24 @@ from puorl.html import charts, page
 from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range, shorten
 from puorl.pu.checks.auroc import CHANCE
 from puorl.pu.checks.verdict import Verdict
+from puorl.pu.machines.findings import Verdict as MachineVerdict
+from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, Histogram, Quality
 from puorl.pu.report_text import (
+    ALPHA,
     LONGEST_NAME,
+    MACHINE_VERDICTS,
     MEANINGS,
     VERDICT_NAMES,
     describe_alphas,
     describe_shortcut,
+    describe_types,
+    mostly_sure,
 )
+from puorl.pu.unit_table import COLUMNS, NONE, cells, doubtful, type_name
 
 _SPIKY = 0.25  # a bin this full flattens all others on a linear axis
+_MOST_DOUBTFUL = 10
 _NARROWEST = 0.1  # of the axis of alpha: small differences should look small
 
 
@@ -110,6 +118,31 @@ def auroc_picture(title: str, estimates: dict[str, Estimate]) -> Markup:
     )
 
 
+def machine_picture(report: MachineReport) -> Markup:
+    """Draw the map of the machines: their places, types, and how well the places are known."""
+    clusters = sorted({row.cluster for row in report.units}, key=lambda k: (k < 0, k))
+    groups = [type_name(k) for k in clusters]
+    count = {name: sum(type_name(row.cluster) == name for row in report.units) for name in groups}
+    return charts.scatter(
+        "Map of the machines",
+        "; ".join(f"{name}: {number} units" for name, number in count.items()),
+        place=[
+            charts.Place(
+                shorten(row.name, LONGEST_NAME),
+                row.x,
+                row.y,
+                2 * row.spread,
+                clusters.index(row.cluster),
+                row.labelled,
+            )
+            for row in report.units
+        ],
+        groups=[f"{name} ({number})" for name, number in count.items()],
+        x_label="from ours to the nearest other type, in deviations",
+        y_label="across, in deviations",
+    )
+
+
 def _upper_fraction(bins: Histogram, fraction: tuple[float, ...]) -> str:
     # A bin counts by its left edge, so that none is counted in part.
     pairs = zip(fraction, bins.edge[:-1], strict=True)
@@ -142,8 +175,40 @@ _TERMS = {
 }
 
 
-def as_page(report: FilterReport) -> str:
+_MACHINE_HEADLINES: dict[MachineVerdict, tuple[page.Tone, str]] = {
+    "dynamics": ("good", "There are machines of other types, told by how they move"),
+    "both": ("good", "There are machines of other types, driven in other ways"),
+    "behaviour": ("caution", "Units are driven differently, but move alike"),
+    "neither": ("neutral", "No second type of machine is visible"),
+    "confounded": ("caution", "Machine and driver cannot be told apart"),
+}
+_MACHINE_TERMS = {
+    "Unit": "What is decided about: a machine, or an episode, with all its rows.",
+    "Known": "Labelled as ours, and kept in any case.",
+    "Type": f"Units that move alike: ours, A, B and so on by number of units, or {NONE}.",
+    "Evidence": "Log of how much likelier ours is than all other types, in nats: +3 is 20 to 1.",
+    "Probability": "Of a unit to be ours, given how many units are.",
+    "Agreement": "Weight of the models that decide alike; models differ by size and seed.",
+    "Alpha": "Fraction of our rows among the unlabelled ones.",
+    "95 % interval": (
+        "From draws of models and of units by their probabilities; it holds if the known units "
+        "are typical of ours."
+    ),
+}
+
+
+def as_page(report: FilterReport | MachineReport) -> str:
     """Make a self-contained HTML page; the same report gives the same page."""
+    if isinstance(report, MachineReport):
+        num_rows = sum(row.num_rows for row in report.units)
+        return page.document(
+            "Domain filter report",
+            *as_sections(report),
+            page.section("How to read this page", page.terms(as_terms(report))),
+            _settings(report),
+            lead=f"Units: {as_count(len(report.units))} with {as_count(num_rows)} rows. "
+            f"Decided by {shorten(report.unit, LONGEST_NAME)}, from how they move.",
+        )
     quality = report.quality
     lead = (
         f"Labelled rows: {as_count(quality.num_labelled)}. "
@@ -159,13 +224,17 @@ def as_page(report: FilterReport) -> str:
     )
 
 
-def as_sections(report: FilterReport, *, anchor: str = "warnings") -> tuple[Markup, ...]:
+def as_sections(
+    report: FilterReport | MachineReport, *, anchor: str = "warnings"
+) -> tuple[Markup, ...]:
     """Make all sections of the report, the verdict first, for a page that may have more.
 
     Args:
         report: The report.
         anchor: Anchor of the warnings, unique in the page.
     """
+    if isinstance(report, MachineReport):
+        return _machine_sections(report)
     return (
         _verdict(report, anchor),
         _kept(report),
@@ -175,6 +244,68 @@ def as_sections(report: FilterReport, *, anchor: str = "warnings") -> tuple[Mark
         _shortcut(report),
         _selection(report),
         _doubtful(report),
+    )
+
+
+def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
+    tone, headline = _MACHINE_HEADLINES[report.verdict]
+    if tone == "good" and not mostly_sure(report):
+        tone, headline = "caution", f"{headline}, but which units are whose is in doubt"
+    name = MACHINE_VERDICTS[report.verdict]
+    finding = report.finding
+    kept = [row for row in report.units if row.keep and not row.labelled]
+    asked = sum(not row.labelled for row in report.units)
+    tiles = (
+        Tile(
+            "Units kept",
+            as_count(len(kept)),
+            "Units that move like the known ones.",
+            interval=f"of {as_count(asked)} unlabelled",
+            picture=charts.interval_strip(len(kept) / max(asked, 1), math.nan, math.nan),
+        ),
+        _tile("Alpha", report.alpha, ALPHA),
+        _tile("Recall", report.recall, MEANINGS[False]["Recall"]),
+        _tile("Precision", report.precision, MEANINGS[False]["Precision"]),
+    )
+    words = page.group(
+        page.paragraph(
+            "Each mark is a unit, placed by how it moves; units of one type lie together. Filled "
+            "marks are known to be ours. Units with few rows have wide rings. Point at a mark for "
+            "its name."
+        ),
+        page.paragraph(
+            f"Evidence for more than one type of machine: {finding.gain:.1f} nats, most clearly by "
+            f"{report.view}. For more than one way of driving: {finding.behaviour_gain:.1f} nats. "
+            f"States and actions of kept and of other units overlap by "
+            f"{as_percent(min(max(finding.overlap, 0.0), 1.0), digits=0)}."
+        ),
+    )
+    unsure = doubtful(report.units)
+    numeric = tuple(COLUMNS.index(k) for k in ("rows", "evidence", "probability", "agreement"))
+    header = tuple(k.capitalize() for k in COLUMNS)
+    look = page.paragraph("No decision is in doubt.")
+    if unsure:
+        shown = page.table(
+            "Units near even odds, or on which models disagree; the most doubtful first",
+            header,
+            map(cells, unsure[:_MOST_DOUBTFUL]),
+            numeric=numeric,
+        )
+        look = page.movable(shown, "Units worth a look")
+    every = page.table(
+        "All units; a click on a head sorts. units.csv beside this page holds the same.",
+        header,
+        map(cells, report.units),
+        numeric=numeric,
+        sortable=True,
+    )
+    drawn = page.figure(machine_picture(report), "Rings are twice the standard error.")
+    return (
+        page.banner(tone, f"Verdict: {name}", headline, report.advice),
+        page.section("What was kept", page.tiles(tiles), page.paragraph(describe_types(report))),
+        page.section("Map of the machines", page.side_by_side(words, drawn)),
+        page.section("Units worth a look", look),
+        page.section("All units", page.movable(every, "All units")),
     )
 
 
@@ -357,15 +488,17 @@ def _doubtful(report: FilterReport) -> Markup:
     return page.section(heading, page.table(caption, header, rows, numeric=(1, 2, 3)))
 
 
-def as_terms(report: FilterReport) -> dict[str, str]:
+def as_terms(report: FilterReport | MachineReport) -> dict[str, str]:
     """Return the terms of the sections with their meanings."""
+    if isinstance(report, MachineReport):
+        return {**_MACHINE_TERMS, **{k: _TERMS[k] for k in ("Recall", "Precision")}}
     if not report.quality.is_soft:
         return _TERMS
     kept = "Here, an unlabelled row that weighs 0.5 or more; all others go on to training too."
     return {"Kept": kept, **_TERMS, "Purity": MEANINGS[True]["Purity"]}
 
 
-def _settings(report: FilterReport) -> Markup:
+def _settings(report: FilterReport | MachineReport) -> Markup:
     whole = report.to_dict()
     rows = _flat({"unit": report.unit} | whole["settings"])
     return page.section(

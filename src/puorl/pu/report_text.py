@@ -12,15 +12,25 @@ from rich.text import Text
 
 from puorl.core.stats import Estimate
 from puorl.html.page import as_percent, shorten
+from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, Shortcut
+from puorl.pu.unit_table import as_table, doubtful
 
 WIDTH = 80
+ALPHA = "Fraction of target rows among the unlabelled."
 LONGEST_NAME = 80
 VERDICT_NAMES = {
     "clear": "clear",
     "behaviour": "behaviour, not dynamics",
     "doubtful": "doubtful",
     "cannot_tell": "cannot tell",
+}
+MACHINE_VERDICTS = {
+    "dynamics": "machines differ",
+    "both": "machines and drivers differ",
+    "behaviour": "drivers differ, machines do not",
+    "neither": "cannot tell",
+    "confounded": "machine or driver: cannot tell",
 }
 MEANINGS = {
     False: {
@@ -83,8 +93,32 @@ def describe_alphas(report: FilterReport) -> str:
     )
 
 
-def as_text(report: FilterReport) -> RenderableType:
+def describe_types(report: MachineReport) -> str:
+    """Describe what was decided about how many units, and how far the models agree."""
+    known = sum(row.labelled for row in report.units)
+    kept = sum(row.keep and not row.labelled for row in report.units)
+    asked = len(report.units) - known
+    types = f"{report.num_types} types" if report.num_types != 1 else "one type"
+    outside = sum(row.cluster < 0 for row in report.units)
+    none = f" and {outside} of no type" if outside else ""
+    unsure = len(doubtful(report.units))
+    return (
+        f"{len(report.units)} units of {types}{none}: {known} known, {kept} of the other {asked} "
+        f"kept; {unsure or 'no'} decision{'s' * (unsure != 1)} in doubt. The models agree to "
+        f"{as_percent(report.agreement, digits=0)}."
+    )
+
+
+def mostly_sure(report: MachineReport) -> bool:
+    """Whether at most every tenth decision is in doubt."""
+    asked = sum(not row.labelled for row in report.units)
+    return 10 * len(doubtful(report.units)) <= asked
+
+
+def as_text(report: FilterReport | MachineReport) -> RenderableType:
     """Render the report 80 columns wide; print it with a `rich.console.Console`."""
+    if isinstance(report, MachineReport):
+        return _machines(report)
     title = Text(VERDICT_NAMES[report.verdict], style=f"bold {_STYLES[report.verdict]}")
     advice = Panel(Text(report.advice), title=title, title_align="left", width=WIDTH)
     parts: list[RenderableType] = [advice, *(_warning(text) for text in report.warnings)]
@@ -92,6 +126,25 @@ def as_text(report: FilterReport) -> RenderableType:
     if report.doubtful:
         parts.append(_doubtful(report))
     return Group(*parts)
+
+
+def _machines(report: MachineReport) -> RenderableType:
+    style = "green" if report.verdict in ("dynamics", "both") and mostly_sure(report) else "yellow"
+    title = Text(MACHINE_VERDICTS[report.verdict], style=f"bold {style}")
+    table = _number_table()
+    for name, meaning in {"Alpha": ALPHA, **MEANINGS[False]}.items():
+        if name != "Purity":
+            table.add_row(name.lower(), *_cells(getattr(report, name.lower())), meaning)
+    table.caption = describe_types(report)
+    known, kept, unsure = (
+        [row for row in report.units if row.labelled],
+        [row for row in report.units if row.keep and not row.labelled],
+        doubtful(report.units),
+    )
+    shown = {"known": known, "kept": kept, "in doubt": unsure}
+    tables = (as_table(f"{name}: {len(rows)}", rows) for name, rows in shown.items() if rows)
+    advice = Panel(Text(report.advice), title=title, title_align="left", width=WIDTH)
+    return Group(advice, table, *tables)
 
 
 def _warning(text: str) -> Table:
@@ -104,16 +157,25 @@ def _grid(*columns: Column) -> Table:
     return Table.grid(Column(width=12), *columns, padding=(0, 1, 0, 0))
 
 
-def _numbers(report: FilterReport) -> Table:
-    quality = report.quality
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=WIDTH)
+def _number_table() -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        width=WIDTH,
+        caption_justify="left",
+    )
     table.add_column("in %", no_wrap=True)
     for name in ("estimate", "95 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold", ratio=1)
+    return table
+
+
+def _numbers(report: FilterReport) -> Table:
+    quality, table = report.quality, _number_table()
     for alpha in report.alphas:
-        meaning = "Fraction of target rows among the unlabelled."
-        table.add_row(f"alpha ({alpha.method})", *_cells(alpha), meaning)
+        table.add_row(f"alpha ({alpha.method})", *_cells(alpha), ALPHA)
     is_upper = quality.precision_is_upper and quality.precision_is_known
     for name, meaning in MEANINGS[quality.is_soft].items():
         shown = name == "Recall" or not quality.precision_is_open
@@ -127,7 +189,6 @@ def _numbers(report: FilterReport) -> Table:
             f"{quality.mean_weight:.3f}), {quality.num_kept:,} of them with 0.5 or more"
         )
     table.caption = f"{kept}, {quality.num_labelled:,} labelled; decided by {report.unit}"
-    table.caption_justify = "left"
     return table
 
 

@@ -26,6 +26,7 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load_kept
+from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, current_keys
 from puorl.rl.run import METRICS, RECORD, SPEC, check_metrics, read_record, read_spec
 
@@ -43,7 +44,7 @@ class Filtering:
     """A folder of `puorl filter`."""
 
     path: str
-    report: FilterReport | None
+    report: FilterReport | MachineReport | None
     """None where the checks were skipped."""
     settings: FilterSettings
     rows: Dataset | None
@@ -178,8 +179,10 @@ def _filtering(folder: Path) -> Filtering:
     return Filtering(str(folder), report, settings, rows, problem)
 
 
-def _report(path: Path) -> FilterReport:
+def _report(path: Path) -> FilterReport | MachineReport:
     content = read_json(path)
+    if isinstance(content, dict) and content.get("kind") == "machines":
+        return decode(MachineReport, content, path)
     if isinstance(content, dict):
         content = current_keys(content)
     report = decode(FilterReport, content, path)

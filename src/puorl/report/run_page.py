@@ -15,6 +15,7 @@ from puorl.bench.tables import as_html
 from puorl.core.errors import ConfigError
 from puorl.html import page
 from puorl.html.page import Markup, Tile, as_count, escape
+from puorl.pu.machines.report import MachineReport
 from puorl.pu.report_page import as_sections, as_terms
 from puorl.report import filmstrip
 from puorl.report.filmstrip import Filmstrip
@@ -177,7 +178,12 @@ def _listed(files: Sequence[str]) -> str:
 def _counts(filtering: Filtering, which: str) -> list[tuple[str, ...]]:
     report, rows = filtering.report, filtering.rows
     labelled, unlabelled = _DASH, _DASH
-    if report is not None:
+    if isinstance(report, MachineReport):
+        count = [
+            sum(row.num_rows for row in report.units if row.labelled is k) for k in (True, False)
+        ]
+        labelled, unlabelled = map(as_count, count)
+    elif report is not None:
         quality = report.quality
         labelled, unlabelled = as_count(quality.num_labelled), as_count(quality.num_unlabelled)
     episodes, domain = _DASH, _DASH

@@ -1,0 +1,102 @@
+"""The table of units in words, for a terminal and as CSV: who is known, kept, in doubt."""
+
+import os
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from puorl.data.labels import write_table
+from puorl.pu.machines.report import UnitRow
+
+COLUMNS = ("unit", "rows", "labelled", "evidence", "probability", "decision", "type", "agreement")
+OURS, NONE = "ours", "none of these"
+_DOUBT, _AGREEMENT = 0.05, 0.9
+_MOST_ROWS = 12
+
+
+def type_name(cluster: int) -> str:
+    """Name a type: ours, A, B, C and so on by number of units, or none of these.
+
+    >>> [type_name(k) for k in (-1, 0, 1, 2)]
+    ['none of these', 'ours', 'A', 'B']
+    """
+    return NONE if cluster < 0 else OURS if cluster == 0 else chr(ord("A") + cluster - 1)
+
+
+def decision(row: UnitRow) -> str:
+    """Say what was decided: known, kept or dropped."""
+    return "known" if row.labelled else "kept" if row.keep else "dropped"
+
+
+def is_doubtful(row: UnitRow) -> bool:
+    """Whether a decision is near even odds, or models disagree on it."""
+    unsure = _DOUBT < row.probability < 1 - _DOUBT or row.agreement < _AGREEMENT
+    return unsure and not row.labelled
+
+
+def doubtful(rows: Iterable[UnitRow]) -> list[UnitRow]:
+    """Return the units in doubt, the most doubtful first."""
+    return sorted(filter(is_doubtful, rows), key=lambda row: abs(row.probability - 0.5))
+
+
+def cells(row: UnitRow) -> tuple[str, ...]:
+    """Return the cells of a unit as shown, in the order of `COLUMNS`."""
+    return (
+        row.name,
+        f"{row.num_rows:,}",
+        "yes" if row.labelled else "no",
+        f"{row.evidence:+.1f}",
+        f"{row.probability:.3f}",
+        decision(row),
+        type_name(row.cluster),
+        f"{row.agreement:.2f}",
+    )
+
+
+def write_units(path: str | os.PathLike[str], rows: Sequence[UnitRow], *, force: bool = False):
+    """Write all units as CSV, with all digits.
+
+    Raises:
+        DataError: ``path`` exists.
+    """
+    lines = (
+        (
+            row.name,
+            row.num_rows,
+            int(row.labelled),
+            repr(row.evidence),
+            repr(row.probability),
+            decision(row),
+            type_name(row.cluster),
+            repr(row.agreement),
+        )
+        for row in rows
+    )
+    write_table(path, COLUMNS, lines, force=force)
+
+
+def as_table(title: str, rows: Sequence[UnitRow], most: int = _MOST_ROWS) -> Table:
+    """Render units for a terminal; a caption counts those beyond the first."""
+    shown = [k for k, name in enumerate(COLUMNS) if name != "labelled"]  # the decision says it
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        title=Text(title),
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+    )
+    for k in shown:
+        is_text = COLUMNS[k] in ("unit", "decision", "type")
+        table.add_column(
+            COLUMNS[k], justify="left" if is_text else "right", overflow="fold", max_width=24
+        )
+    for row in rows[:most]:
+        made = cells(row)
+        table.add_row(*(Text(made[k]) for k in shown))
+    if len(rows) > most:
+        table.caption = f"and {len(rows) - most:,} more"
+    return table

@@ -1,0 +1,108 @@
+"""`puorl filter` with units decided by how they move: one known machine is enough."""
+
+import csv
+
+import numpy as np
+import pytest
+from filter_runs import NUM_MACHINES, NUM_OURS, fleet_rows, words
+from messages import message
+
+import puorl
+from puorl.cli.main import main
+from puorl.core.files import read_json
+from puorl.data.labels import read_keep_list, read_labels
+from puorl.pu.machines.report import MachineReport
+from puorl.pu.unit_table import COLUMNS, decision, type_name
+
+pytestmark = pytest.mark.usefixtures("small")
+OURS = [f"M-{k + 1:02d}" for k in range(NUM_OURS)]
+
+
+def report_of(folder):
+    return MachineReport.from_dict(read_json(folder / "run" / "report.json"))
+
+
+def test_one_known_machine_finds_its_like(fleet):
+    folder, printed = fleet
+    made = sorted(p.name for p in (folder / "run").iterdir())
+    files = ["keep.csv", "kept.npz", "model", "report.html", "report.json", "settings.json"]
+    assert made == [*files, "units.csv"]
+    assert [name for name in made if f"\nrun/{name}: " not in printed] == []
+    assert "Only one unit is known" in " ".join(printed.replace("│", " ").split())
+    assert f"{NUM_MACHINES} units of 2 types: 1 known, {NUM_OURS - 1} of the other" in printed
+    kept = puorl.load(folder / "run" / "kept.npz")
+    assert sorted(set(kept.columns["machine"].tolist())) == OURS
+
+
+def test_keep_list_names_machines_and_labels_again(fleet):
+    folder, _ = fleet
+    lines = (folder / "run" / "keep.csv").read_text().splitlines()
+    assert lines[0] == "machine,score"
+    assert sorted(line.split(",")[0] for line in lines[1:]) == OURS
+    rows = fleet_rows()
+    listed = read_keep_list(folder / "run" / "keep.csv", rows)
+    assert np.array_equal(listed, np.flatnonzero(np.isin(rows.columns["machine"], OURS)))
+    again = read_labels([str(folder / "fleet.npz")], str(folder / "run" / "keep.csv"))
+    assert np.array_equal(np.flatnonzero(again.mask), listed)
+
+
+def test_units_csv_says_what_the_report_says(fleet):
+    folder, _ = fleet
+    report = report_of(folder)
+    with open(folder / "run" / "units.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert tuple(lines[0]) == COLUMNS
+    assert len(lines) == len(report.units) == NUM_MACHINES
+    for line, row in zip(lines, report.units, strict=True):
+        assert (line["unit"], int(line["rows"])) == (row.name, row.num_rows)
+        assert float(line["evidence"]) == row.evidence
+        assert float(line["probability"]) == row.probability
+        assert float(line["agreement"]) == row.agreement
+        assert (line["decision"], line["type"]) == (decision(row), type_name(row.cluster))
+        assert line["labelled"] == str(int(row.name == "M-01"))
+    flt = puorl.DomainFilter.load(folder / "run" / "model")
+    assert flt.alpha_.value == report.alpha.value
+
+
+def test_the_page_of_puorl_report_reads_it(fleet, here):
+    folder, _ = fleet
+    assert main(["report", str(folder / "run"), "--out", "all.html"]) == 0
+    page = (here / "all.html").read_text()
+    assert "Map of the machines" in page
+    assert "verdict: dynamics" in page
+
+
+def test_by_rows_one_machine_is_refused(fleet, here, capsys):
+    file = str(fleet[0] / "fleet.npz")
+    more = ("--unit", "column:machine", "--evidence", "rows")
+    assert main(words(file, *more, labelled="machine == 'M-01'")) == 2
+    assert "expected at least 2 values of machine with labelled rows" in message(
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--evidence", "dynamics"], "expected units of several rows, got single rows"),
+        (
+            ["--evidence", "dynamics", "--unit", "episode", "--inputs", "sar"],
+            "expected rewards",
+        ),
+        (
+            ["--evidence", "dynamics", "--unit", "episode", "--mode", "top_alpha"],
+            "got --mode top_alpha; decide by --evidence rows",
+        ),
+    ],
+)
+def test_what_dynamics_cannot_decide(fleet, here, capsys, more, says):
+    assert main(words(str(fleet[0] / "fleet.npz"), *more, labelled="machine == 'M-01'")) == 2
+    assert says in message(capsys.readouterr().err)
+    assert list(here.iterdir()) == []
+
+
+def test_few_units_are_refused(here, capsys):
+    rows = fleet_rows()
+    puorl.save(rows[np.isin(rows.columns["machine"], ["M-01", "M-02", "M-09"])], "few.npz")
+    assert main(words("few.npz", "--unit", "column:machine", labelled="machine == 'M-01'")) == 2
+    assert "expected at least 4 units" in message(capsys.readouterr().err)

@@ -1,0 +1,184 @@
+"""`puorl score`: new machines and rows, without labels and without learning."""
+
+import csv
+import json
+import re
+import sys
+import types
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from filter_runs import fleet_rows
+from messages import message
+
+import puorl
+from puorl.cli.main import main
+from puorl.cli.score import Span, parse_span, windows
+from puorl.core.errors import ConfigError, DataError
+from puorl.pu.unit_table import COLUMNS
+from puorl.pu.units import parse_unit
+
+
+class Course(NamedTuple):
+    name: str
+    time: np.ndarray
+    probability: np.ndarray
+    distance: np.ndarray
+    band: float
+    alarm: int | None
+
+
+@pytest.fixture
+def new(here):
+    """Machines that the filter has not seen, the last of no known type."""
+    return str(puorl.save(fleet_rows(strange=True), here / "new.npz"))
+
+
+def test_new_machines_are_judged_and_a_strange_one_is_named(fleet, new, capsys):
+    run = str(fleet[0] / "run")
+    assert main(["score", run, new, "--out", "scores.csv"]) == 0
+    printed = capsys.readouterr().out
+    assert "3 units, 1 like ours" in printed
+    assert "warning: M-92: unlike all units that the filter was fitted on" in printed
+    with open("scores.csv", newline="") as file:
+        lines = {line["unit"]: line for line in csv.DictReader(file)}
+    assert tuple(lines["M-90"]) == COLUMNS
+    decided = {name: (line["decision"], line["type"]) for name, line in lines.items()}
+    expected = {"M-90": ("kept", "ours"), "M-91": ("dropped", "A")}
+    assert decided == {**expected, "M-92": ("dropped", "none of these")}
+    assert main(["score", run, new, "--out", "scores.csv"]) == 2  # nothing is overwritten
+    capsys.readouterr()
+    assert main(["score", f"{run}/model", new, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["outside"] == ["M-92"]
+    shown = {unit["name"]: unit["probability"] for unit in content["units"]}
+    assert shown == {name: float(line["probability"]) for name, line in lines.items()}
+
+
+def test_rows_are_judged_one_by_one(whole, rows, here, capsys):
+    file = str(puorl.save(rows, here / "again.npz"))
+    assert main(["score", str(whole), file, "--out", "scores.csv"]) == 0
+    assert "of 3,000 rows are likely the target's" in capsys.readouterr().out
+    row, score, keep = np.loadtxt("scores.csv", delimiter=",", skiprows=1).T
+    flt = puorl.DomainFilter.load(whole / "model")
+    np.testing.assert_array_equal(score.astype(np.float32), flt.predict_proba(rows))
+    np.testing.assert_array_equal(keep == 1, flt.predict(rows))
+    assert row.tolist() == list(range(len(rows)))
+    assert main(["score", str(whole), file, "--by-time", "9rows"]) == 2
+    assert "expected a filter that decides about units" in message(capsys.readouterr().err)
+
+
+def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
+    seen = {}
+
+    def follow(model, data, window_of_row):
+        seen["windows"] = window_of_row
+        time, chance = np.array([0.0, 40.0, 80.0]), np.array([0.9, 0.9, 0.1])
+        distance = np.array([np.nan, 0.4, 7.0])
+        return [
+            Course("M-90", time, chance, distance, 2.0, 2),
+            Course("M-91", time, chance, distance, 9.0, None),
+        ]
+
+    stub = types.ModuleType("puorl.pu.machines.drift")
+    stub.follow = follow
+    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    call = ["score", str(fleet[0] / "run"), new, "--by-time", "40"]
+    assert main([*call, "--out", "drift.csv"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 units followed, 1 with an alarm" in printed
+    assert "M-90: changed at time 80 (window 3 of 3): 7 from its beginning, 2 is usual" in printed
+    assert np.array_equal(seen["windows"], np.tile(np.repeat([0, 1, 2], 40), 3))
+    with open("drift.csv", newline="") as file:
+        lines = list(csv.reader(file))
+    assert lines[0] == ["unit", "window", "time", "probability", "distance", "band", "alarm"]
+    assert [line[4] for line in lines[1:4]] == ["", "0.4", "7.0"]
+    assert [line[-1] for line in lines[1:]] == ["0", "0", "1", "0", "0", "0"]
+    assert main([*call, "--json"]) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    assert [unit["alarm"] for unit in units] == [2, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("1d", Span(86400.0, False)),
+        ("6h", Span(21600.0, False)),
+        ("30min", Span(1800.0, False)),
+        ("0.5", Span(0.5, False)),
+        ("500rows", Span(500.0, True)),
+    ],
+)
+def test_spans(text, span):
+    assert parse_span(text) == span
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1w", "d", "1.5rows", "0rows", "nan", "1e9"])
+def test_wrong_spans(text):
+    with pytest.raises(ConfigError, match="such as 1d, 6h, 30min, 3600 or 500rows"):
+        parse_span(text)
+
+
+def test_windows_follow_the_clock_of_each_unit():
+    data = puorl.Dataset.from_arrays(
+        obs=np.zeros((6, 1)),
+        action=np.zeros((6, 1)),
+        next_obs=np.zeros((6, 1)),
+        time=np.array([105.0, 7.0, 100.0, 31.0, 119.0, 16.0]),
+        columns={"unit": np.array(["a", "b", "a", "b", "a", "b"])},
+    )
+    unit = parse_unit("column:unit")
+    assert windows(data, unit, Span(10.0, False)).tolist() == [0, 0, 0, 2, 1, 0]
+    assert windows(data, unit, Span(2.0, True)).tolist() == [0, 0, 0, 1, 1, 0]
+
+
+def test_a_clock_that_starts_anew_needs_rows():
+    data = puorl.Dataset.from_arrays(
+        obs=np.zeros((4, 1)),
+        action=np.zeros((4, 1)),
+        next_obs=np.zeros((4, 1)),
+        time=np.array([0.0, 1.0, 0.0, 1.0]),
+        episode=np.array([0, 0, 1, 1]),
+        columns={"unit": np.array(["a"] * 4)},
+    )
+    unit = parse_unit("column:unit")
+    with pytest.raises(DataError, match="give a number of rows such as 500rows"):
+        windows(data, unit, Span(1.0, False))
+    assert windows(data, unit, Span(2.0, True)).tolist() == [0, 0, 1, 1]
+
+
+def test_what_does_not_fit_is_refused(fleet, here, capsys):
+    rows = np.zeros((9, 5), np.float32)
+    columns = {"machine": np.array(["M-01"] * 9)}
+    other = puorl.Dataset.from_arrays(obs=rows, action=rows, next_obs=rows, columns=columns)
+    file = str(puorl.save(other, here / "other.npz"))
+    run = str(fleet[0] / "run")
+    assert main(["score", run, file]) == 2
+    assert "expected 2 state and 1 action components" in message(capsys.readouterr().err)
+    assert main(["score", str(here), file]) == 2
+    assert "expected a folder of puorl filter, or a saved filter" in message(
+        capsys.readouterr().err
+    )
+
+
+def test_explain_reads_the_log_of_the_filter(fleet, here, capsys, monkeypatch):
+    from puorl.pu.machines.model import MachineModel
+
+    def explain(model, data, name):
+        assert len(data) == len(fleet_rows())
+        return [("speed", 0.25), (name, -0.01)]
+
+    monkeypatch.setattr(MachineModel, "explain", explain, raising=False)
+    monkeypatch.chdir(fleet[0])  # where its paths lead from
+    assert main(["explain", "run", "M-09"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^ *speed +\+0\.2500", printed, re.MULTILINE)
+    assert main(["explain", "run", "M-09", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content == {"unit": "M-09", "columns": [["speed", 0.25], ["M-09", -0.01]]}
+
+
+def test_explain_needs_units(whole, here, capsys):
+    assert main(["explain", str(whole), "M-09"]) == 2
+    assert "expected a filter that decides about units" in message(capsys.readouterr().err)
