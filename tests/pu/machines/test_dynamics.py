@@ -283,7 +283,7 @@ def test_training_brings_the_likelihood_down_and_parts_units_that_differ():
     params = dynamics.lane(state.params, 0)
     own = dynamics.outputs_nll("dynamics", params, rows, z[:, None]).mean()
     swapped = dynamics.outputs_nll("dynamics", params, rows, z[::-1, None]).mean()
-    assert swapped - own > 0.5
+    assert swapped - own > 0.2  # nats an output
 
 
 def test_held_out_rows_are_a_fifth_in_blocks():
