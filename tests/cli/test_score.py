@@ -82,7 +82,7 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
         ]
 
     stub = types.ModuleType("puorl.pu.machines.drift")
-    stub.follow = follow
+    monkeypatch.setattr(stub, "follow", follow, raising=False)
     monkeypatch.setitem(sys.modules, stub.__name__, stub)
     call = ["score", str(fleet[0] / "run"), new, "--by-time", "40"]
     assert main([*call, "--out", "drift.csv"]) == 0
