@@ -50,6 +50,12 @@ def test_verdicts(gain, behaviour_gain, overlap, verdict):
     assert Finding(gain, behaviour_gain, overlap, 5).verdict == verdict
 
 
+def test_types_that_are_seen_within_a_driver_are_not_confounded():
+    found = Finding(SEEN, SEEN, 0.0, 5, is_crossed=True)
+    assert found.verdict == "both"
+    assert "driven alike" in found.advice
+
+
 ALL = {
     "dynamics": Finding(9.0, 0.0, 1.0, 1),
     "both": Finding(9.0, 9.0, 0.4, 1),

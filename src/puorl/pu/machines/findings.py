@@ -55,11 +55,11 @@ class Finding:
     """Nats for more than one way of driving."""
     overlap: float
     """Of states and actions of kept and of other units: 1 as if shuffled, 0 apart."""
-    is_crossed: bool
-    """Whether one driver, at least, has machines of two types, so that types are compared within
-    drivers."""
     num_labelled: int
     """Units known to be ours."""
+    is_crossed: bool = False
+    """Whether one driver, at least, has machines of two types, so that types are compared within
+    drivers."""
 
     @property
     def verdict(self) -> Verdict:
