@@ -168,7 +168,6 @@ PRESETS = {
     "thorough": FilterConfig(
         residuals=ResidualConfig(hidden=(512, 512), num_steps=20_000, batch_size=1_024),
         network=NetworkConfig(hidden=(256, 256), layer_norm=True, averaging=0.998),
-        machines=MachineConfig(hidden=(256, 256), num_seeds=4, num_steps=6_000),
     ),
     "paper": FilterConfig(
         features=FeatureConfig(difference=False, standardise=False),

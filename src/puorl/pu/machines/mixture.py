@@ -35,11 +35,11 @@ class Mixture(NamedTuple):
     """(size, size). Of units of a type."""
     num_units: np.ndarray
     """(types,). Units of each type, as a sum of probabilities."""
-    shift: np.ndarray
-    """(drivers, size). What each way of driving adds to the latents; 0 for the first."""
     gain: float
     """Nats by which these types explain the units better than one type would, less what their
     number costs (BIC)."""
+    shift: np.ndarray = np.zeros((1, 1))
+    """(drivers, size). What each way of driving adds to the latents; 0 for the first."""
     ours: tuple[int, ...] = (0,)
     """Types that are our machine: more than one where drivers change how it looks."""
 
@@ -130,7 +130,7 @@ def fit_mixture(
         gain = found.value - single.value
         value = gain - _EXTRA * (num_types - least)
         if value > best_value:
-            best, best_value = Mixture(*found[:4], gain), value
+            best, best_value = Mixture(*found[:3], gain, found.shift), value
     assert best is not None
     return best
 
@@ -156,10 +156,11 @@ def _em(
     label: np.ndarray,
     num_types: int,
     rng: np.random.Generator,
-    driver: np.ndarray,
+    driver: np.ndarray | None = None,
 ) -> _Fit:
     """Expectation maximisation from many starts at once; return the best end."""
     n, size = z.shape
+    driver = np.zeros(n, int) if driver is None else driver
     drives = np.eye(int(driver.max()) + 1)[driver]
     by_driver = drives / drives.sum(axis=0)
     first = by_driver.T @ z
