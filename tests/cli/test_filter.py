@@ -16,6 +16,7 @@ from puorl.cli.filter import Filter
 from puorl.cli.main import main
 from puorl.cli.options import DataOptions
 from puorl.cli.train_inputs import read_training_set
+from puorl.core.files import read_json
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
 from puorl.data.labels import read_keep_list
@@ -102,7 +103,7 @@ def test_a_list_of_rows_does_the_same_as_a_condition(here, file, rows, whole):
     same = ("keep.csv", "kept.npz", "model/filter.safetensors")
     got, expected = hashes(here / "run"), hashes(whole)
     assert [name for name in same if got[name] != expected[name]] == []
-    reports = [json.loads((run / "report.json").read_text()) for run in (here / "run", whole)]
+    reports = [read_json(run / "report.json") for run in (here / "run", whole)]
     names = [report["settings"].pop("labelled") for report in reports]
     assert names == ["known.txt", "checked == 1"]
     assert reports[0] == reports[1]
@@ -162,7 +163,8 @@ def test_scattered_labels_make_their_whole_episodes_known(here, file, rows, caps
     """Every second row of the checked episodes is labelled; the others are known all the same."""
     some = np.flatnonzero(rows.columns["checked"] == 1)[::2]
     (here / "some.txt").write_text("row\n" + "".join(f"{i}\n" for i in some))
-    assert main(words(file, "--unit", "episode", labelled="some.txt")) == 0
+    by_rows = ("--unit", "episode", "--evidence", "rows")
+    assert main(words(file, *by_rows, labelled="some.txt")) == 0
     said = f"{len(some):,} unlabelled rows share their episode with labelled ones"
     assert f"warning: {said}" in capsys.readouterr().out
     [warning] = [
