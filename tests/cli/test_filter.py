@@ -163,7 +163,8 @@ def test_scattered_labels_make_their_whole_episodes_known(here, file, rows, caps
     """Every second row of the checked episodes is labelled; the others are known all the same."""
     some = np.flatnonzero(rows.columns["checked"] == 1)[::2]
     (here / "some.txt").write_text("row\n" + "".join(f"{i}\n" for i in some))
-    assert main(words(file, "--unit", "episode", labelled="some.txt")) == 0
+    by_rows = ("--unit", "episode", "--evidence", "rows")
+    assert main(words(file, *by_rows, labelled="some.txt")) == 0
     said = f"{len(some):,} unlabelled rows share their episode with labelled ones"
     assert f"warning: {said}" in capsys.readouterr().out
     [warning] = [

@@ -1,4 +1,4 @@
-"""`puorl score`: judge machines or rows that a filter has never seen, without labels."""
+"""`puorl score`: judge machines or rows that a filter has not seen."""
 
 import dataclasses
 import re
