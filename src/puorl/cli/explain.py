@@ -57,7 +57,7 @@ class Explain:
                 "one that decides by rows; filter with --unit column:NAME"
             )
         check_sizes(data, len(model.scalings.state.mean), len(model.scalings.action.mean))
-        found = model.explain(data, self.unit)  # pyright: ignore[reportAttributeAccessIssue]
+        found = model.explain(data, self.unit)
         if self.json:
             print_json({"unit": self.unit, "columns": [list(pair) for pair in found]})
             return

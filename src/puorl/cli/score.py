@@ -28,7 +28,7 @@ from puorl.pu.units import Unit, number_units
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.filter import DomainFilter
-    from puorl.pu.machines.drift import UnitCourse  # pyright: ignore[reportMissingImports]
+    from puorl.pu.machines.drift import UnitCourse
     from puorl.pu.machines.report import UnitRow
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -90,7 +90,7 @@ class Score:
                     "--by-time: expected a filter that decides about units by how they move, got "
                     "one that decides by rows; filter with --unit column:NAME"
                 )
-            from puorl.pu.machines.drift import follow  # pyright: ignore[reportMissingImports]
+            from puorl.pu.machines.drift import follow
 
             self._show_courses(follow(model, data, windows(data, model.unit, span)))
         elif isinstance(model, MachineModel):

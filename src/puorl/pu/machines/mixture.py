@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 MAX_TYPES = 5
 SEEN = 3.0
@@ -84,6 +83,8 @@ class Mixture(NamedTuple):
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
+        from scipy import stats  # takes time to import
+
         spread = self.covariance if extra is None else self.covariance + extra
         nearest = np.min([mahalanobis(z - mean, spread) for mean in self.mean], axis=0)
         size, n = z.shape[1], float(self.num_units.sum())
