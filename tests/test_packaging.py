@@ -34,6 +34,7 @@ SDIST_TOP |= {
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "pyproject.toml",
     "PKG-INFO",
 }

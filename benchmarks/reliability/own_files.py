@@ -44,7 +44,7 @@ from puorl.core.errors import PuorlError
 from puorl.core.files import write_json
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, FilterSettings, KeptRows
 from puorl.envs.collect import Cache
-from puorl.nn.numpy_mlp import SquashedGaussianActor, read_metadata
+from puorl.nn.numpy_mlp import SquashedGaussianActor, read_actor_file
 from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig
 from puorl.report.run_folders import read_paths
@@ -159,7 +159,7 @@ def make_behaviour(folder: Path) -> list[Path]:
 def read_behaviour(folder: Path) -> str:
     """Load it."""
     path = folder / "actor.safetensors"
-    found = read_metadata(path)
+    _, found = read_actor_file(path)
     # Where the name of the hash itself was hit, it is one more entry.
     data = {name: value for name, value in found.items() if len(str(value)) != 32}
     return digest(policy=SquashedGaussianActor.load(path).fingerprint, data=data)

@@ -523,7 +523,7 @@ class SquashedGaussianActor:
         Raises:
             DataError: The file is missing, damaged, is no safetensors file, or holds no actor.
         """
-        arrays, _ = _read_file(path)
+        arrays, _ = read_actor_file(path)
         num_layers = len(arrays) // 2
         names = {f"{kind}{i}" for i in range(num_layers) for kind in "wb"}
         if not arrays or set(arrays) != names:
@@ -540,7 +540,7 @@ class SquashedGaussianActor:
         return _in_blocks(lambda x: _mlp(self._arrays, "", x, product=np.matmul), obs)
 
 
-def _read_file(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_actor_file(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return arrays and metadata of an actor's file, once they fit to its hash."""
     try:
         with safetensors.safe_open(path, framework="numpy") as handle:
