@@ -94,7 +94,8 @@ def installed(*words):
 
 def keep(command, *more):
     words = ["filter", "logs/*.csv", "--labelled", "checked == 1", *FIELDS.split()]
-    return command(*words, *"--unit episode --out-format minari --out ours".split(), *more)
+    how = "--unit episode --evidence rows --out-format minari --out ours"
+    return command(*words, *how.split(), *more)
 
 
 def listed(folder):
@@ -183,17 +184,17 @@ def test_kept_numbers_are_those_of_the_log(walk):
 def test_the_report_names_alpha(walk):
     folder, log = walk
     report = json.loads((folder / "ours" / "report.json").read_text())
-    alpha = report["alpha"]
+    alphas = {each["method"]: each for each in report["alphas"]}
     others = set(log.ours) - log.known
     rows = sum(log.num_rows[name] for name in others)
     share = sum(log.num_rows[name] for name in others if log.ours[name]) / rows
-    assert alpha["low"] <= alpha["value"] <= alpha["high"]
-    assert abs(alpha["value"] - share) < 0.15
-    assert {unit["name"] for unit in report["units"]} == set(log.ours)
+    assert alphas["bbe"]["low"] < share < alphas["bbe"]["high"]
+    assert abs(alphas["bbe"]["value"] - share) < 0.15
+    assert report["quality"]["num_unlabelled"] == rows
     page = html.unescape((folder / "ours" / "report.html").read_text())
     assert "alpha" in page
     assert report["advice"] in page
-    assert "alpha" in (folder / "printed.txt").read_text()
+    assert "alpha (bbe)" in (folder / "printed.txt").read_text()
 
 
 def test_the_policies_act_and_were_tried(walk):
@@ -220,7 +221,7 @@ def test_the_same_with_the_settings_that_a_user_gets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = write_logs(tmp_path / "logs")
     printed = keep(installed)
-    assert "alpha" in printed
+    assert "alpha (bbe)" in printed
     check_kept(tmp_path, log)
     installed(*"train ours --learner td3_bc --steps 2000 --out run".split())
     tried = json.loads(installed(*"evaluate run --env hopper --episodes 10 --json".split()))

@@ -40,6 +40,7 @@ def test_damage_is_of_every_sort():
     assert set(seen) == {"bit", "zeros", "bytes", "cut", "longer", "exchanged"}
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # a limit is set after the fork
 def test_a_full_disk_ends_in_one_line_and_the_command_goes_on():
     [trial] = processes.disturb("collect", "full disk", 1, seed=1)
     assert processes.is_good(trial), trial
