@@ -236,8 +236,9 @@ def test_levels_of_one_version_come_as_pairs():
     for each in SHIPPED:
         if each.version > 1:
             other = {"medium": "expert", "expert": "medium"}[each.level]
-            behaviour.find(each.body, each.domain, other, version=each.version)
-            behaviour.find(each.body, each.domain, each.level, version=1)
+            pair = behaviour.find(each.body, each.domain, other, version=each.version)
+            assert (pair.level, pair.version) == (other, each.version)
+            assert behaviour.find(each.body, each.domain, each.level, version=1).version == 1
 
 
 @pytest.mark.parametrize("each", [e for e in PAIRS if e.version > 1], ids=name)
