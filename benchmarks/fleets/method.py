@@ -92,8 +92,8 @@ def by_dynamics(method: Method, data: puorl.Dataset, tasks: Sequence[Task]) -> l
     found = number_units(data, unit)
     made = []
     for known, seed in tasks:
-        begin = time.perf_counter()
         embedding, seconds = embedded(data, config, seed)
+        begin = time.perf_counter()
         label = np.where(np.isin(found.name, known), 0, -1)
         model = fitting.find_types(embedding, label, "", config, unit=unit, seed=seed)
         flt = puorl.DomainFilter.of(model)

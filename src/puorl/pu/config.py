@@ -69,7 +69,7 @@ class MachineConfig:
     """Models of how units move (`puorl.pu.machines`), for units larger than a row."""
 
     hidden: tuple[int, ...] = (64, 64)
-    latent_sizes: tuple[int, ...] = (1, 2, 4)
+    latent_sizes: tuple[int, ...] = (4, 8)
     """Sizes of z, the numbers that describe a unit; each is tried with every seed, as lanes."""
     num_seeds: int = 2
     num_steps: int = 2_500
@@ -84,7 +84,7 @@ class MachineConfig:
     num_lags: int = 2
     """Rows before the present one that a model sees: sensors are noisy."""
     horizons: tuple[int, ...] = (1, 4, 12)
-    """Rows ahead that it predicts."""
+    """Rows ahead that it learns to predict; units are judged by the first."""
 
     @property
     def lanes(self) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ def batch(n, num_groups, *, seed=0, known=0.8):
     rng = np.random.default_rng(seed)
     return Batch(
         jnp.asarray(rng.normal(size=(n, NUM_GIVEN)), jnp.float32),
+        jnp.zeros((n, 0, 1), jnp.float32),
         jnp.asarray(rng.normal(size=(n, NUM_OUTPUTS)), jnp.float32),
         jnp.asarray(rng.random((n, NUM_OUTPUTS)) < known, jnp.float32),
         jnp.asarray(rng.integers(0, num_groups, n), jnp.int32),
@@ -51,11 +52,10 @@ def drawn_from(params, rows, z, *, seed=1):
 def total_nll(view, params, rows, z):
     """By the path that training takes, not the one of `_information`."""
     own = z[rows.unit]
-    if view == "dynamics":
-        return dynamics.row_nll(params, rows, own).sum()
-    sensors = range(NUM_OUTPUTS)
+    parts = range(NUM_OUTPUTS if view == "relations" else 1)
     every = [
-        dynamics._relation_nll(params, rows, own, jnp.full(len(own), s, jnp.int32)) for s in sensors
+        dynamics._part_nll(view, params, rows, own, jnp.full(len(own), part, jnp.int32))
+        for part in parts
     ]
     return jnp.stack(every).sum()
 
@@ -66,7 +66,7 @@ def test_the_likelihood_is_a_student_t_up_to_a_constant():
     location, log_scale = (
         jnp.asarray(rng.normal(size=(50, NUM_OUTPUTS)), jnp.float32) for _ in range(2)
     )
-    made = np.asarray(dynamics.output_nll(location, log_scale, rows))
+    made = np.asarray(dynamics.output_nll(location, log_scale, rows.outcome, rows.weight))
     wanted = -stats.t.logpdf(rows.outcome, 4, loc=location, scale=np.exp(log_scale))
     constant = -stats.t.logpdf(0.0, 4)
     np.testing.assert_allclose(made + constant, wanted, rtol=1e-4, atol=1e-5)
@@ -177,6 +177,56 @@ def test_a_hidden_sensor_does_not_enter_its_own_prediction():
         np.testing.assert_array_equal(after[:, :, sensor], before[:, :, sensor])
         others = np.delete(np.arange(NUM_OUTPUTS), sensor)
         assert (np.abs(after - before)[0][:, others].max(axis=0) > 1e-2).all()
+
+
+def longer_batch(n, *, seed=0):
+    """Rows with outcomes over three horizons, and two numbers of action between them."""
+    rng = np.random.default_rng(seed)
+    rows = batch(n, 3, seed=seed)
+    return rows._replace(
+        ahead=jnp.asarray(rng.normal(size=(n, 2, 2)), jnp.float32),
+        outcome=jnp.asarray(rng.normal(size=(n, 3 * NUM_OUTPUTS)), jnp.float32),
+        weight=jnp.ones((n, 3 * NUM_OUTPUTS), jnp.float32),
+    )
+
+
+def test_a_horizon_sees_the_actions_before_it_and_none_after():
+    rows = longer_batch(40)
+    config = dataclasses.replace(CONFIG, horizons=(1, 4, 12))
+    params = dynamics.lane(dynamics.init_state("dynamics", rows, 3, config, 0).params, 0)
+    z = jnp.zeros((40, SIZE), jnp.float32)
+
+    def nll(rows, horizon):
+        part = jnp.full(40, horizon, jnp.int32)
+        return np.asarray(dynamics._part_nll("dynamics", params, rows, z, part))
+
+    for moved in range(2):
+        other = rows._replace(ahead=rows.ahead.at[:, moved].add(3.0))
+        for horizon in range(3):
+            same = np.array_equal(nll(other, horizon), nll(rows, horizon))
+            assert same == (horizon <= moved)
+
+
+def test_each_horizon_is_judged_by_its_own_outcome_and_z_by_the_first():
+    rows = longer_batch(40)
+    config = dataclasses.replace(CONFIG, horizons=(1, 4, 12))
+    params = dynamics.lane(dynamics.init_state("dynamics", rows, 3, config, 0).params, 0)
+    z = np.zeros((3, SIZE))
+    first = dynamics.outputs_nll("dynamics", params, rows, z)
+    assert first.shape == (40, NUM_OUTPUTS)
+    for horizon in range(3):
+        columns = slice(horizon * NUM_OUTPUTS, (horizon + 1) * NUM_OUTPUTS)
+        moved = rows._replace(outcome=rows.outcome.at[:, columns].add(2.0))
+        same = [
+            np.array_equal(
+                dynamics._part_nll("dynamics", params, which, jnp.zeros((40, SIZE)), part),
+                dynamics._part_nll("dynamics", params, rows, jnp.zeros((40, SIZE)), part),
+            )
+            for which, part in ((moved, jnp.full(40, k, jnp.int32)) for k in range(3))
+        ]
+        assert same == [k != horizon for k in range(3)]
+        judged = np.array_equal(dynamics.outputs_nll("dynamics", params, moved, z), first)
+        assert judged == (horizon > 0)
 
 
 def test_both_ways_to_compute_a_prediction_agree():

@@ -39,11 +39,14 @@ def test_overlap_is_the_same_for_the_same_seed_and_whole_without_another_side():
 @pytest.mark.parametrize(
     ("gain", "behaviour_gain", "overlap", "verdict"),
     [
-        (SEEN, SEEN - 0.1, 0.0, "dynamics"),
+        (SEEN, SEEN - 0.1, LITTLE_OVERLAP, "dynamics"),
+        (SEEN, SEEN - 0.1, 0.0, "confounded"),
         (SEEN, SEEN, LITTLE_OVERLAP, "both"),
         (SEEN, SEEN, LITTLE_OVERLAP - 0.01, "confounded"),
-        (SEEN - 0.1, SEEN, 0.0, "behaviour"),
-        (SEEN - 0.1, SEEN - 0.1, 0.0, "neither"),
+        (SEEN - 0.1, SEEN, LITTLE_OVERLAP, "behaviour"),
+        (SEEN - 0.1, SEEN, 0.0, "confounded"),
+        (SEEN - 0.1, SEEN - 0.1, LITTLE_OVERLAP, "neither"),
+        (SEEN - 0.1, SEEN - 0.1, 0.0, "confounded"),
     ],
 )
 def test_verdicts(gain, behaviour_gain, overlap, verdict):

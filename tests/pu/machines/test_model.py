@@ -32,7 +32,7 @@ def test_one_known_unit_decides_about_all(split, fitted):
     np.testing.assert_array_equal(table.keep, is_ours(table.name))
     np.testing.assert_array_equal(table.labelled, table.name == "m00")
     assert table.probability[table.labelled] == 1
-    assert (table.evidence[table.keep & ~table.labelled] > 3).all()
+    assert (table.evidence[table.keep & ~table.labelled] > 2).all()
     assert (table.evidence[~table.keep] < -3).all()
     assert (table.cluster[table.keep] == 0).all()
     assert (table.cluster[~table.keep] != 0).all()
@@ -157,7 +157,7 @@ def test_a_unit_with_few_rows_is_less_sure(fitted, fleet):
     place = np.concatenate([np.arange(n) for n in many.num_rows])
     few = fitted.predict_units(new[place < 5])
     assert (few.num_rows == 5).all()
-    assert (np.abs(few.probability - 0.5) < np.abs(many.probability - 0.5)).all()
+    assert np.abs(few.probability - 0.5).mean() < np.abs(many.probability - 0.5).mean() - 0.02
     assert (few.spread > many.spread).all()
 
 

@@ -21,8 +21,9 @@ def plain(size):
 
 
 def scalings(d=2, m=1, config=CONFIG):
-    size = (d + m) * (1 + config.num_lags) + m * (len(config.horizons) - 1)
-    return Scalings(plain(size), plain(d * len(config.horizons)), plain(d), plain(m))
+    size, num_later = (d + m) * (1 + config.num_lags), m * (len(config.horizons) - 1)
+    widths = size, num_later, d * len(config.horizons), d, m
+    return Scalings(*(plain(width) for width in widths))
 
 
 @st.composite
@@ -134,10 +135,13 @@ def test_what_is_given_equals_a_walk_back_and_ahead(log):
         while at >= 0:
             path.append(at)
             at = int(following[at])
+        np.testing.assert_allclose(made.given[k], wanted, atol=1e-6)
+        ahead = []
         for low, high in zip(CONFIG.horizons, CONFIG.horizons[1:], strict=False):
             acted = rows.action[path[low:high]]
-            wanted += [*(acted.mean(axis=0) - rows.action[i])] if len(acted) else [0.0]
-        np.testing.assert_allclose(made.given[k], wanted, atol=1e-6)
+            ahead.append(acted.mean(axis=0) - rows.action[i] if len(acted) else [0.0])
+        np.testing.assert_allclose(made.ahead[k], ahead, atol=1e-6)
+        np.testing.assert_array_equal(made.before[k], rows.action[previous.get(int(i), int(i))])
 
 
 @given(logs(), st.integers(0, 2**16))

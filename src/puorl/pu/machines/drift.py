@@ -60,14 +60,15 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
     pairs, group = np.unique(
         np.stack([unit, np.asarray(window_of_row)[rows.position]]), axis=1, return_inverse=True
     )
-    view, lane = model.best
+    view, mixture = model.best
+    lane = mixture.lane
     batch = dynamics.make_batch(view.view, rows, group.reshape(-1))
     batch = batch._replace(unit=jnp.asarray(group.reshape(-1), jnp.int32))
     own = estimate_latents(view, lane, batch, pairs.shape[1], config)
     z = view.embed(lane, own.z)
     extra = view.inflation[lane] / np.maximum(own.num_rows, 1)
     noise = extra[:, None, None] * np.eye(z.shape[1])
-    chance = view.mixtures[lane].ours_probability(z, noise)
+    chance = mixture.ours_probability(z, noise)
     moment = data.rows.time if data.rows.time is not None else np.arange(len(data), dtype=float)
     begin = np.full(pairs.shape[1], np.inf)
     np.minimum.at(begin, group.reshape(-1), moment[rows.position])

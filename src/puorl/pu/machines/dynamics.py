@@ -2,12 +2,13 @@
 
 Three views of a unit, each with its own model and its own z:
 
-- ``dynamics``: p(s after h steps | s, a, z), for several horizons h. What acts on a machine is
-  given, so a driver's habits explain little of z.
+- ``dynamics``: p(s after h steps | s, the actions up to then, z), for several horizons h. All are
+  learnt together, which makes z richer; z is then estimated from the first horizon alone: what acts
+  within one step is given, so a driver's habits explain nothing, while over several steps they do.
 - ``relations``: p(one sensor | the other sensors, a, z). A pump's pressure at a speed and a flow is
   a property of the pump that one step does not show, since the state tells it already. A gait makes
   such relations too: this view is for units that were recorded several times.
-- ``behaviour``: p(a | s, z), how a unit is driven. It decides nothing: it tells drivers from
+- ``behaviour``: p(a | s, the action before, z), how a unit is driven. It decides nothing: it tells drivers from
   machines.
 
 Predictions have a location and a scale for each output (Student t, 4 degrees of freedom). Noise is
@@ -44,9 +45,16 @@ class Batch(NamedTuple):
     """Rows of a view: what is given, what is predicted, and which of it is known."""
 
     given: jax.Array
+    ahead: jax.Array
+    """(n, horizons - 1, m). Later actions, for ``dynamics``; else (n, 0, m)."""
     outcome: jax.Array
     weight: jax.Array
     unit: jax.Array
+
+    @property
+    def num_horizons(self) -> int:
+        """Horizons of the outcomes."""
+        return self.ahead.shape[1] + 1
 
 
 class TrainState(NamedTuple):
@@ -73,24 +81,25 @@ class UnitLatents(NamedTuple):
 
 def make_batch(view: View, rows: Sequences, unit: np.ndarray) -> Batch:
     """Select what a view reads and predicts."""
+    ahead = rows.ahead[:, :0]
     if view == "dynamics":
+        ahead = rows.ahead
         parts = rows.given, rows.outcome, rows.weight
     elif view == "relations":
         parts = rows.action, rows.state, np.ones_like(rows.state)
     else:
-        size = rows.state.shape[1]
-        state, action = rows.given[:, :size], rows.given[:, size : size + rows.action.shape[1]]
-        parts = state, action, np.ones_like(action)
+        seen = np.hstack([rows.given[:, : rows.state.shape[1]], rows.before])
+        parts = seen, rows.action, np.ones_like(rows.action)
     given, outcome, weight = (jnp.asarray(part) for part in parts)
-    return Batch(given, outcome, weight, jnp.asarray(unit, jnp.int32))
+    return Batch(given, jnp.asarray(ahead), outcome, weight, jnp.asarray(unit, jnp.int32))
 
 
 def init_state(
     view: View, batch: Batch, num_units: int, config: MachineConfig, seed: int
 ) -> TrainState:
     """Draw networks and latents of all lanes."""
-    num_outputs, size = batch.outcome.shape[1], max(config.latent_sizes)
-    num_inputs = batch.given.shape[1] + size + (2 * num_outputs if view == "relations" else 0)
+    num_outputs, size = _num_outputs(batch), max(config.latent_sizes)
+    num_inputs = _part_inputs(view, jax.tree.map(lambda leaf: leaf[:1], batch), 0).shape[1] + size
     key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), get_args(View).index(view))
     net_key, z_key, key = jax.random.split(key, 3)
     sizes = (num_inputs, *config.hidden, 2 * num_outputs)
@@ -137,16 +146,15 @@ def _run(
     def loss(
         params: mlp.Params, z: jax.Array, used: jax.Array, rows: Batch, key: jax.Array
     ) -> jax.Array:
-        noise_key, mask_key = jax.random.split(key)
+        noise_key, part_key = jax.random.split(key)
         own = z[rows.unit] * used[None]
         noisy = own + config.noise * used[None] * jax.random.normal(
             noise_key, own.shape, jnp.float32
         )
-        if view != "relations":
-            nll = row_nll(params, rows, noisy)
-        else:  # one sensor of each row, at random
-            hidden = jax.random.randint(mask_key, (len(own),), 0, rows.outcome.shape[1])
-            nll = rows.outcome.shape[1] * _relation_nll(params, rows, noisy, hidden)
+        # One part of each row, at random, stands for all.
+        num_parts = _num_parts(view, rows)
+        part = jax.random.randint(part_key, (len(own),), 0, num_parts)
+        nll = num_parts * _part_nll(view, params, rows, noisy, part)
         return nll.mean() + config.penalty * jnp.square(own).sum(axis=1).mean()
 
     gradient = jax.vmap(jax.grad(loss, argnums=(0, 1)), in_axes=(0, 0, 0, None, 0))
@@ -192,41 +200,72 @@ def predict(
     return location, _LOG_SCALE * jnp.tanh(log_scale / _LOG_SCALE)
 
 
-def output_nll(location: jax.Array, log_scale: jax.Array, rows: Batch) -> jax.Array:
+def output_nll(
+    location: jax.Array, log_scale: jax.Array, outcome: jax.Array, weight: jax.Array
+) -> jax.Array:
     """(n, outputs) float32. Negative log-likelihood of a Student t, up to a constant."""
-    square = jnp.square((rows.outcome - location) * jnp.exp(-log_scale))
+    square = jnp.square((outcome - location) * jnp.exp(-log_scale))
     nll = log_scale + 0.5 * (_DEGREES + 1.0) * jnp.log1p(square / _DEGREES)
-    return rows.weight * nll
+    return weight * nll
 
 
-def row_nll(params: mlp.Params, rows: Batch, z: jax.Array) -> jax.Array:
-    """(n,) float32. The same, summed over the outputs of all views but ``relations``."""
-    return output_nll(*predict(params, rows.given, z), rows).sum(axis=1)
+def _num_outputs(rows: Batch) -> int:
+    return rows.outcome.shape[1] // rows.num_horizons
 
 
-def _relation_inputs(rows: Batch, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-    mask = jax.nn.one_hot(hidden, rows.outcome.shape[1], dtype=jnp.float32)
-    return jnp.concatenate([rows.outcome * (1.0 - mask), mask, rows.given], axis=1), mask
+def _num_parts(view: View, rows: Batch) -> int:
+    """What a row is predicted in: sensors one by one, or horizons."""
+    return rows.outcome.shape[1] if view == "relations" else rows.num_horizons
 
 
-def _relation_nll(params: mlp.Params, rows: Batch, z: jax.Array, hidden: jax.Array) -> jax.Array:
-    given, mask = _relation_inputs(rows, hidden)
-    return (mask * output_nll(*predict(params, given, z), rows)).sum(axis=1)
+def _part_inputs(view: View, rows: Batch, part: jax.Array | int) -> jax.Array:
+    """(n, f) float32. What may be seen where a part is predicted: other sensors, past actions."""
+    part = jnp.broadcast_to(jnp.asarray(part, jnp.int32), len(rows.unit))
+    if view == "relations":
+        mask = jax.nn.one_hot(part, rows.outcome.shape[1], dtype=jnp.float32)
+        return jnp.concatenate([rows.outcome * (1.0 - mask), mask, rows.given], axis=1)
+    if rows.num_horizons == 1:
+        return rows.given
+    until = jnp.arange(rows.num_horizons - 1)[None] < part[:, None]
+    ahead = jnp.where(until[..., None], rows.ahead, 0.0).reshape(len(rows.unit), -1)
+    horizon = jax.nn.one_hot(part, rows.num_horizons, dtype=jnp.float32)
+    return jnp.concatenate([rows.given, ahead, horizon], axis=1)
+
+
+def _part_nll(
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array, part: jax.Array
+) -> jax.Array:
+    """(n,) float32. Negative log-likelihood of one part of each row."""
+    location, log_scale = predict(params, _part_inputs(view, rows, part), z)
+    if view == "relations":
+        mask = jax.nn.one_hot(part, rows.outcome.shape[1], dtype=jnp.float32)
+        return (mask * output_nll(location, log_scale, rows.outcome, rows.weight)).sum(axis=1)
+    pick = part[:, None, None]
+    outcome, weight = (
+        jnp.take_along_axis(x.reshape(len(part), rows.num_horizons, -1), pick, axis=1)[:, 0]
+        for x in (rows.outcome, rows.weight)
+    )
+    return output_nll(location, log_scale, outcome, weight).sum(axis=1)
 
 
 def all_outputs(
     view: View, params: mlp.Params, rows: Batch, z: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """(n, outputs) each. Location and log scale of all outputs of a view."""
+    """(n, outputs) each. Location and log scale of what z is judged by, as in `_judged`."""
     if view != "relations":
-        return predict(params, rows.given, z, forward_mode=True)
+        return predict(params, _part_inputs(view, rows, 0), z, forward_mode=True)
 
     def one(sensor: jax.Array) -> tuple[jax.Array, jax.Array]:
-        given, _ = _relation_inputs(rows, jnp.full(len(z), sensor))
-        location, log_scale = predict(params, given, z, forward_mode=True)
+        inputs = _part_inputs(view, rows, sensor)
+        location, log_scale = predict(params, inputs, z, forward_mode=True)
         return location[:, sensor], log_scale[:, sensor]
 
-    return jax.vmap(one, out_axes=1)(jnp.arange(rows.outcome.shape[1]))
+    return jax.vmap(one, out_axes=1)(jnp.arange(_num_outputs(rows)))
+
+
+def _judged(rows: Batch) -> tuple[jax.Array, jax.Array]:
+    """(n, outputs) each. Outcomes that z is judged by, and their weights: one step ahead."""
+    return rows.outcome[:, : _num_outputs(rows)], rows.weight[:, : _num_outputs(rows)]
 
 
 def fit_latents(
@@ -305,16 +344,17 @@ def _information(
     slope, scale_slope = jax.vmap(
         lambda e: jax.jvp(outputs, (own,), (jnp.broadcast_to(e, own.shape),))[1], out_axes=2
     )(basis)
+    outcome, known = _judged(rows)
     precision = jnp.exp(-log_scale)
-    residual = (rows.outcome - location) * precision
+    residual = (outcome - location) * precision
     pull = (_DEGREES + 1.0) * residual / (_DEGREES + jnp.square(residual))
-    by_location, by_scale = -rows.weight * pull * precision, rows.weight * (1.0 - pull * residual)
+    by_location, by_scale = -known * pull * precision, known * (1.0 - pull * residual)
     gradient = jnp.einsum("no,nok->nk", by_location, slope) + jnp.einsum(
         "no,nok->nk", by_scale, scale_slope
     )
-    weight = _INFORMATION * rows.weight * jnp.square(precision)
+    weight = _INFORMATION * known * jnp.square(precision)
     information = jnp.einsum("no,nok,nol->nkl", weight, slope, slope) + jnp.einsum(
-        "no,nok,nol->nkl", _SCALE_INFORMATION * rows.weight, scale_slope, scale_slope
+        "no,nok,nol->nkl", _SCALE_INFORMATION * known, scale_slope, scale_slope
     )
     total = partial(jax.ops.segment_sum, segment_ids=rows.unit, num_segments=len(z))
     return total(gradient), total(information)
@@ -322,7 +362,8 @@ def _information(
 
 @partial(jax.jit, static_argnames="view")
 def _outputs_nll(view: View, params: mlp.Params, rows: Batch, z: jax.Array) -> jax.Array:
-    return output_nll(*all_outputs(view, params, rows, z[rows.unit]), rows)
+    made = all_outputs(view, params, rows, z[rows.unit])
+    return output_nll(*made, *_judged(rows))
 
 
 def outputs_nll(view: View, params: mlp.Params, rows: Batch, z: np.ndarray) -> np.ndarray:

@@ -21,11 +21,11 @@ from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.model import params_from_arrays, params_to_arrays
 from puorl.pu.units import parse_unit
 
-_VERSION = 1
+_VERSION = 2
 _REPAIR = "take another copy, or fit and save it again"
 _JSON, _ARRAYS = "filter.json", "filter.safetensors"
 _VIEW_ARRAYS = ("centre", "root", "inflation", "held_out_nll")
-_MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift")
+_MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift", "member")
 _ESTIMATES = ("alpha", "recall", "precision")
 
 
@@ -45,9 +45,9 @@ def write(
     for number, view in enumerate(model.views):
         arrays |= params_to_arrays(f"view{number}", view.params)
         arrays |= {f"view{number}.{k}": getattr(view, k) for k in _VIEW_ARRAYS}
-        for lane, mixture in enumerate(view.mixtures):
-            head = f"view{number}.mixture{lane}"
-            arrays |= {f"{head}.{k}": getattr(mixture, k) for k in _MIXTURE_ARRAYS}
+        for k, mixture in enumerate(view.mixtures):
+            head = f"view{number}.mixture{k}"
+            arrays |= {f"{head}.{name}": getattr(mixture, name) for name in _MIXTURE_ARRAYS}
     table = model.units._asdict()
     names = table.pop("name")
     arrays |= {f"units.{k}": v for k, v in table.items()}
@@ -58,6 +58,7 @@ def write(
             "sizes": view.sizes,
             "gains": [mixture.gain for mixture in view.mixtures],
             "ours": [mixture.ours for mixture in view.mixtures],
+            "lanes": [mixture.lane for mixture in view.mixtures],
         }
         for view in model.views
     ]
@@ -127,10 +128,11 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
 
 def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> ViewModel:
     mixtures = []
-    for lane, (gain, ours) in enumerate(zip(content["gains"], content["ours"], strict=True)):
-        head = f"view{number}.mixture{lane}"
-        own = {k: arrays[f"{head}.{k}"] for k in _MIXTURE_ARRAYS}
-        mixtures.append(Mixture(**own, gain=gain, ours=tuple(ours)))
+    each = zip(content["gains"], content["ours"], content["lanes"], strict=True)
+    for k, (gain, ours, lane) in enumerate(each):
+        head = f"view{number}.mixture{k}"
+        own = {name: arrays[f"{head}.{name}"] for name in _MIXTURE_ARRAYS}
+        mixtures.append(Mixture(**own, gain=gain, ours=tuple(ours), lane=lane))
     return ViewModel(
         view=content["view"],
         params=params_from_arrays(f"view{number}", arrays),

@@ -11,7 +11,7 @@ import numpy as np
 from puorl.pu.machines.mixture import SEEN
 
 Verdict = Literal["dynamics", "both", "behaviour", "neither", "confounded"]
-LITTLE_OVERLAP = 0.1
+LITTLE_OVERLAP = 0.05
 FEW_UNITS = 3
 _NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60
 
@@ -54,7 +54,8 @@ class Finding:
     behaviour_gain: float
     """Nats for more than one way of driving."""
     overlap: float
-    """Of states and actions of kept and of other units: 1 as if shuffled, 0 apart."""
+    """Of states and actions of two groups of units, 1 as if shuffled, 0 apart: kept and other ones;
+    where no types are seen, those of different drivers or in different ranges."""
     num_labelled: int
     """Units known to be ours."""
     is_crossed: bool = False
@@ -65,11 +66,10 @@ class Finding:
     def verdict(self) -> Verdict:
         """Dynamics differ, behaviour differs, both or neither; or they cannot be told apart."""
         machines, drivers = self.gain >= SEEN, self.behaviour_gain >= SEEN
-        if machines and drivers:
-            apart = self.overlap < LITTLE_OVERLAP and not self.is_crossed
-            return "confounded" if apart else "both"
+        if self.overlap < LITTLE_OVERLAP and not self.is_crossed:
+            return "confounded"
         if machines:
-            return "dynamics"
+            return "both" if drivers else "dynamics"
         return "behaviour" if drivers else "neither"
 
     @property
@@ -89,9 +89,9 @@ class Finding:
             )
         elif self.verdict == "confounded":
             text = (
-                "Units differ, but those kept and those rejected hardly share states and actions "
-                f"(overlap {self.overlap:.0%}): machine and driver cannot be told apart. Log some "
-                "runs in which another driver, or the same commands, act on both."
+                "There are groups of units that hardly share states and actions (overlap "
+                f"{self.overlap:.0%}): machine and driver cannot be told apart. Log some runs in "
+                "which another driver, or the same commands, act on both."
             )
         elif self.verdict == "behaviour":
             text = (

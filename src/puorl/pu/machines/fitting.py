@@ -1,6 +1,7 @@
 """From a split to a MachineModel: train the views, estimate latents, find types, decide."""
 
 import dataclasses
+from itertools import chain
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import Finding, overlap_of_rows
-from puorl.pu.machines.mixture import SEEN, find_drivers, fit_mixture
+from puorl.pu.machines.mixture import SEEN, find_drivers, find_ranges, fit_types
 from puorl.pu.machines.model import (
     MachineModel,
     ViewModel,
@@ -148,18 +149,25 @@ def find_types(
         unit: What is decided about.
         seed: Of starts and draws.
     """
-    driver, behaviour_gain = find_drivers(made.behaviour, label, generator(seed, "machines"))
-    if len(made.views) > 1:  # units of several runs, which need not have one driver
-        driver = np.zeros(len(label), int)
+    rng = generator(seed, "machines")
+    group, behaviour_gain = find_drivers(made.behaviour, label, rng)
+    # Units of several runs need not have one driver.
+    driver = np.zeros(len(label), int) if len(made.views) > 1 else group
     views = _mixtures(made, label, driver, seed)
     is_crossed = bool(driver.any()) and _best_gain(views) >= SEEN
     if driver.any() and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
         views = _mixtures(made, label, driver, seed)
-    lanes = judge_lanes(views, made.latents, made.median_rows, driver)
+    lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
     table = decide(views, made.latents, lanes, made.found, label, driver)
     alpha, recall, precision = quality(table, lanes, seed)
-    overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
+    if _best_gain(views) >= SEEN:
+        side = table.keep
+    elif group.any():
+        side = group == 0
+    else:
+        side = find_ranges(made.driven, made.driven_unit, rng) == 0
+    overlap = overlap_of_rows(made.driven, made.driven_unit, side)
     return MachineModel(
         config=config,
         unit=unit,
@@ -188,9 +196,10 @@ def _mixtures(made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int)
     for view, latents in zip(made.views, made.latents, strict=True):
         rng = generator(seed, "machines", view.view)
         mixtures = [
-            fit_mixture(view.embed(k, own.z), label, rng, driver) for k, own in enumerate(latents)
+            fit_types(view.embed(k, own.z), label, rng, driver, lane=k)
+            for k, own in enumerate(latents)
         ]
-        views.append(view._replace(mixtures=tuple(mixtures)))
+        views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
     return [_trust_likelihood(views[0])] if driver.any() else views
 
 
@@ -206,8 +215,10 @@ def _trust_likelihood(view: ViewModel) -> ViewModel:
     """
     best = int(np.argmin(view.held_out_nll))
     mixtures = tuple(
-        mixture.with_near() if k == best else mixture._replace(gain=mixture.gain - _UNTRUSTED)
-        for k, mixture in enumerate(view.mixtures)
+        mixture.with_near()
+        if mixture.lane == best
+        else mixture._replace(gain=mixture.gain - _UNTRUSTED)
+        for mixture in view.mixtures
     )
     return view._replace(mixtures=mixtures)
 

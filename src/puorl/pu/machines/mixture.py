@@ -1,10 +1,15 @@
-"""Types of machines: a mixture over the latents of units, with few of them known.
+"""Types of machines: partitions of units by their latents, with few of them known.
 
 Units of a type vary (wear, calibration) and types differ. Both are seen in the same latents, and
 the larger variation need not be the type. All types share one covariance, so what counts is not
-how far units lie apart but how empty the space between groups of them is. The covariance is drawn
-towards a sphere in the metric of the likelihood, where a distance is the number of nats a row that
-parts two units: few units could be split along some direction by chance.
+how far units lie apart but how empty the space between groups of them is.
+
+A partition of the units has a marginal likelihood in closed form: normal distributions whose means
+and covariance are integrated out (normal-inverse-Wishart), with the covariance drawn towards a
+sphere in the metric of the likelihood, where a distance is the number of nats a row that parts two
+units. It weighs fit against the number of types and the size of the latents by itself. Expectation
+maximisation from many starts proposes partitions; the likeliest few are kept, and every statement
+is a mean over them.
 """
 
 from collections.abc import Sequence
@@ -17,30 +22,47 @@ SEEN = 3.0
 """Nats from which a second type, of machines or of drivers, counts as seen."""
 _PRIOR = 3.0
 """Weight of the sphere, in units."""
-_EXTRA = 6.0
+_SCALES = np.exp(np.linspace(-7.0, 1.0, 25))
+"""Variances of the sphere, in those of all units: integrated out."""
+_SPACING = 0.05
+"""Precision of the means of types, in that of a type's units: types lie some deviations apart."""
+_EXTRA = 2.0
 """Nats that every type beyond the second must bring: wear makes groups, too."""
-_NUM_STARTS = 40
-_NUM_ITERATIONS = 80
+_NUM_STARTS, _MANY_UNITS = 40, 200
+_NUM_ITERATIONS = 60
+_NUM_REFINED, _NUM_MOVES = 8, 30
+_CLOSE = 7.0
+"""Nats below the likeliest partition from which others do not count."""
+_MOST_KEPT = 12
 _TEMPERATURE = 3.0
 """Nats by which a lane's gain must be higher to weigh e times as much."""
+_NUM_DIRECTIONS = 4
+"""In which units' mean states and actions are compared."""
+_OUTSIDE = 1e-3
+"""Chance of a unit of a known type to be called outside."""
+_NEAR = 3.0
+"""Groups are one driver if others lie so many times farther apart."""
 
 
 class Mixture(NamedTuple):
-    """Types found in the latents of one lane."""
+    """A partition of units into types, in the latents of one lane."""
 
     mean: np.ndarray
     """(types, size). The first is ours."""
     covariance: np.ndarray
     """(size, size). Of units of a type."""
     num_units: np.ndarray
-    """(types,). Units of each type, as a sum of probabilities."""
+    """(types,). Units of each type."""
     gain: float
-    """Nats by which these types explain the units better than one type would, less what their
-    number costs (BIC)."""
+    """Nats by which this partition explains the units better than one type would."""
     shift: np.ndarray = np.zeros((1, 1))
     """(drivers, size). What each way of driving adds to the latents; 0 for the first."""
     ours: tuple[int, ...] = (0,)
     """Types that are our machine: more than one where drivers change how it looks."""
+    lane: int = 0
+    """Whose latents these are."""
+    member: np.ndarray = np.zeros(0, np.int64)
+    """(units of the fit,) int64. Their types."""
 
     @property
     def num_types(self) -> int:
@@ -48,32 +70,49 @@ class Mixture(NamedTuple):
         return len(self.mean)
 
     def log_density(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
-        """(n, types) float64. Log predictive density of units: Student t, for few units.
+        """(n, types) float64. Log predictive density of new units: Student t, for few units.
 
         Args:
             z: (n, size).
             extra: (n, size, size). Covariance to add for each unit, e.g. since it has few rows.
         """
-        n, size = float(self.num_units.sum()), z.shape[1]
-        degrees = max(n + _PRIOR - self.num_types, 2.0)
-        spread = self.covariance if extra is None else self.covariance + extra
-        made = []
-        for mean, count in zip(self.mean, self.num_units, strict=True):
-            square = mahalanobis(z - mean, spread * (1.0 + 1.0 / max(count, 1.0)))
-            _, size_log = np.linalg.slogdet(spread * (1.0 + 1.0 / max(count, 1.0)))
-            made.append(-0.5 * (degrees + size) * np.log1p(square / degrees) - 0.5 * size_log)
-        return np.stack(made, axis=1)
+        wider = 1.0 + 1.0 / (self.num_units + _SPACING)
+        spread = self.covariance * wider[:, None, None]
+        if extra is not None:
+            spread = spread + extra[:, None]
+        degrees = float(self.num_units.sum()) + _PRIOR
+        return _log_student(z[:, None] - self.mean, spread, degrees)
 
     def log_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
-        """(n, types) float64. Log probability of each type."""
-        joint = self.log_density(z, extra) + np.log(
-            (self.num_units + 1.0) / (self.num_units + 1.0).sum()
-        )
-        return joint - np.logaddexp.reduce(joint, axis=1, keepdims=True)
+        """(n, types) float64. Log probability of each type, for new units."""
+        return _normalised(self.log_density(z, extra) + np.log(self.num_units + 1.0))
 
-    def ours_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
-        """(n,) float64. Probability to be ours."""
-        return np.exp(self.log_probability(z, extra)[:, list(self.ours)]).sum(axis=1)
+    def fitted_log_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
+        """(n, types) float64. The same for the units of the fit, each judged by the others."""
+        unit, own = np.arange(len(z)), self.member
+        count = np.tile(np.asarray(self.num_units, np.float64), (len(z), 1))
+        weight = count[unit, own] + _SPACING
+        count[unit, own] -= 1.0
+        away = z - self.mean[own]
+        mean = np.tile(self.mean, (len(z), 1, 1))
+        mean[unit, own] -= away / (weight - 1.0)[:, None]
+        degrees = float(self.num_units.sum()) + _PRIOR
+        scatter = self.covariance * degrees - (weight / (weight - 1.0))[:, None, None] * (
+            away[:, :, None] * away[:, None]
+        )
+        wider = 1.0 + 1.0 / (count + _SPACING)
+        spread = scatter[:, None] / (degrees - 1.0) * wider[..., None, None]
+        if extra is not None:
+            spread = spread + extra[:, None]
+        density = _log_student(z[:, None] - mean, spread, degrees - 1.0)
+        return _normalised(density + np.log(count + 1.0))
+
+    def ours_probability(
+        self, z: np.ndarray, extra: np.ndarray | None = None, *, fitted: bool = False
+    ) -> np.ndarray:
+        """(n,) float64. Probability to be ours, of new units or of those of the fit."""
+        found = self.fitted_log_probability if fitted else self.log_probability
+        return np.exp(found(z, extra)[:, list(self.ours)]).sum(axis=1)
 
     def with_near(self) -> "Mixture":
         """Count types that lie near ours, seen from the others, as ours driven in another way."""
@@ -92,26 +131,36 @@ class Mixture(NamedTuple):
         return nearest > size * stats.f.ppf(1.0 - _OUTSIDE, size, degrees) * (1.0 + 1.0 / n)
 
 
-_OUTSIDE = 1e-3
-"""Chance of a unit of a known type to be called outside."""
-
-
 def mahalanobis(difference: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """(n,) float64. Squared distances; one covariance for all, or one each."""
+    """(...,) float64. Squared distances; covariances are broadcast."""
+    shape = np.broadcast_shapes(difference.shape[:-1], covariance.shape[:-2])
     solved = np.linalg.solve(
-        np.broadcast_to(covariance, (len(difference), *covariance.shape[-2:])),
-        difference[..., None],
+        np.broadcast_to(covariance, (*shape, *covariance.shape[-2:])),
+        np.broadcast_to(difference, (*shape, difference.shape[-1]))[..., None],
     )
-    return np.einsum("ni,ni->n", difference, solved[..., 0])
+    return np.einsum("...i,...i->...", difference, solved[..., 0])
 
 
-def fit_mixture(
+def _log_student(difference: np.ndarray, spread: np.ndarray, degrees: float) -> np.ndarray:
+    """Log density of a multivariate Student t, up to a constant of its degrees."""
+    square, size = mahalanobis(difference, spread), difference.shape[-1]
+    tail = 0.5 * (degrees + size) * np.log1p(square / degrees)
+    return -tail - 0.5 * np.linalg.slogdet(spread)[1]
+
+
+def _normalised(joint: np.ndarray) -> np.ndarray:
+    return joint - np.logaddexp.reduce(joint, axis=-1, keepdims=True)
+
+
+def fit_types(
     z: np.ndarray,
     label: np.ndarray,
     rng: np.random.Generator,
     driver: np.ndarray | None = None,
-) -> Mixture:
-    """Find the types of units.
+    *,
+    lane: int = 0,
+) -> tuple[Mixture, ...]:
+    """Find the likeliest partitions of units into two types or more, the best first.
 
     Args:
         z: (n, size) float. In the metric of the likelihood.
@@ -119,90 +168,224 @@ def fit_mixture(
         rng: Draws starts.
         driver: (n,) int. Who drives each unit: every driver shifts the latents of all types by the
             same amount, which is estimated; 0 has no shift. None for one driver.
+        lane: Number to note in the results.
     """
-    driver = np.zeros(len(z), int) if driver is None else driver
+    n = len(z)
+    driver = np.zeros(n, int) if driver is None else driver
     least = max(int(label.max()) + 1, 2)
-    single = _em(z, np.where(label >= 0, 0, -1), 1, rng, driver)
-    best, best_value = None, -np.inf
+    everyone = np.zeros((1, n), int)
+    _, shift = _maximise(z, np.ones((1, n, 1)), np.zeros(0, int), driver)
+    one_type = _evidence(z - shift[0, driver], everyone, 1)[0][0]
+    found: dict[bytes, tuple[float, np.ndarray, np.ndarray, float]] = {}
     for num_types in range(least, max(MAX_TYPES, least) + 1):
-        if num_types > max(len(z) // 3, least):
+        if num_types > max(n // 3, least):
             break
-        found = _em(z, label, num_types, rng, driver)
-        gain = found.value - single.value
-        value = gain - _EXTRA * (num_types - least)
-        if value > best_value:
-            best, best_value = Mixture(*found[:3], gain, found.shift), value
-    assert best is not None
-    return best
+        for each in _search(z, label, num_types, rng, driver):
+            found[each[1].tobytes()] = each
+    ranked = sorted(found.values(), key=lambda each: -each[0])
+    made = []
+    for value, member, shift, sphere in ranked[:_MOST_KEPT]:
+        if value < ranked[0][0] - _CLOSE:
+            break
+        num_types = int(member.max()) + 1
+        made.append(
+            _posterior(z - shift[driver], member, num_types, sphere)._replace(
+                gain=value - one_type, shift=shift, lane=lane
+            )
+        )
+    return tuple(made)
 
 
 def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
-    """(lanes,) float64. Weight of each lane's opinion: lanes that see types clearly weigh more."""
-    gain = np.array([mixture.gain for mixture in mixtures])
-    weight = np.exp((gain - gain.max()) / _TEMPERATURE)
+    """(partitions,) float64. Weight of each opinion.
+
+    Partitions of one lane weigh by their likelihood, and lanes by how clearly they see types.
+    """
+    lane, gain = np.array([m.lane for m in mixtures]), np.array([m.gain for m in mixtures])
+    weight = np.zeros(len(gain))
+    for k in np.unique(lane):
+        own = gain[lane == k]
+        total = np.logaddexp.reduce(own)
+        weight[lane == k] = np.exp((total - gain.max()) / _TEMPERATURE + own - total)
     return weight / weight.sum()
 
 
-class _Fit(NamedTuple):
-    mean: np.ndarray
-    covariance: np.ndarray
-    num_units: np.ndarray
-    shift: np.ndarray
-    value: float
-    """Log posterior less the cost of the parameters."""
+def _moments(
+    z: np.ndarray, member: np.ndarray, num_types: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Units, posterior means and scatter of the types of each partition.
+
+    Args:
+        z: (n, size), or (partitions, n, size).
+        member: (partitions, n) int.
+        num_types: Types of every partition.
+    """
+    z = np.broadcast_to(z, (len(member), *z.shape[-2:]))
+    centre = z.mean(axis=1, keepdims=True)
+    hot = np.eye(num_types)[member]
+    count = hot.sum(axis=1)
+    own = z - centre
+    mean = np.einsum("pnk,pnd->pkd", hot, own) / (count + _SPACING)[..., None]
+    scatter = np.einsum("pni,pnj->pij", own, own) - np.einsum(
+        "pk,pki,pkj->pij", count + _SPACING, mean, mean
+    )
+    return count, mean + centre, scatter
 
 
-def _em(
-    z: np.ndarray,
-    label: np.ndarray,
-    num_types: int,
-    rng: np.random.Generator,
-    driver: np.ndarray | None = None,
-) -> _Fit:
-    """Expectation maximisation from many starts at once; return the best end."""
+def _evidence(z: np.ndarray, member: np.ndarray, num_types: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log marginal likelihood of partitions, up to a constant; and the sphere that fits each best.
+
+    Means of types have a normal prior around the mean of all units with 1 / `_SPACING` times the
+    covariance of a type; the covariance an inverse Wishart prior around a sphere, whose size is
+    integrated out; types' shares a flat one. Which type has which number does not matter.
+    """
+    from scipy.special import gammaln  # takes time to import
+
+    n, size = z.shape[-2:]
+    count, _, scatter = _moments(z, member, num_types)
+    degrees = size - 1.0 + _PRIOR
+    sphere = _SCALES * z.var(axis=-2).mean() + 1e-12
+    spectrum = np.maximum(np.linalg.eigvalsh(scatter), 0.0)[:, None] + _PRIOR * sphere[:, None]
+    fit = 0.5 * degrees * size * np.log(_PRIOR * sphere) - 0.5 * (degrees + n) * np.log(
+        spectrum
+    ).sum(axis=2)
+    apart = 0.5 * size * np.log(_SPACING / (_SPACING + count)).sum(axis=1)
+    shares = (
+        gammaln(num_types) - gammaln(n + num_types) + gammaln(count + 1.0).sum(axis=1)
+    ) + gammaln(num_types + 1.0)
+    value = np.logaddexp.reduce(fit, axis=1) - np.log(len(sphere)) + apart + shares
+    value -= _EXTRA * max(num_types - 2, 0)
+    return value, sphere[np.argmax(fit, axis=1)]
+
+
+def _posterior(z: np.ndarray, member: np.ndarray, num_types: int, sphere: float) -> Mixture:
+    """Return what a partition says of means and covariance."""
     n, size = z.shape
-    driver = np.zeros(n, int) if driver is None else driver
+    count, mean, scatter = _moments(z, member[None], num_types)
+    covariance = (scatter[0] + _PRIOR * sphere * np.eye(size)) / (n + _PRIOR)
+    return Mixture(mean[0], covariance, count[0], 0.0, member=member)
+
+
+def _search(
+    z: np.ndarray, label: np.ndarray, num_types: int, rng: np.random.Generator, driver: np.ndarray
+) -> list[tuple[float, np.ndarray, np.ndarray, float]]:
+    """Return likely partitions: evidence, types of the units, shifts of drivers, sphere."""
+    fixed = np.flatnonzero(label >= 0)
+    first = _means_by(driver, z)
+    start = np.eye(num_types)[_starts(z - (first - first[0])[driver], label, num_types, rng)]
+    member, shift = _maximise(z, start, fixed, driver)
+    member, chosen = np.unique(_numbered(member, label), axis=0, return_index=True)
+    shift = shift[chosen]
+    value, sphere = _evidence(z - shift[:, driver], member, num_types)
+    found = []
+    for k in np.argsort(-value)[:_NUM_REFINED]:
+        if value[k] < value.max() - 2.0 * _CLOSE:
+            break
+        own = z - shift[k, driver]
+        best, ends, around = _refine(
+            own, member[k], fixed, num_types, float(value[k]), float(sphere[k])
+        )
+        if len(np.unique(ends)) < num_types:
+            best, ends, around = float(value[k]), member[k], float(sphere[k])
+        found.append((best, _numbered(ends[None], label)[0], shift[k], around))
+    return found
+
+
+def _refine(
+    z: np.ndarray,
+    member: np.ndarray,
+    fixed: np.ndarray,
+    num_types: int,
+    value: float,
+    sphere: float,
+) -> tuple[float, np.ndarray, float]:
+    """Move units to other types while that makes the partition likelier: all at once, or one."""
+    for _ in range(_NUM_MOVES):
+        chance = _posterior(z, member, num_types, sphere).fitted_log_probability(z)
+        chance[fixed] = -np.inf
+        chance[fixed, member[fixed]] = 0.0
+        wanted = np.argmax(chance, axis=1)
+        moved = np.flatnonzero(wanted != member)
+        if not len(moved):
+            break
+        surer = chance[moved, wanted[moved]] - chance[moved, member[moved]]
+        lone = member.copy()
+        lone[moved[np.argmax(surer)]] = wanted[moved[np.argmax(surer)]]
+        trial = np.stack([wanted, lone])
+        values, spheres = _evidence(z, trial, num_types)
+        best = int(np.argmax(values))
+        if values[best] <= value:
+            break
+        value, member, sphere = float(values[best]), trial[best], float(spheres[best])
+    return float(value), member, float(sphere)
+
+
+def _numbered(member: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """Number types without a known unit in the order in which they occur; others stay."""
+    least = int(label.max()) + 1
+    made = member.copy()
+    for row in made:
+        kinds, first = np.unique(row, return_index=True)
+        free = kinds >= least
+        order = kinds[free][np.argsort(first[free])]
+        name = np.arange(int(row.max()) + 1)
+        name[order] = least + np.arange(len(order))
+        row[:] = name[row]
+    return made
+
+
+def _means_by(driver: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """(drivers, size). Mean latents of each driver's units."""
+    drives = np.eye(int(driver.max()) + 1)[driver]
+    return (drives / drives.sum(axis=0)).T @ z
+
+
+def _maximise(
+    z: np.ndarray, member: np.ndarray, fixed: np.ndarray, driver: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Expectation maximisation from many starts at once; types of units, and shifts of drivers.
+
+    Args:
+        z: (n, size).
+        member: (starts, n, types). 1 for the type of each unit.
+        fixed: (k,) int. Units that keep their type.
+        driver: (n,) int.
+    """
+    n, size = z.shape
+    num_types = member.shape[2]
+    z = z - z.mean(axis=0)
     drives = np.eye(int(driver.max()) + 1)[driver]
     by_driver = drives / drives.sum(axis=0)
     first = by_driver.T @ z
-    shift = first - first[0]
-    member = np.eye(num_types)[_starts(z - shift[driver], label, num_types, rng)]
-    shift = np.tile(shift, (len(member), 1, 1))
-    fixed = np.flatnonzero(label >= 0)
+    shift = np.tile(first - first[0], (len(member), 1, 1))
+    held = member[:, fixed] > 0
     sphere = np.full(len(member), z.var(axis=0).mean() + 1e-12)
     floor, eye = 1e-6 * sphere[0], np.eye(size)
-    last = value = np.full(len(member), -np.inf)
-    mean = covariance = count = np.empty(0)
     for _ in range(_NUM_ITERATIONS):
         count = member.sum(axis=1) + 1e-9
         own = z - shift[:, driver]
-        mean = np.einsum("rnk,rnd->rkd", member, own) / count[..., None]
+        mean = member.transpose(0, 2, 1) @ own / count[..., None]
         if shift.shape[1] > 1:
             shift = by_driver.T @ (z - member @ mean)
             shift[:, 0] = 0.0
             own = z - shift[:, driver]
-        apart = own[:, :, None] - mean[:, None]
-        within = np.einsum("rnk,rnki,rnkj->rij", member, apart, apart, optimize=True)
+            mean = member.transpose(0, 2, 1) @ own / count[..., None]
+        within = own.transpose(0, 2, 1) @ own - (
+            (count[..., None] * mean).transpose(0, 2, 1) @ mean
+        )
         covariance = (within + _PRIOR * sphere[:, None, None] * eye) / (n + _PRIOR) + floor * eye
         inverse = np.linalg.inv(covariance)
-        size_log = np.linalg.slogdet(covariance)[1]
-        trace = np.trace(inverse, axis1=1, axis2=2)
-        sphere = np.maximum(size / trace, floor)
-        square = np.square(np.einsum("rnki,rij->rnkj", apart, np.linalg.cholesky(inverse)))
+        sphere = np.maximum(size / np.trace(inverse, axis1=1, axis2=2), floor)
+        root = np.linalg.cholesky(inverse)
+        seen, centre = own @ root, mean @ root
+        square = np.square(centre).sum(axis=2)[:, None] - 2.0 * seen @ centre.transpose(0, 2, 1)
         share = np.log((count + 1.0) / (n + num_types))
-        constant = size_log[:, None, None] + size * np.log(2 * np.pi)
-        joint = share[:, None] - 0.5 * (square.sum(axis=3) + constant)
-        joint[:, fixed] = np.where(np.eye(num_types)[label[fixed]] > 0, joint[:, fixed], -np.inf)
-        total = np.logaddexp.reduce(joint, axis=2)
-        member = np.exp(joint - total[..., None])
-        prior = 0.5 * _PRIOR * (size * np.log(sphere) - size_log - sphere * trace)
-        value = total.sum(axis=1) + prior
-        if np.abs(value - last).max() < 1e-4:
+        joint = share[:, None] - 0.5 * square  # up to a constant of the unit
+        joint[:, fixed] = np.where(held, joint[:, fixed], -np.inf)
+        last, member = member, np.exp(_normalised(joint))
+        if np.abs(member - last).max() < 1e-3:
             break
-        last = value
-    best = int(np.argmax(value))
-    cost = 0.5 * (num_types * size + num_types - 1) * np.log(n)
-    return _Fit(mean[best], covariance[best], count[best], shift[best], float(value[best] - cost))
+    return np.argmax(member, axis=2), shift
 
 
 def find_drivers(
@@ -215,7 +398,7 @@ def find_drivers(
         label: (n,) int. 0 for units known to be ours: their most frequent driver gets 0.
         rng: Draws starts.
     """
-    found = fit_mixture(z, np.full(len(z), -1), rng)
+    found = fit_types(z, np.full(len(z), -1), rng)[0]
     if found.gain < SEEN:
         return np.zeros(len(z), int), found.gain
     # Machines shift how they are driven a little, too: near groups are one driver.
@@ -224,6 +407,21 @@ def find_drivers(
     rank = np.empty(len(order), int)
     rank[order] = np.arange(len(order))
     return np.unique(rank[driver], return_inverse=True)[1].reshape(-1), found.gain
+
+
+def find_ranges(x: np.ndarray, unit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(units,) int. Groups of units by where their states and actions lie; 0 for all if none.
+
+    Args:
+        x: (n, f) float. Standardised states and actions of some rows.
+        unit: (n,) int. Unit of each.
+        rng: Draws starts.
+    """
+    mean = np.stack([x[unit == k].mean(axis=0) for k in range(int(unit.max()) + 1)])
+    away = mean.astype(np.float64) - mean.mean(axis=0)
+    _, _, direction = np.linalg.svd(away, full_matrices=False)
+    found = fit_types(away @ direction[:_NUM_DIRECTIONS].T, np.full(len(mean), -1), rng)[0]
+    return found.member if found.gain >= SEEN else np.zeros(len(mean), int)
 
 
 def _merge_near(mean: np.ndarray) -> np.ndarray:
@@ -242,17 +440,13 @@ def _merge_near(mean: np.ndarray) -> np.ndarray:
     return group[1 + int(np.argmax(ratio))] if ratio and max(ratio) > _NEAR else group[0]
 
 
-_NEAR = 3.0
-"""Groups are one driver if others lie so many times farther apart."""
-
-
 def _starts(
     z: np.ndarray, label: np.ndarray, num_types: int, rng: np.random.Generator
 ) -> np.ndarray:
     """(starts, n) int. Cuts at the widest gaps along random directions, and nearest centres."""
     n, size = z.shape
-    made = np.zeros((_NUM_STARTS if num_types > 1 else 1, n), int)
-    for number, start in enumerate(made if num_types > 1 else made[:0]):
+    made = np.zeros((_NUM_STARTS if n < _MANY_UNITS else _NUM_STARTS // 5, n), int)
+    for number, start in enumerate(made):
         if number % 2 == 0:
             along = z @ rng.normal(size=size)
             order = np.argsort(along)

@@ -40,6 +40,7 @@ class ViewModel(NamedTuple):
     inflation: np.ndarray
     """(lanes,). How much more z varies from run to run of a unit than its rows would explain."""
     mixtures: tuple[Mixture, ...]
+    """Likely partitions of the fitted units, of all lanes."""
     held_out_nll: np.ndarray
     """(lanes,). Mean over held-out rows."""
 
@@ -68,10 +69,9 @@ class MachineModel:
     split_fingerprint: str
 
     @property
-    def best(self) -> tuple[ViewModel, int]:
-        """The lane that sees types best."""
-        lanes = [(view, lane) for view in self.views for lane in range(len(view.mixtures))]
-        return max(lanes, key=lambda pair: pair[0].mixtures[pair[1]].gain)
+    def best(self) -> tuple[ViewModel, Mixture]:
+        """The view and partition that see types best."""
+        return _clearest(self.views)
 
     def explain(self, data: Dataset, name: str) -> list[tuple[str, float]]:
         """Return the outcomes that tell a unit from ours, the most telling first.
@@ -89,7 +89,8 @@ class MachineModel:
         rows, _ = build(data.rows, found.number, self.config.machines, self.scalings)
         number = found.number[rows.position]
         mine = number == int(np.flatnonzero(found.name == name)[0])
-        view, lane = self.best
+        view, mixture = self.best
+        lane = mixture.lane
         batch = dynamics.make_batch(
             view.view, type(rows)(*(a[mine] for a in rows)), number[mine] * 0
         )
@@ -97,7 +98,7 @@ class MachineModel:
         size = view.sizes[lane]
         ours = view.centre[lane].copy()
         root = view.root[lane][:size, :size]
-        ours[:size] += np.linalg.solve(root.T, view.mixtures[lane].mean[0])
+        ours[:size] += np.linalg.solve(root.T, mixture.mean[0])
         params = dynamics.lane(view.params, lane)
         worse = dynamics.outputs_nll(view.view, params, batch, ours[None]) - dynamics.outputs_nll(
             view.view, params, batch, own.z
@@ -147,7 +148,7 @@ class MachineModel:
             latents.append(
                 [
                     estimate_latents(view, lane, batch, len(found.name), config)
-                    for lane in range(len(view.mixtures))
+                    for lane in range(len(view.sizes))
                 ]
             )
         unlabelled = np.full(len(found.name), -1)
@@ -198,12 +199,12 @@ def thin_rows(unit: np.ndarray, most: int) -> np.ndarray:
 
 
 class LaneChances(NamedTuple):
-    """What the lanes of one view say of all units."""
+    """What the partitions of one view say of all units."""
 
     chance: np.ndarray
-    """(lanes, n) float64. Probability to be ours."""
+    """(partitions, n) float64. Probability to be ours."""
     weight: np.ndarray
-    """(lanes,) float64. Weight of each lane's opinion."""
+    """(partitions,) float64. Weight of each opinion."""
     prior: float
     """Fraction of units that are ours."""
 
@@ -213,6 +214,8 @@ def judge_lanes(
     latents: Sequence[Sequence[UnitLatents]],
     median_rows: float,
     driver: np.ndarray | None = None,
+    *,
+    fitted: bool = False,
 ) -> list[LaneChances]:
     """Return what every view says that sees types; what the best one says, if none does.
 
@@ -221,6 +224,7 @@ def judge_lanes(
         latents: z of the units, for each view and lane.
         median_rows: Rows of a unit at which no further uncertainty is added.
         driver: (n,) int. Who drives each unit; None where that is not known, or one drives all.
+        fitted: Whether these are the units of the fit.
     """
     gain = [max(mixture.gain for mixture in view.mixtures) for view in views]
     made = []
@@ -229,17 +233,21 @@ def judge_lanes(
         if gain[number] < max(gain) and gain[number] < 2.0 * SEEN:
             continue
         chance, prior = [], []
-        for k, mixture in enumerate(view.mixtures):
-            own = latents[number][k]
+        for mixture in view.mixtures:
+            own = latents[number][mixture.lane]
             who = np.zeros(len(own.z), int) if driver is None else driver
-            extra = _extra(view, k, own, median_rows)
-            chance.append(
-                mixture.ours_probability(view.embed(k, own.z) - mixture.shift[who], extra)
-            )
+            extra = _extra(view, mixture.lane, own, median_rows)
+            z = view.embed(mixture.lane, own.z) - mixture.shift[who]
+            chance.append(mixture.ours_probability(z, extra, fitted=fitted))
             prior.append(mixture.num_units[list(mixture.ours)].sum() / mixture.num_units.sum())
         weight = weights(view.mixtures)
         made.append(LaneChances(np.stack(chance), weight, float(weight @ np.array(prior))))
     return made
+
+
+def _clearest(views: Sequence[ViewModel]) -> tuple[ViewModel, Mixture]:
+    pairs = [(view, mixture) for view in views for mixture in view.mixtures]
+    return max(pairs, key=lambda pair: pair[1].gain)
 
 
 def decide(
@@ -250,7 +258,7 @@ def decide(
     label: np.ndarray,
     driver: np.ndarray | None = None,
 ) -> UnitTable:
-    """Combine all lanes to a decision about every unit: ours is ours in every view that sees types.
+    """Combine all opinions to a decision about every unit: ours is ours in every view that counts.
 
     Args:
         views: The models.
@@ -267,11 +275,10 @@ def decide(
     agreement = np.prod(
         [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes], axis=0
     ) * np.where(keep, 1.0, np.max([each.weight @ (each.chance < 0.5) for each in lanes], axis=0))
-    view, k, own = max(
-        ((view, k, latents[i][k]) for i, view in enumerate(views) for k in range(len(view.sizes))),
-        key=lambda lane: lane[0].mixtures[lane[1]].gain,
-    )
-    mixture = view.mixtures[k]
+    number = next(i for i, view in enumerate(views) if view is _clearest(views)[0])
+    view, mixture = _clearest(views)
+    k = mixture.lane
+    own = latents[number][k]
     who = np.zeros(len(own.z), int) if driver is None else driver
     z = view.embed(k, own.z) - mixture.shift[who]
     other = 1 + np.argmax(mixture.log_density(z)[:, 1:], axis=1)

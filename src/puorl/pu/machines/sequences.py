@@ -38,9 +38,10 @@ class Scaling(NamedTuple):
 
 
 class Scalings(NamedTuple):
-    """Scalings of inputs, outcomes, states and actions."""
+    """Scalings of inputs, later actions, outcomes, states and actions."""
 
     given: Scaling
+    ahead: Scaling
     outcome: Scaling
     state: Scaling
     action: Scaling
@@ -52,7 +53,10 @@ class Sequences(NamedTuple):
     position: np.ndarray
     """(n,) int64. Row of the pool that each stands for, in the order of time in each unit."""
     given: np.ndarray
-    """(n, f) float32. State, action, differences to earlier ones, later actions."""
+    """(n, f) float32. State, action, differences to earlier ones."""
+    ahead: np.ndarray
+    """(n, horizons - 1, m) float32. Mean actions between one horizon and the next, less the present
+    one; 0 where unknown."""
     outcome: np.ndarray
     """(n, horizons x d) float32. Change of the state over each horizon; 0 where unknown."""
     weight: np.ndarray
@@ -61,6 +65,8 @@ class Sequences(NamedTuple):
     """(n, d) float32. The state reached, for relations between sensors."""
     action: np.ndarray
     """(n, m) float32. The action that led there."""
+    before: np.ndarray
+    """(n, m) float32. The action before that; the same at a beginning."""
 
 
 def link(rows: Transitions, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +116,7 @@ def build(
         action[position],
         *_earlier(obs, action, following, position, config.num_lags),
     ]
-    outcome, known = [], []
+    outcome, known, ahead = [], [], []
     # Walk ahead step by step: `at` is the row reached, or -1 where the episode ended before.
     at, step, total, count = (
         position.copy(),
@@ -127,30 +133,46 @@ def build(
             step += 1
         if number > 0:
             mean = total / np.maximum(count, 1)[:, None]
-            given.append(np.where(count[:, None] > 0, mean - action[position], 0.0))
+            ahead.append(np.where(count[:, None] > 0, mean - action[position], 0.0))
             total[:], count[:] = 0.0, 0.0
         reached = np.where((at >= 0)[:, None], next_obs[at] - obs[position], np.nan)
         outcome.append(reached)
         known.append(np.repeat(_is_known(reached)[:, None], obs.shape[1], axis=1))
-    parts = np.hstack(given), np.hstack(outcome), next_obs[position], action[position]
+    later = np.hstack([np.zeros((len(position), 0)), *ahead])
+    parts = np.hstack(given), later, np.hstack(outcome), next_obs[position], action[position]
     scalings = scalings or Scalings(*(Scaling.of(part) for part in parts))
-    made = [scaling(part) for scaling, part in zip(scalings, parts, strict=True)]
-    weight = np.hstack(known).astype(np.float32)
-    return Sequences(position, made[0], np.nan_to_num(made[1]), weight, made[2], made[3]), scalings
+    seen, later, reached, state, acted = (
+        scaling(part) for scaling, part in zip(scalings, parts, strict=True)
+    )
+    return Sequences(
+        position=position,
+        given=seen,
+        ahead=later.reshape(len(position), len(ahead), action.shape[1]),
+        outcome=np.nan_to_num(reached),
+        weight=np.hstack(known).astype(np.float32),
+        state=state,
+        action=acted,
+        before=scalings.action(action[_previous(following, position)]),
+    ), scalings
 
 
 def _earlier(
     obs: np.ndarray, action: np.ndarray, following: np.ndarray, position: np.ndarray, num_lags: int
 ) -> list[np.ndarray]:
     """Differences to earlier states and actions; to the earliest there is near a beginning."""
-    previous = np.full(len(following), -1)
-    linked = np.flatnonzero(following >= 0)
-    previous[following[linked]] = linked
     made, at = [], position
     for _ in range(num_lags):
-        at = np.where(previous[at] >= 0, previous[at], at)
+        at = _previous(following, at)
         made += [obs[at] - obs[position], action[at] - action[position]]
     return made
+
+
+def _previous(following: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """(n,) int64. The row before each; the same row at a beginning."""
+    previous = np.arange(len(following))
+    linked = np.flatnonzero(following >= 0)
+    previous[following[linked]] = linked
+    return previous[position]
 
 
 def _is_known(value: np.ndarray) -> np.ndarray:
