@@ -106,6 +106,8 @@ class DomainFilter:
         self.model_ = learn(
             split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
         )
+        if isinstance(self.model_, MachineModel):
+            self.model_ = self.model_.with_row_fits(split.pool)
         self._split = split
         return self
 

@@ -11,7 +11,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, write_json
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
-from puorl.pu.machines.model import thin_rows
+from puorl.pu.machines.model import RowFit, thin_rows
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.units import Unit, number_units
 
@@ -161,12 +161,45 @@ def test_a_unit_with_few_rows_is_less_sure(fitted, fleet):
     assert (few.spread > many.spread).all()
 
 
-@pytest.mark.xfail(strict=True, reason="outside is asked of units that are rejected, by z alone")
 @pytest.mark.parametrize("gain", [-0.5, 1.5])
 def test_a_unit_of_another_kind_is_none_of_these(fitted, fleet, gain):
     """Ours have 0.5, the others 0.25."""
     table = fitted.predict_units(fleet(num_units=2, seed=5, gains=(gain, gain)))
     assert (table.cluster == -1).all()
+
+
+def test_a_unit_that_is_none_of_these_is_dropped_and_ordinary_ones_are_not_called_so(fitted, fleet):
+    odd = fitted.predict_units(fleet(num_units=2, seed=5, gains=(1.5, 1.5)))
+    assert not odd.keep.any()
+    assert (odd.probability < 0.5).all()
+    plain = fitted.predict_units(fleet(num_units=20, seed=6))
+    assert (plain.cluster >= 0).all()
+
+
+def rows_of_units(rng, num_units, num_rows, shift=0.0):
+    """Log-likelihoods of rows: neighbours are alike, and units differ by 0.3."""
+    made = []
+    for _ in range(num_units):
+        noise = np.convolve(rng.normal(size=num_rows + 4), np.full(5, 0.2), mode="valid")
+        made.append(1.0 + shift + 0.3 * rng.normal() + noise)
+    return np.concatenate(made), np.repeat(np.arange(num_units), num_rows)
+
+
+def test_ordinary_units_are_rarely_predicted_so_badly_and_odd_ones_always():
+    rng = np.random.default_rng(0)
+    chance, few = [], []
+    for _ in range(100):
+        fit = RowFit.of(0, *rows_of_units(rng, 12, 200))
+        new, unit = rows_of_units(rng, 20, 300)
+        chance.append(fit.probability(np.bincount(unit, new) / 300, np.full(20, 300)))
+        new, unit = rows_of_units(rng, 20, 20)
+        few.append(fit.probability(np.bincount(unit, new) / 20, np.full(20, 20)))
+    for found in (np.concatenate(chance), np.concatenate(few)):
+        assert 0.02 < np.mean(found < 0.05) < 0.09
+        assert np.mean(found < 1e-3) < 4e-3
+    fit = RowFit.of(0, *rows_of_units(rng, 12, 200))
+    odd, unit = rows_of_units(rng, 20, 300, shift=6.0)
+    assert (fit.probability(np.bincount(unit, odd) / 300, np.full(20, 300)) < 1e-3).all()
 
 
 def test_the_report_holds_all_units_and_comes_back_from_json(fitted):

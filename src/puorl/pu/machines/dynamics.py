@@ -8,8 +8,8 @@ Three views of a unit, each with its own model and its own z:
 - ``relations``: p(one sensor | the other sensors, a, z). A pump's pressure at a speed and a flow is
   a property of the pump that one step does not show, since the state tells it already. A gait makes
   such relations too: this view is for units that were recorded several times.
-- ``behaviour``: p(a | s, the action before, z), how a unit is driven. It decides nothing: it tells drivers from
-  machines.
+- ``behaviour``: p(a | s, the action before, z), how a unit is driven. It decides nothing: it tells
+  drivers from machines.
 
 Predictions have a location and a scale for each output (Student t, 4 degrees of freedom). Noise is
 added to z in training, so that near z must mean the same and every number of z must be worth its

@@ -16,7 +16,7 @@ from puorl.core.stats import Estimate
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.findings import Finding, UnitTable
 from puorl.pu.machines.mixture import Mixture
-from puorl.pu.machines.model import MachineModel, ViewModel
+from puorl.pu.machines.model import MachineModel, RowFit, ViewModel
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.model import params_from_arrays, params_to_arrays
 from puorl.pu.units import parse_unit
@@ -74,6 +74,7 @@ def write(
         **{name: getattr(model, name).to_dict() for name in _ESTIMATES},
         "arrays": hashing.of_arrays(arrays),
         "finding": dataclasses.asdict(model.finding),
+        "row_fits": [fit._asdict() for fit in model.row_fits],
         "split": model.split_fingerprint,
     }
     with atomic_path(folder, force=force, marker=_JSON) as part:
@@ -114,6 +115,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
                 **{k: arrays[f"units.{k}"] for k in UnitTable._fields if k != "name"},
             ),
             finding=Finding(**content["finding"]),
+            row_fits=tuple(RowFit(**fit) for fit in content.get("row_fits", ())),
             split_fingerprint=content["split"],
             **{name: Estimate.from_dict(content[name]) for name in _ESTIMATES},
         )

@@ -127,7 +127,7 @@ def embed(
 
 def _behaviour_config(config: MachineConfig) -> MachineConfig:
     """One lane is enough to see whether units are driven in different ways."""
-    return dataclasses.replace(config, latent_sizes=(2,), num_seeds=1)
+    return dataclasses.replace(config, latent_sizes=(4,), num_seeds=1)
 
 
 def find_types(

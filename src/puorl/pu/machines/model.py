@@ -1,7 +1,7 @@
 """MachineModel: the result of a fit, its decisions about units, and units that it has not seen."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import Finding, UnitTable
-from puorl.pu.machines.mixture import SEEN, Mixture, weights
+from puorl.pu.machines.mixture import SEEN, Mixture, mahalanobis, weights
 from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
@@ -24,6 +24,50 @@ from puorl.pu.units import Unit, Units, number_units
 _MOST_ROWS = {"dynamics": 1_000, "relations": 250, "behaviour": 1_000}
 """Rows of a unit at most that its latents are estimated from; a relation is a product a sensor."""
 _NUM_DRAWS = 2_000
+FALSELY_OUTSIDE = 1e-3
+"""Chance of a unit of a known type to be called none of these."""
+_BLOCK = 20
+"""Rows that are averaged, to see how much neighbours are alike."""
+
+
+class RowFit(NamedTuple):
+    """How well one lane predicts rows of fitted units that it was not trained on, in nats a row."""
+
+    lane: int
+    mean: float
+    """Of the units' mean negative log-likelihoods."""
+    between: float
+    """Their variance, less what the number of rows explains."""
+    within: float
+    """Variance of rows of a unit: that of the mean of n rows is this over n."""
+    num_units: int
+
+    @classmethod
+    def of(cls, lane: int, nll: np.ndarray, unit: np.ndarray) -> "RowFit":
+        """Summarise rows, (n,) float, in the order of time within each unit, (n,) int."""
+        size = np.bincount(unit)
+        size = size[size > 0]
+        place = np.arange(len(unit)) - np.repeat(np.cumsum(size) - size, size)
+        block = np.cumsum(place % _BLOCK == 0) - 1
+        length = np.bincount(block)
+        whole = length[block] == _BLOCK
+        number = np.unique(unit, return_inverse=True)[1].reshape(-1)
+        mean = np.bincount(number, nll) / size
+        apart = np.bincount(block[whole], (nll - mean[number])[whole])
+        apart = apart[np.unique(block[whole])] / _BLOCK
+        within = float(_BLOCK * np.mean(np.square(apart))) if len(apart) else float(nll.var())
+        between = float(mean.var(ddof=1) - within * np.mean(1.0 / size))
+        return cls(lane, float(mean.mean()), max(between, 0.0), within, len(size))
+
+    def probability(self, mean: np.ndarray, num_rows: np.ndarray) -> np.ndarray:
+        """(n,) float64. Chance that an ordinary unit is predicted as badly as this or worse."""
+        from scipy import stats  # takes time to import
+
+        variance = self.between * (1.0 + 1.0 / self.num_units) + self.within / np.maximum(
+            num_rows, 1
+        )
+        away = (mean - self.mean) / np.sqrt(np.maximum(variance, 1e-12))
+        return np.asarray(stats.t.sf(away, max(self.num_units - 1, 1)))
 
 
 class ViewModel(NamedTuple):
@@ -67,6 +111,8 @@ class MachineModel:
     precision: Estimate
     finding: Finding
     split_fingerprint: str
+    row_fits: tuple[RowFit, ...] = ()
+    """For each view; none in filters from before they were measured."""
 
     @property
     def best(self) -> tuple[ViewModel, Mixture]:
@@ -142,18 +188,64 @@ class MachineModel:
         config = self.config.machines
         rows, _ = build(data.rows, found.number, config, self.scalings)
         number = found.number[rows.position]
-        latents = []
-        for view in self.views:
-            batch = dynamics.make_batch(view.view, rows, number)
-            latents.append(
-                [
-                    estimate_latents(view, lane, batch, len(found.name), config)
-                    for lane in range(len(view.sizes))
-                ]
-            )
+        batches = [dynamics.make_batch(view.view, rows, number) for view in self.views]
+        latents = [
+            [
+                estimate_latents(view, lane, batch, len(found.name), config)
+                for lane in range(len(view.sizes))
+            ]
+            for view, batch in zip(self.views, batches, strict=True)
+        ]
         unlabelled = np.full(len(found.name), -1)
         lanes = judge_lanes(self.views, latents, self.median_rows)
-        return decide(self.views, latents, lanes, found, unlabelled)
+        fits = [
+            fit.probability(*mean_nll(view, fit.lane, batch, latents[k][fit.lane]))
+            for k, (view, batch, fit) in enumerate(
+                zip(self.views, batches, self.row_fits, strict=False)
+            )
+        ]
+        ordinary = self._ordinary(latents, fits)
+        return decide(self.views, latents, lanes, found, unlabelled, ordinary=ordinary)
+
+    def with_row_fits(self, data: Dataset) -> "MachineModel":
+        """Return the same with how well rows of its own data are predicted.
+
+        Rows that were held out in training are asked, so that units never seen are compared with
+        what is usual for rows never seen.
+        """
+        config = self.config.machines
+        found = number_units(data, self.unit)
+        rows, _ = build(data.rows, found.number, config, self.scalings)
+        number, held = found.number[rows.position], dynamics.held_out(rows, self.seed)
+        made = []
+        for view in self.views:
+            lane = _clearest([view])[1].lane
+            batch = dynamics.make_batch(view.view, rows, number)
+            own = estimate_latents(view, lane, batch, len(found.name), config)
+            asked = thin(type(batch)(*(leaf[held] for leaf in batch)), _MOST_ROWS[view.view])
+            params = dynamics.lane(view.params, lane)
+            nll = dynamics.outputs_nll(view.view, params, asked, own.z).sum(axis=1)
+            made.append(RowFit.of(lane, nll.astype(np.float64), np.asarray(asked.unit)))
+        return replace(self, row_fits=tuple(made))
+
+    def _ordinary(
+        self, latents: Sequence[Sequence[UnitLatents]], fits: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """(n,) float64. Chance of a unit of a known type to look as odd as each: z, and rows."""
+        from scipy import stats  # takes time to import
+
+        chances = list(fits)
+        for view, own in zip(self.views, latents, strict=True):
+            mixture = _clearest([view])[1]
+            lane = mixture.lane
+            z = view.embed(lane, own[lane].z)
+            spread = mixture.covariance + _extra(view, lane, own[lane], self.median_rows)
+            nearest = np.min([mahalanobis(z - mean, spread) for mean in mixture.mean], axis=0)
+            n = float(mixture.num_units.sum())
+            ratio = nearest / (z.shape[1] * (1.0 + 1.0 / n))
+            degrees = max(n - mixture.num_types, 2.0)
+            chances.append(np.asarray(stats.f.sf(ratio, z.shape[1], degrees)))
+        return np.minimum(len(chances) * np.min(chances, axis=0), 1.0)
 
 
 def estimate_latents(
@@ -181,6 +273,17 @@ def estimate_latents(
         num_iterations=num_iterations,
         penalty=config.penalty,
     )
+
+
+def mean_nll(
+    view: ViewModel, lane: int, rows: dynamics.Batch, own: UnitLatents
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean negative log-likelihood of each group's rows given z, and their number."""
+    rows = thin(rows, _MOST_ROWS[view.view])
+    nll = dynamics.outputs_nll(view.view, dynamics.lane(view.params, lane), rows, own.z).sum(axis=1)
+    unit = np.asarray(rows.unit)
+    count = np.bincount(unit, minlength=len(own.z))
+    return np.bincount(unit, nll, minlength=len(own.z)) / np.maximum(count, 1), count
 
 
 def thin(rows: dynamics.Batch, most: int) -> dynamics.Batch:
@@ -257,6 +360,8 @@ def decide(
     found: Units,
     label: np.ndarray,
     driver: np.ndarray | None = None,
+    *,
+    ordinary: np.ndarray | None = None,
 ) -> UnitTable:
     """Combine all opinions to a decision about every unit: ours is ours in every view that counts.
 
@@ -267,9 +372,13 @@ def decide(
         found: Names and sizes of the units.
         label: (n,) int. 0 for units that are known to be ours, -1 for unknown ones.
         driver: As in `judge_lanes`.
+        ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
+            units of the fit, whose types are known.
     """
     said = np.prod([each.weight @ each.chance for each in lanes], axis=0)
     prior = float(np.prod([each.prior for each in lanes]))
+    if ordinary is not None:  # as common as it is for an ordinary unit to look so: even odds
+        said = said * ordinary / (ordinary + FALSELY_OUTSIDE)
     probability = np.where(label == 0, 1.0, said)
     keep = probability >= 0.5
     agreement = np.prod(
@@ -283,6 +392,7 @@ def decide(
     z = view.embed(k, own.z) - mixture.shift[who]
     other = 1 + np.argmax(mixture.log_density(z)[:, 1:], axis=1)
     outside = mixture.is_outside(z, _extra(view, k, own, float(np.median(own.num_rows))))
+    outside = outside & ~keep if ordinary is None else ordinary < FALSELY_OUTSIDE
     position, scale = project(mixture, z)
     clipped = np.clip(said, 1e-12, 1.0 - 1e-12)
     return UnitTable(
@@ -293,7 +403,7 @@ def decide(
         evidence=np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior)),
         misfit=np.square(z - mixture.mean[0]).sum(axis=1) / 2.0,
         keep=keep,
-        cluster=np.where(keep, 0, np.where(outside, -1, other)),
+        cluster=np.where(outside, -1, np.where(keep, 0, other)),
         agreement=agreement,
         position=position,
         spread=np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale,
