@@ -223,7 +223,8 @@ def full_disk(case: Case, folder: Path, rng: random.Random, seconds: float) -> d
 def full_tmpfs(case: Case, folder: Path, rng: random.Random, seconds: float) -> dict[str, Any]:
     """Run where little room is left, then make room."""
     del seconds
-    size = sum(p.stat().st_size + 4096 for p in folder.rglob("*")) + int(2 ** rng.uniform(12, 18))
+    pages = sum(-(-p.stat().st_size // 4096) for p in folder.rglob("*") if p.is_file())
+    size = 4096 * (pages + round(2 ** rng.uniform(0, 6)))
     with _mounted(folder, size):
         process = case.start(folder)
         _, error = process.communicate(timeout=_SECONDS)
@@ -335,19 +336,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commands", nargs="*", default=list(COMMANDS), choices=list(COMMANDS))
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--compiled", type=Path, help="folder of compiled programs, to be reused")
     given = parser.parse_args()
     config = {"seed": given.seed, "python": platform.python_version(), "puorl": puorl.__version__}
     numbers = dict(zip(DISTURBANCES, (getattr(given, name) for name in options), strict=True))
     earlier = [row for row in _lines(given.out) if row["seed"] == given.seed]
     bad = 0
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as place:
+        cache = given.compiled or Path(place)
         for disturbance, name in itertools.product(DISTURBANCES, given.commands):
             times = -(-numbers[disturbance] // len(given.commands))
             before = [row for row in earlier if (row["command"], row["disturbance"]) ==
                       (name, disturbance)]  # fmt: skip
-            for trial in disturb(
-                name, disturbance, times, given.seed, cache=Path(cache), before=before
-            ):
+            for trial in disturb(name, disturbance, times, given.seed, cache=cache, before=before):
                 bad += not is_good(trial)
                 print("good" if is_good(trial) else "BAD", trial, flush=True)
                 with open(given.out, "a", encoding="utf-8") as file:
