@@ -38,6 +38,7 @@ _VERSION = 2
 CHECKPOINT_INTERVAL = 5_000
 """Most updates between two checkpoints, if nothing else is said."""
 _MOST_NAMED = 5
+_DECIDING = ("learner", "steps", "data", "action_bounds")
 _REPAIR = "take another copy, or train in another folder"
 
 EvaluateCallback = Callable[[int, int, Mapping[str, Policy]], Mapping[str, Mapping[str, float]]]
@@ -104,21 +105,28 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``run.json`` of a new run."""
+        from puorl.rl.pool import action_range
         from puorl.rl.trainer import most_lanes
 
         lanes = list(self.lanes)
         most = self.most_lanes or most_lanes()
         config = dataclasses.asdict(self.learner.config)
-        return {
+        pool = next(iter(self.sets.values())).pool
+        content = {
             "version": _VERSION,
             "learner": self.learner.name,
             "config": {k: list(v) if isinstance(v, tuple) else v for k, v in config.items()},
             "steps": self.steps,
             "checkpoint_interval": self.checkpoint_interval,
-            "data": next(iter(self.sets.values())).pool.fingerprint,
+            "data": pool.fingerprint,
             "sets": {name: set_fingerprint(chosen) for name, chosen in self.sets.items()},
             "groups": [lanes[i : i + most] for i in range(0, len(lanes), most)],
         }
+        bounds = action_range(pool.action, pool.provenance.action_range)
+        if not np.array_equal(bounds, action_range(pool.action)):
+            # Other bounds than those of the rows decide the policies too.
+            content["action_bounds"] = np.stack(bounds).tolist()
+        return content
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +334,7 @@ def describe_differences(stored: Mapping[str, Any], spec: Mapping[str, Any]) -> 
 
 def _comparable(content: Mapping[str, Any], *, config: bool) -> dict[str, Any]:
     """Return the settings that decide the result, under the names that users know."""
-    plain = {k: content[k] for k in ("learner", "steps", "data") if k in content}
+    plain = {k: content[k] for k in _DECIDING if k in content}
     rows = {f"rows of {name}": mark for name, mark in content.get("sets", {}).items()}
     return plain | (dict(content.get("config", {})) if config else {}) | rows
 
