@@ -1,7 +1,6 @@
 """What every test stands on: repeatable hypothesis runs, and strict JAX where JAX is used."""
 
 import os
-import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,16 +19,11 @@ os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# Most of the time is the compiler's. What it leaves out changes no meaning.
+# Most of the tests' time is the compiler's. What it leaves out with these changes no meaning.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
-# A process that a test starts finds what was compiled before it. A folder for each worker, as jax
-# writes into it without a lock.
-COMPILED = tempfile.TemporaryDirectory(prefix="puorl-compiled-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 
 LONG_FILES = ("test_docs.py", "test_runner.py", "test_filter.py")
