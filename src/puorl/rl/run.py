@@ -105,28 +105,31 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``run.json`` of a new run."""
-        from puorl.rl.pool import action_range
         from puorl.rl.trainer import most_lanes
 
         lanes = list(self.lanes)
         most = self.most_lanes or most_lanes()
         config = dataclasses.asdict(self.learner.config)
-        pool = next(iter(self.sets.values())).pool
-        content = {
+        return {
             "version": _VERSION,
             "learner": self.learner.name,
             "config": {k: list(v) if isinstance(v, tuple) else v for k, v in config.items()},
             "steps": self.steps,
             "checkpoint_interval": self.checkpoint_interval,
-            "data": pool.fingerprint,
+            "data": next(iter(self.sets.values())).pool.fingerprint,
             "sets": {name: set_fingerprint(chosen) for name, chosen in self.sets.items()},
             "groups": [lanes[i : i + most] for i in range(0, len(lanes), most)],
+            **_stated_bounds(next(iter(self.sets.values())).pool),
         }
-        bounds = action_range(pool.action, pool.provenance.action_range)
-        if not np.array_equal(bounds, action_range(pool.action)):
-            # Other bounds than those of the rows decide the policies too.
-            content["action_bounds"] = np.stack(bounds).tolist()
-        return content
+
+
+def _stated_bounds(pool: Dataset) -> dict[str, Any]:
+    """Return bounds of actions that the rows alone do not give: they decide the policies too."""
+    from puorl.rl.pool import action_range
+
+    bounds = action_range(pool.action, pool.provenance.action_range)
+    same = np.array_equal(bounds, action_range(pool.action))
+    return {} if same else {"action_bounds": np.stack(bounds).tolist()}
 
 
 @dataclass(frozen=True, eq=False)

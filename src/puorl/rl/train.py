@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from puorl.core.errors import ConfigError, TrainingError
@@ -40,7 +39,7 @@ def train(
     seed: int = 0,
     preset: str = "default",
     out: str | os.PathLike[str] | None = None,
-    action_bounds: Sequence[Any] | None = None,
+    action_bounds: tuple[Any, Any] | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> Policy:
@@ -99,7 +98,7 @@ def _train(
     steps: int | str = 100_000,
     preset: str = "default",
     out: str | os.PathLike[str] | None = None,
-    action_bounds: Sequence[Any] | None = None,
+    action_bounds: tuple[Any, Any] | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> TrainResult:
@@ -145,9 +144,8 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
 
 
 def check_rows(learner: Learner, chosen: TrainingSet) -> None:
-    """Warn of odd actions, or if the scale of rewards is unknown."""
-    pool = chosen.pool
-    if odd := describe_odd_actions(pool.action, pool.provenance.action_range):
+    """Warn if few rows set the range of actions, or if the scale of rewards is unknown."""
+    if odd := describe_odd_actions(chosen.pool.action, chosen.pool.provenance.action_range):
         warnings.warn(odd, stacklevel=4)
     if learner.scale_rewards and reward_factor(chosen) is None:
         warnings.warn(
