@@ -19,8 +19,8 @@ demo: setup ## run the main job on data made here
 test: setup ## run the tests (those marked slow excepted)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
-slow: setup ## run the long tests too
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
+slow: setup ## run the long tests too, with optimised programs
+	@JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
 docs: setup ## build the documentation site into site/ (warnings are errors)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

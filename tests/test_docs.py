@@ -12,6 +12,7 @@ import pytest
 
 import puorl
 from puorl.cli.main import main
+from puorl.pu.config import PRESETS, FilterConfig, MachineConfig, NetworkConfig, ResidualConfig
 
 ROOT = Path(__file__).parents[1]
 README, OWN_DATA = ROOT / "README.md", ROOT / "docs" / "own-data.md"
@@ -20,6 +21,14 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")
 PAGES += [ROOT / "benchmarks" / "commands.md", *sorted(NOTES.glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+QUICK = FilterConfig(
+    residuals=ResidualConfig(hidden=(16,), num_steps=50),
+    network=NetworkConfig(hidden=(16,)),
+    num_warm_up=5,
+    num_main=5,
+    machines=MachineConfig(hidden=(16,), latent_sizes=(2,), num_seeds=1, num_steps=200),
+)
+"""Whether code runs does not depend on how long it learns; the slow test takes the true preset."""
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 
 
@@ -60,6 +69,7 @@ def test_the_readme_is_short_and_has_code():
 @pytest.mark.parametrize("page", pages_with_code(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PRESETS, "default", QUICK)
     if page == README:
         run_blocks(OWN_DATA, 1)  # writes pumps.csv
     run_blocks(page)

@@ -42,7 +42,15 @@ from puorl.core import hashing
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import PuorlError
 from puorl.core.files import write_json
-from puorl.core.run_folder import FILTER_MARKER, SETTINGS, FilterSettings, KeptRows
+from puorl.core.run_folder import (
+    FILTER_MARKER,
+    KEEP_LIST,
+    SETTINGS,
+    FilterSettings,
+    KeptRows,
+    read_as,
+)
+from puorl.data.labels import read_keep_list, write_keep_list
 from puorl.envs.collect import Cache
 from puorl.nn.numpy_mlp import SquashedGaussianActor, read_actor_file
 from puorl.pu.classifier import NetworkConfig
@@ -207,6 +215,34 @@ def read_kept(folder: Path) -> str:
     return digest(fingerprint=found.pool.fingerprint, returns=found.returns, rows=found.rows)
 
 
+def make_keep_list(folder: Path) -> list[Path]:
+    """List some rows beside their settings, as `puorl filter` does."""
+    settings, _ = _make_kept(".npz")(folder)
+    data, listed = rows(), folder / KEEP_LIST
+    write_keep_list(listed, data, np.arange(len(data)) % 3 == 0, score=np.linspace(0, 1, len(data)))
+    content = read_as(FilterSettings, settings)
+    content = dataclasses.replace(content, keep_list=hashing.of_bytes(listed))
+    write_json(settings, dataclasses.asdict(content), force=True)
+    return [settings, listed]
+
+
+def read_list(folder: Path) -> str:
+    """Read it as ``--labelled`` does."""
+    return digest(rows=read_keep_list(folder / KEEP_LIST, rows()))
+
+
+def make_split(folder: Path) -> list[Path]:
+    """Save a split."""
+    puorl.PUSplit.from_mask(rows(), np.arange(60) % 5 == 0).save(folder / "split")
+    return sorted(path for path in (folder / "split").iterdir() if path.is_file())
+
+
+def read_split(folder: Path) -> str:
+    """Load it with its rows."""
+    split = puorl.PUSplit.load(folder / "split", rows())
+    return digest(fingerprint=split.fingerprint, config=dict(split.config))
+
+
 def make_store(folder: Path) -> list[Path]:
     """Append rows to a store."""
     store = Store(folder)
@@ -314,6 +350,8 @@ KINDS = {
     "kept rows, npz": Kind(_make_kept(".npz"), read_kept),
     "kept rows, parquet": Kind(_make_kept(".parquet"), read_kept),
     "kept rows, minari": Kind(_make_kept(""), read_kept),
+    "keep-list": Kind(make_keep_list, read_list),
+    "split": Kind(make_split, read_split),
     "bench rows": Kind(make_store, read_store),
     "evaluation": Kind(make_evaluation, read_evaluation),
     "prepared set": Kind(make_prepared, read_prepared),

@@ -3,17 +3,24 @@
 Every command is run once undisturbed; the hashes of the files that it wrote are what all others
 must end with. Then, as often as asked for:
 
-- ``kill``: SIGKILL after a random time, and the same command again, until one ends by itself;
+- ``kill``: SIGKILL after a random time, and the same command again, until one ends by itself
+  (from the sixth time on it is left alone);
 - ``interrupt``: SIGINT; the process must leave with 130 and one line, then the command goes on;
 - ``full disk``: no file may grow beyond a random size (RLIMIT_FSIZE, which the system reports as
   any failed write); the process must leave with one line, then the command goes on;
+- ``full tmpfs``: the same on a file system of a random size that really is full (mounted, so this
+  one needs root; it is made larger before the command goes on);
 - ``two``: two processes of the same command at once; one or both end well, none mixes files.
 
     python benchmarks/reliability/processes.py --kills 200 --interrupts 20 --full 40 --twos 10
+
+The same call goes on where it stopped: trials with this seed in the results are not repeated.
 """
 
 import argparse
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -25,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +79,11 @@ COMMANDS = {
     "--out made",
     "bench": "bench run tiny --seeds 2 --workers 1 --out made",
     "collect": "collect --env hopper --quality random --rows 3000 --seed 0 --out made.hdf5",
+    "score": "score filter rows.npz --out made.csv",
 }
 _VOLATILE = {"time", "seconds", "hardware", "versions", "group", "file_hash"}
 _SECONDS = 600
+_MOST_KILLS = 5
 
 
 class Case:
@@ -84,8 +93,10 @@ class Case:
         """Choose the command."""
         self.name, self._cache = name, cache
 
-    def start(self, folder: Path, *, limit: int | None = None) -> subprocess.Popen[str]:
-        """Start the command; with a limit, no file may grow beyond so many bytes."""
+    def start(
+        self, folder: Path, *, limit: int | None = None, words: str = ""
+    ) -> subprocess.Popen[str]:
+        """Start the command (or other ``words``); no file may grow beyond ``limit`` bytes."""
 
         def starve() -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in a shell's background job
@@ -98,9 +109,9 @@ class Case:
                "PYTHONDONTWRITEBYTECODE": "1",
                "JAX_COMPILATION_CACHE_DIR": str(self._cache),
                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # fmt: skip
-        words = [sys.executable, "-c", PROGRAM, *COMMANDS[self.name].split()]
+        command = [sys.executable, "-c", PROGRAM, *(words or COMMANDS[self.name]).split()]
         return subprocess.Popen(
-            words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             preexec_fn=starve,
         )  # fmt: skip
 
@@ -136,12 +147,24 @@ def _hash_row(row: dict[str, Any]) -> str:
     return _hash(json.dumps(kept, sort_keys=True).encode())
 
 
-def prepare(folder: Path) -> None:
-    """Write the inputs of all commands."""
-    folder.mkdir()
+def prepare(folder: Path, fitted: Path | None = None) -> None:
+    """Write the inputs of all commands, with a copy of a fitted filter."""
+    folder.mkdir(exist_ok=True)
     puorl.save(rows(1200), folder / "rows.npz")
     listed = "\n".join(str(number) for number in range(0, 1200, 6))
     (folder / "checked.csv").write_text(f"row\n{listed}\n")
+    if fitted is not None:
+        shutil.copytree(fitted, folder / "filter")
+
+
+def fit(case: Case, folder: Path) -> Path:
+    """Fit the filter that ``score`` judges with; return its folder."""
+    prepare(folder)
+    process = case.start(folder, words=COMMANDS["filter"])
+    _, error = process.communicate(timeout=_SECONDS)
+    if process.returncode:
+        raise RuntimeError(f"the filter of score failed: {error[-500:]}")
+    return folder / "made"
 
 
 def is_clean(error: str) -> bool:
@@ -157,8 +180,9 @@ def kill(case: Case, folder: Path, rng: random.Random, seconds: float) -> dict[s
     kills = 0
     while True:
         process = case.start(folder)
+        wait = rng.uniform(0.2, 1.1) * seconds if kills < _MOST_KILLS else _SECONDS
         try:
-            _, error = process.communicate(timeout=rng.uniform(0.2, 1.1) * seconds)
+            _, error = process.communicate(timeout=wait)
             code = case.code(process, error)
             return {"kills": kills, "code": code, "clean": is_clean(error),
                     "error": error[-300:] if code else ""}  # fmt: skip
@@ -196,6 +220,42 @@ def full_disk(case: Case, folder: Path, rng: random.Random, seconds: float) -> d
             "error": error[-300:]}  # fmt: skip
 
 
+def full_tmpfs(case: Case, folder: Path, rng: random.Random, seconds: float) -> dict[str, Any]:
+    """Run where little room is left, then make room."""
+    del seconds
+    pages = sum(-(-p.stat().st_size // 4096) for p in folder.rglob("*") if p.is_file())
+    size = 4096 * (pages + round(2 ** rng.uniform(0, 6)))
+    with _mounted(folder, size):
+        process = case.start(folder)
+        _, error = process.communicate(timeout=_SECONDS)
+        first = process.returncode
+        _mount("-o", "remount,size=64m", str(folder))
+        code, last = case.finish(folder)
+        hashes = case.hashes(folder)
+    return {"size": size, "left_with": str(first), "code": code, "hashes": hashes,
+            "clean": is_clean(error) and is_clean(last) and first in (0, 2),
+            "error": error[-300:]}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _mounted(folder: Path, size: int) -> Iterator[None]:
+    """Move a folder's content to a small file system in its place."""
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    folder.mkdir()
+    _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
+    try:
+        shutil.copytree(aside, folder, dirs_exist_ok=True)
+        shutil.rmtree(aside)
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def _mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
 def two(case: Case, folder: Path, rng: random.Random, seconds: float) -> dict[str, Any]:
     """Start the command twice; a refused one must say so."""
     first = case.start(folder)
@@ -209,43 +269,55 @@ def two(case: Case, folder: Path, rng: random.Random, seconds: float) -> dict[st
 
 DISTURBANCES: dict[str, Callable[..., dict[str, Any]]] = {
     "kill": kill, "interrupt": interrupt, "full disk": full_disk, "two": two,
+    "full tmpfs": full_tmpfs,
 }  # fmt: skip
 
 
 def disturb(
-    name: str, disturbance: str, times: int, seed: int, *, cache: Path | None = None
-) -> list[dict[str, Any]]:
-    """Disturb a command ``times`` times (for ``kill``: until so many kills); return the trials."""
-    rng, trials = random.Random(f"{seed} {name} {disturbance}"), []
+    name: str,
+    disturbance: str,
+    times: int,
+    seed: int,
+    *,
+    cache: Path | None = None,
+    before: list[dict[str, Any]] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Disturb a command ``times`` times (for ``kill``: until so many kills); yield the trials.
+
+    Trials that were made ``before`` count, and are not made again.
+    """
+    number, done = 0, 0
+    for trial in before or []:
+        number, done = number + 1, done + trial.get("kills", 1)
+    if done >= times:
+        return
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         case = Case(name, cache or root / "compiled")
-        prepare(root / "whole")
+        fitted = fit(case, root / "fitted") if name == "score" else None
+        prepare(root / "whole", fitted)
         code, error = case.finish(root / "whole")  # compiles, so that the next one is as the rest
         if code:
             raise RuntimeError(f"{name}: the undisturbed command failed: {error[-500:]}")
         expected = case.hashes(root / "whole")
         shutil.rmtree(root / "whole")
-        prepare(root / "whole")
+        prepare(root / "whole", fitted)
         began = time.monotonic()
         case.finish(root / "whole")
         seconds = time.monotonic() - began
         repeats = case.hashes(root / "whole") == expected
-        done = 0
         while done < times:
-            folder = root / f"trial-{len(trials)}"
-            prepare(folder)
+            rng = random.Random(f"{seed} {name} {disturbance} {number}")
+            folder = root / f"trial-{number}"
+            prepare(folder, fitted)
             found = DISTURBANCES[disturbance](case, folder, rng, seconds)
-            same = case.hashes(folder) == expected
-            trials.append(
-                {"command": name, "disturbance": disturbance, **found, "same": same,
-                 "repeats": repeats}
-            )  # fmt: skip
-            done += found["kills"] if disturbance == "kill" else 1
+            same = (found.pop("hashes", None) or case.hashes(folder)) == expected
+            number, done = number + 1, done + found.get("kills", 1)
             shutil.rmtree(folder)
             if disturbance == "kill" and not found["kills"]:
                 seconds *= 0.8  # it came too late
-    return trials
+            yield {"command": name, "disturbance": disturbance, **found, "same": same,
+                   "repeats": repeats}  # fmt: skip
 
 
 def is_good(trial: dict[str, Any]) -> bool:
@@ -258,26 +330,29 @@ def is_good(trial: dict[str, Any]) -> bool:
 def main() -> None:
     """Disturb all commands; print and append every trial."""
     parser = argparse.ArgumentParser()
-    for option, default in (("kills", 200), ("interrupts", 20), ("full", 40), ("twos", 10)):
+    options = {"kills": 200, "interrupts": 20, "full": 40, "twos": 10, "tmpfs": 0}
+    for option, default in options.items():
         parser.add_argument(f"--{option}", type=int, default=default, help="in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commands", nargs="*", default=list(COMMANDS), choices=list(COMMANDS))
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--compiled", type=Path, help="folder of compiled programs, to be reused")
     given = parser.parse_args()
     config = {"seed": given.seed, "python": platform.python_version(), "puorl": puorl.__version__}
-    numbers = zip(
-        DISTURBANCES, (given.kills, given.interrupts, given.full, given.twos), strict=True
-    )
+    numbers = dict(zip(DISTURBANCES, (getattr(given, name) for name in options), strict=True))
+    earlier = [row for row in _lines(given.out) if row["seed"] == given.seed]
     bad = 0
-    with tempfile.TemporaryDirectory() as cache:
-        for disturbance, number in list(numbers):
-            for name in given.commands if number else ():
-                times = -(-number // len(given.commands))
-                for trial in disturb(name, disturbance, times, given.seed, cache=Path(cache)):
-                    bad += not is_good(trial)
-                    print("good" if is_good(trial) else "BAD", trial, flush=True)
-                    with open(given.out, "a", encoding="utf-8") as file:
-                        file.write(json.dumps({**trial, "good": is_good(trial), **config}) + "\n")
+    with tempfile.TemporaryDirectory() as place:
+        cache = given.compiled or Path(place)
+        for disturbance, name in itertools.product(DISTURBANCES, given.commands):
+            times = -(-numbers[disturbance] // len(given.commands))
+            before = [row for row in earlier if (row["command"], row["disturbance"]) ==
+                      (name, disturbance)]  # fmt: skip
+            for trial in disturb(name, disturbance, times, given.seed, cache=cache, before=before):
+                bad += not is_good(trial)
+                print("good" if is_good(trial) else "BAD", trial, flush=True)
+                with open(given.out, "a", encoding="utf-8") as file:
+                    file.write(json.dumps({**trial, "good": is_good(trial), **config}) + "\n")
     sys.exit(1 if bad else 0)
 
 

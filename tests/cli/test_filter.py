@@ -2,6 +2,7 @@ import html
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -16,6 +17,7 @@ from puorl.cli.filter import Filter
 from puorl.cli.main import main
 from puorl.cli.options import DataOptions
 from puorl.cli.train_inputs import read_training_set
+from puorl.core.errors import DataError
 from puorl.core.files import read_json
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
@@ -89,6 +91,22 @@ def test_the_list_has_scores_and_known_rows_are_sure(whole, rows):
     known = rows.columns["checked"][row.astype(int)] == 1
     assert (score[known] == 1).all()
     assert ((score[~known] >= 0.5) & (score[~known] <= 1)).all()
+
+
+def test_the_list_is_compared_with_its_hash_where_it_lies(here, whole, rows):
+    shutil.copytree(whole, "run")
+    kept = read_keep_list("run/keep.csv", rows)
+    lines = (here / "run" / "keep.csv").read_text().splitlines(keepends=True)
+    for place in ("run/keep.csv", "mine.csv", "run/mine.csv"):
+        (here / place).write_text("".join(lines[:-1]))
+    with pytest.raises(DataError, match="run/keep.csv: content hash differs .* another name"):
+        read_keep_list("run/keep.csv", rows)
+    for place in ("mine.csv", "run/mine.csv"):  # a person's own list
+        assert len(read_keep_list(place, rows)) == len(kept) - 1
+    settings = read_json(here / "run" / "settings.json")
+    del settings["keep_list"]
+    (here / "run" / "settings.json").write_text(json.dumps(settings))  # as version 0.1 wrote it
+    assert len(read_keep_list("run/keep.csv", rows)) == len(kept) - 1
 
 
 def test_same_command_same_bytes(here, file, whole):

@@ -178,6 +178,26 @@ def test_rewards_that_cannot_be_scaled_are_warned_of(here, capsys, monkeypatch):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "bounds"),
+    [("-2 3", [[-2] * 3, [3] * 3]), ("-2 3 0 1.5 -1 1", [[-2, 0, -1], [3, 1.5, 1]])],
+)
+def test_bounds_of_actions(here, data, capsys, monkeypatch, given, bounds):
+    specs = []
+
+    def stop(out, spec, **_):
+        specs.append(spec.to_dict())
+        return run.TrainResult({"seed-0": None}, {})
+
+    monkeypatch.setattr("puorl.cli.train.run", stop)
+    assert main(["train", str(data), "--action-bounds", *given.split(), "--out", "run"]) == 0
+    assert specs[0]["action_bounds"] == bounds
+    for wrong, said in (("-2", "expected pairs"), ("2 -2", "with low below high")):
+        words = ["train", str(data), "--out", "run", "--action-bounds", *wrong.split()]
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
     shutil.copytree(unbroken, "run")
     puorl.save(train_rows(seed=1), "others.npz")

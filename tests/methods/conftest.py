@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
@@ -17,15 +16,6 @@ QUICK = FilterConfig(
     num_warm_up=10,
     num_main=60,
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compiling():
-    """Most of these tests' time is the compiler's; what it leaves out changes no meaning."""
-    kept = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", kept)
 
 
 def make_world(n, *, seed, shift=0.0, where=0.0, noise=0.3, dtype=np.float64):

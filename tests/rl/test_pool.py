@@ -385,6 +385,44 @@ def test_a_state_that_never_changes_has_scale_one():
     assert pool.constant_states(weighted).tolist() == [False, True, True]
 
 
+def bounded(action, bounds):
+    """A training set of rows with these actions, and the user's bounds."""
+    data = Dataset.from_arrays(obs=action, next_obs=action, action=action, reward=action[:, 0])
+    return pool.with_action_bounds(TrainingSet.whole(data), bounds)
+
+
+def test_given_bounds_decide_what_learners_see():
+    action = np.random.default_rng(0).uniform(-3, 3, (1000, 2))
+    action[17, 1] = 1e4
+    chosen = bounded(action, (-4, [4.0, 6.0]))
+    stated = chosen.pool.provenance.action_range
+    assert stated == ((-4.0, -4.0), (4.0, 6.0))
+    low, high = pool.action_range(action, stated)
+    assert (low.tolist(), high.tolist()) == ([-4, -4], [4, 6])
+    seen = pool.pack(chosen.pool.rows, pool.ActionRange(low, high))[:, 2:4]
+    expected = (action - [0.0, 1.0]) / [4.0, 5.0]
+    others = np.arange(1000) != 17
+    np.testing.assert_allclose(seen[others], expected[others], rtol=1e-6)
+    assert seen[17, 1] == np.float32(pool.ACTION_LIMIT)
+    told = pool.describe_odd_actions(action, stated)
+    assert told == "actions of 1 of 1,000 rows lie outside their bounds and are clipped to them"
+    assert pool.describe_odd_actions(action[others], stated) is None
+    assert pool.action_range(action / 1e5, stated).low[0] == -4  # also where all are within 1
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1, -1), (0, 0), (0, np.nan), (0,), (0, 1, 2), ([0, 0, 0], 1), ("a", "b"), 3]
+)
+def test_bounds_that_make_no_sense_are_refused(bounds):
+    with pytest.raises(ConfigError, match="expected low and high, one or 2 finite numbers each"):
+        bounded(np.zeros((10, 2)), bounds)
+
+
+def test_bounds_of_another_number_of_columns_are_refused():
+    with pytest.raises(DataError, match="expected bounds of 2 action columns, got 1"):
+        pool.action_range(np.zeros((10, 2)), ((-1.0,), (1.0,)))
+
+
 def test_few_rows_that_set_the_range_of_actions_are_told():
     rng = np.random.default_rng(0)
     action = rng.uniform(-3, 3, (1000, 2))

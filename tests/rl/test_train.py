@@ -163,6 +163,18 @@ def test_rebrac_finds_the_next_actions_in_the_episodes():
     assert 0 < followed.sum() < len(rows)
 
 
+def test_bounds_of_actions_are_part_of_the_run(taught, tmp_path):
+    rows, _, settings, _ = taught
+    wanted = {"steps": 4, "out": tmp_path / "run"} | settings
+    policy = train("td3_bc", rows, action_bounds=(-20, 20), **wanted)
+    assert (policy.low.tolist(), policy.high.tolist()) == ([-20], [20])
+    again = train("td3_bc", rows, action_bounds=([-20.0], 20), **wanted)
+    np.testing.assert_array_equal(again.act(rows.obs), policy.act(rows.obs))
+    for other, said in (({}, "action_bounds"), ({"action_bounds": (-5, 20)}, r"was \[\[-20")):
+        with pytest.raises(ConfigError, match=said):
+            train("td3_bc", rows, **wanted, **other)
+
+
 def test_what_is_no_data():
     with pytest.raises(ConfigError, match="expected a Dataset or .*, got list"):
         train("bc", [1, 2, 3])

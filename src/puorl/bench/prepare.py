@@ -196,7 +196,7 @@ def join_pools(sets: Mapping[str, TrainingSet]) -> dict[str, TrainingSet]:
     pools = list({id(chosen.pool): chosen.pool for chosen in sets.values()}.values())
     if len(pools) == 1:
         return dict(sets)
-    ranges = [np.stack(action_range(pool.action)) for pool in pools]
+    ranges = [np.stack(action_range(pool.action, pool.provenance.action_range)) for pool in pools]
     if any(not np.array_equal(each, ranges[0]) for each in ranges):
         raise ConfigError("train: expected pools with actions of one range, to train them together")
     joined = Dataset.concatenate(pools)

@@ -291,7 +291,8 @@ class Filter:
         if returns is not None and not np.isfinite(returns).all():
             returns = None
         outcome = KeptRows(kept_name, len(kept), kept.fingerprint)
-        content = FilterSettings(**settings, kept=outcome, returns=returns)
+        listed_hash = hashing.of_bytes(folder / KEEP_LIST)
+        content = FilterSettings(**settings, kept=outcome, returns=returns, keep_list=listed_hash)
         write_json(folder / SETTINGS, dataclasses.asdict(content))
         return written | {SETTINGS: "arguments, versions and fingerprints"}
 

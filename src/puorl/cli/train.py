@@ -106,6 +106,10 @@ class Train:
     """Named settings of the learner to start from."""
     settings: _Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
+    action_bounds: Annotated[
+        tuple[float, ...], tyro.conf.arg(metavar="LOW HIGH...", help_behavior_hint="")
+    ] = ()
+    """Bounds of actions, or a pair for each column; else as stated in the data, or as seen."""
     resume: Flag = False
     """Has no effect, as every run resumes; accepted for commands of version 0.1."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
@@ -145,6 +149,11 @@ class Train:
             raise ConfigError(f"--seeds: expected at most {_MOST_SEEDS:,}, got {self.seeds:,}")
         checked_seed(self.seed)
         checked_seed(self.seed + self.seeds - 1)
+        if len(self.action_bounds) % 2:
+            raise ConfigError(
+                f"--action-bounds: expected pairs of low and high, got {len(self.action_bounds)} "
+                "numbers"
+            )
         if self.env is None:
             if self.eval_every is not None:
                 raise ConfigError("--eval-every: expected an --env to evaluate in, got none")
@@ -184,9 +193,13 @@ class Train:
             return True  # a run with a damaged record is not removed
 
     def _train(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
+        from puorl.rl.pool import with_action_bounds
         from puorl.rl.train import check_rows
 
         chosen = read_training_set(self.paths, self.data, next_action=learner.needs_next_action)
+        if self.action_bounds:
+            bounds = self.action_bounds[::2], self.action_bounds[1::2]
+            chosen = with_action_bounds(chosen, bounds)
         if spec is not None:
             sizes = chosen.pool.obs.shape[1], chosen.pool.action.shape[1]
             check_sizes(spec, *sizes, "the data")

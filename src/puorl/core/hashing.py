@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +40,7 @@ def of_settings(settings: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()
 
 
-def of_bytes(path: str | os.PathLike[str], length: int) -> str:
+def of_bytes(path: str | os.PathLike[str], length: int = sys.maxsize) -> str:
     """Hash the first ``length`` bytes of a file; all of them if it is shorter."""
     digest = hashlib.blake2b(digest_size=_DIGITS // 2)
     with open(path, "rb") as file:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from puorl.core import formatting
+from puorl.core import formatting, hashing
 from puorl.core.errors import GOES_ON, ConfigError, DataError, PuorlError, machine_fault
 from puorl.core.files import atomic_path, check_free, check_reachable, lock, read_json, write_json
 
@@ -234,6 +234,8 @@ class FilterSettings:
 
     Kept rows alone do not determine it: most episodes lack some rows.
     """
+    keep_list: str | None = None
+    """Hash of the bytes of ``keep.csv``; None in folders of version 0.1."""
     puorl_filter_run: int = 1
     """Version of this schema."""
 
@@ -256,6 +258,20 @@ class FilterSettings:
     def is_soft(self) -> bool:
         """Whether the kept rows are all rows, with a column of weights."""
         return self.arguments.get("mode") == "soft"
+
+
+def check_keep_list(path: Path) -> None:
+    """Compare a keep-list in a folder of `puorl filter` with the hash in ``settings.json``.
+
+    Lists elsewhere, or of another name, have no hash and pass: a person may write or change them.
+
+    Raises:
+        DataError: They differ, or the settings cannot be read.
+    """
+    if path.name == KEEP_LIST and (path.parent / FILTER_MARKER).is_file():
+        stored = read_as(FilterSettings, path.parent / SETTINGS).keep_list
+        repair = "filter again, or, if you changed it yourself, give it another name"
+        hashing.check(path, stored, hashing.of_bytes(path), repair=repair)
 
 
 # -------------------------------------------------------------- the folder of `puorl train`

@@ -19,6 +19,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, lines_of
+from puorl.core.run_folder import check_keep_list
 from puorl.data.dataset import Dataset
 from puorl.data.formats import PathLike, expand, load, suffix_of, suffixes
 from puorl.data.split import Sampling
@@ -246,6 +247,7 @@ def read_keep_list(path: PathLike, dataset: Dataset) -> np.ndarray:
 
 def match_keep_list(path: PathLike, dataset: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read a keep-list as `read_keep_list` does; return also notes on rows that were left out."""
+    check_keep_list(Path(path))
     header, listed = _read_first_column(path)
     if header not in (SOURCE_ROW, "row"):
         return _match_values(path, header, listed, dataset), ()

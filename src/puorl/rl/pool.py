@@ -65,7 +65,7 @@ class Sets(NamedTuple):
 
 
 class ActionRange(NamedTuple):
-    """Range of the data's actions, (m,) float64, that learners see as -1 to 1."""
+    """Range of actions, (m,) float64, that learners see as -1 to 1."""
 
     low: np.ndarray
     high: np.ndarray
@@ -77,18 +77,57 @@ class ActionRange(NamedTuple):
         return np.clip(scaled, -ACTION_LIMIT, ACTION_LIMIT).astype(np.float32)
 
 
-def action_range(action: np.ndarray) -> ActionRange:
-    """Return [-1, 1] if all actions are in it, else the range of each component in the data."""
-    low, high = (np.asarray(end, np.float64) for end in (action.min(axis=0), action.max(axis=0)))
-    if max(-low.min(), high.max()) <= 1.0 + 1e-6:
+Bounds = tuple[Sequence[float], Sequence[float]]
+"""Lowest and highest value of each action component, as `Provenance.action_range` holds them."""
+
+
+def action_range(action: np.ndarray, stated: Bounds | None = None) -> ActionRange:
+    """Return stated bounds; else [-1, 1] if all actions are in it, else each component's range."""
+    ends = (action.min(axis=0), action.max(axis=0)) if stated is None else stated
+    low, high = (np.asarray(end, np.float64) for end in ends)
+    if len(low) != action.shape[1]:
+        raise DataError(
+            f"action_range: expected bounds of {action.shape[1]} action columns, got {len(low)}"
+        )
+    if stated is None and max(-low.min(), high.max()) <= 1.0 + 1e-6:
         return ActionRange(np.full_like(low, -1.0), np.full_like(high, 1.0))
     flat = high - low <= 0.0  # a component that never moves: any width will do
     return ActionRange(np.where(flat, low - 1.0, low), np.where(flat, high + 1.0, high))
 
 
-def describe_odd_actions(action: np.ndarray) -> str | None:
-    """Return a sentence if a few odd rows set the range that learners see as -1 to 1."""
-    low, high = action_range(action)
+def with_action_bounds(chosen: TrainingSet, bounds: Sequence[Any] | None) -> TrainingSet:
+    """Return the set with the user's bounds of actions: (low, high), each a number or one a column.
+
+    Raises:
+        ConfigError: Not finite, of another number, or low is not below high.
+    """
+    if bounds is None:
+        return chosen
+    width = chosen.pool.action.shape[1]
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, np.float64), width) for end in bounds)
+        fits = bool(np.isfinite([low, high]).all() and (low < high).all())
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"action_bounds: expected low and high, one or {width} finite numbers each, with low "
+            f"below high, got {bounds!r}"
+        )
+    stated = tuple(low.tolist()), tuple(high.tolist())
+    provenance = dataclasses.replace(chosen.pool.provenance, action_range=stated)
+    pool = dataclasses.replace(chosen.pool, provenance=provenance)
+    return dataclasses.replace(chosen, pool=pool)
+
+
+def describe_odd_actions(action: np.ndarray, stated: Bounds | None = None) -> str | None:
+    """Return a sentence if rows lie outside stated bounds, or if a few odd rows set the range."""
+    low, high = action_range(action, stated)
+    if stated is not None:
+        slack = 1e-6 * (high - low)
+        outside = int(((action < low - slack) | (action > high + slack)).any(axis=1).sum())
+        told = f"actions of {outside:,} of {len(action):,} rows lie outside their bounds"
+        return f"{told} and are clipped to them" if outside else None
     if (low == -1.0).all() and (high == 1.0).all():
         return None
     inner_low, inner_high = np.quantile(action, (0.005, 0.995), axis=0)
@@ -100,7 +139,8 @@ def describe_odd_actions(action: np.ndarray) -> str | None:
     return (
         f"action {worst}: its range {low[worst]:g} to {high[worst]:g}, which learners see as -1 to "
         f"1, is set by a few rows: 99 % lie in {inner_low[worst]:g} to {inner_high[worst]:g}, so "
-        "that the learner can hardly tell these apart; remove the odd rows, or clip their actions"
+        "that the learner can hardly tell these apart; give the bounds of actions (action_bounds), "
+        "remove the odd rows, or clip their actions"
     )
 
 

@@ -38,6 +38,7 @@ _VERSION = 2
 CHECKPOINT_INTERVAL = 5_000
 """Most updates between two checkpoints, if nothing else is said."""
 _MOST_NAMED = 5
+_DECIDING = ("learner", "steps", "data", "action_bounds")
 _REPAIR = "take another copy, or train in another folder"
 
 EvaluateCallback = Callable[[int, int, Mapping[str, Policy]], Mapping[str, Mapping[str, float]]]
@@ -118,7 +119,17 @@ class RunSpec:
             "data": next(iter(self.sets.values())).pool.fingerprint,
             "sets": {name: set_fingerprint(chosen) for name, chosen in self.sets.items()},
             "groups": [lanes[i : i + most] for i in range(0, len(lanes), most)],
+            **_stated_bounds(next(iter(self.sets.values())).pool),
         }
+
+
+def _stated_bounds(pool: Dataset) -> dict[str, Any]:
+    """Return bounds of actions that the rows alone do not give: they decide the policies too."""
+    from puorl.rl.pool import action_range
+
+    bounds = action_range(pool.action, pool.provenance.action_range)
+    same = np.array_equal(bounds, action_range(pool.action))
+    return {} if same else {"action_bounds": np.stack(bounds).tolist()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +337,7 @@ def describe_differences(stored: Mapping[str, Any], spec: Mapping[str, Any]) -> 
 
 def _comparable(content: Mapping[str, Any], *, config: bool) -> dict[str, Any]:
     """Return the settings that decide the result, under the names that users know."""
-    plain = {k: content[k] for k in ("learner", "steps", "data") if k in content}
+    plain = {k: content[k] for k in _DECIDING if k in content}
     rows = {f"rows of {name}": mark for name, mark in content.get("sets", {}).items()}
     return plain | (dict(content.get("config", {})) if config else {}) | rows
 

@@ -15,7 +15,7 @@ from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.learner import Learner
 from puorl.rl.policy import Policy
-from puorl.rl.pool import describe_odd_actions, reward_factor
+from puorl.rl.pool import describe_odd_actions, reward_factor, with_action_bounds
 from puorl.rl.run import (
     RunSpec,
     TrainResult,
@@ -39,6 +39,7 @@ def train(
     seed: int = 0,
     preset: str = "default",
     out: str | os.PathLike[str] | None = None,
+    action_bounds: tuple[Any, Any] | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> Policy:
@@ -60,6 +61,8 @@ def train(
         preset: Named settings of the learner to start from.
         out: Folder to keep the run in: checkpoints, metrics and policies. A run that was killed
             there is resumed, a finished one is returned.
+        action_bounds: (low, high) of actions, numbers or one a column: what the machine can do.
+            By default those that the data states, else -1 to 1 or what occurs in the rows.
         progress: Show a bar with the time left.
         **settings: Fields of the learner's config to change, e.g. ``batch_size=64``.
 
@@ -70,7 +73,7 @@ def train(
         TrainingError: The training was given up, e.g. because values grew without bound.
     """
     options = {"steps": steps, "preset": preset, "out": out, "progress": progress}
-    result = _train(learner, data, 1, seed, **options, **settings)
+    result = _train(learner, data, 1, seed, action_bounds=action_bounds, **options, **settings)
     return result.policies[f"seed-{seed}"]
 
 
@@ -95,6 +98,7 @@ def _train(
     steps: int | str = 100_000,
     preset: str = "default",
     out: str | os.PathLike[str] | None = None,
+    action_bounds: tuple[Any, Any] | None = None,
     progress: bool = False,
     **settings: Any,
 ) -> TrainResult:
@@ -105,7 +109,7 @@ def _train(
         raise ConfigError(f"seeds: expected 1 or more policies, got {seeds}")
     made = learners.make(learner, num_steps=total, preset=preset, **settings)
     trainer.check_steps(made, steps=total)
-    chosen = as_training_set(data)
+    chosen = with_action_bounds(as_training_set(data), action_bounds)
     check_rows(made, chosen)
     interval = checkpoint_interval(made, total)
     numbers = range(checked_seed(seed), checked_seed(seed + seeds - 1) + 1)
@@ -141,7 +145,7 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
 
 def check_rows(learner: Learner, chosen: TrainingSet) -> None:
     """Warn if few rows set the range of actions, or if the scale of rewards is unknown."""
-    if odd := describe_odd_actions(chosen.pool.action):
+    if odd := describe_odd_actions(chosen.pool.action, chosen.pool.provenance.action_range):
         warnings.warn(odd, stacklevel=4)
     if learner.scale_rewards and reward_factor(chosen) is None:
         warnings.warn(

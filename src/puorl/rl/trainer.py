@@ -275,7 +275,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
     longest = max(len(chosen.rows) for chosen in sets)
     sizes = Sizes(dataset.obs.shape[1], dataset.action.shape[1], longest)
     rows_of.check_memory(learner, sizes, lanes=len(lanes), num_rows=len(dataset), sets=len(sets))
-    actions = rows_of.action_range(dataset.action)
+    actions = rows_of.action_range(dataset.action, dataset.provenance.action_range)
     held = rows_of.tables(
         sets,
         batch_size=learner.config.batch_size,
