@@ -16,7 +16,13 @@ from typing import Any
 
 from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
-from puorl.core.run_folder import KeptRows
+from puorl.core.run_folder import (
+    FILTER_MARKER,
+    SETTINGS,
+    FilterSettings,
+    KeptRows,
+    read_as,
+)
 from puorl.data.dataset import Dataset
 from puorl.data.formula import is_formula
 from puorl.data.missing import parse_missing
@@ -64,6 +70,12 @@ class Format:
 
 
 _PACKED = (".gz", ".zst")
+_NO_ROWS = {
+    "split.json": "found a split, which has its own labels: give it alone to puorl filter or "
+    "puorl inspect, without --labelled",
+    "run.json": "found a run of puorl train; its policies are for puorl evaluate and puorl report",
+}
+"""File in a folder that holds no rows to where the folder belongs."""
 
 
 def _packed(*suffixes: str) -> tuple[str, ...]:
@@ -246,10 +258,12 @@ def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Pa
 
 
 def _inside(path: Path) -> list[Path]:
-    """Replace a folder by its Parquet files, unless it is a Minari dataset."""
+    """Replace a folder by its Parquet files or kept rows, unless it is a Minari dataset."""
     is_minari = any((path / name).is_file() for name in ("data/metadata.json", "metadata.json"))
     if is_minari or not path.is_dir():
         return [path]
+    if (path / SETTINGS).is_file() and (path / FILTER_MARKER).is_file():
+        return [path / read_as(FilterSettings, path / SETTINGS).kept.file]
     # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
     files = [
         file
@@ -257,9 +271,10 @@ def _inside(path: Path) -> list[Path]:
         if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     ]
     if not files:
+        known = next((hint for file, hint in _NO_ROWS.items() if (path / file).is_file()), None)
         raise DataError(
             f"{path}: expected a file, a Minari dataset folder or a folder of .parquet files; "
-            "found a folder with none of these"
+            + (known or "found a folder with none of these")
         )
     return files
 
