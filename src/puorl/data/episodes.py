@@ -255,6 +255,16 @@ def joined(
     return follows if episode is None else follows & (episode[1:] == episode[:-1])
 
 
+def runs_of(rows: Transitions) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the rows in order, and as runs in which each next state is the following state."""
+    found = succession(rows.arrays()).order
+    order = np.arange(len(rows)) if found is None else found
+    episode = None if rows.episode is None else rows.episode[order]
+    ended = (rows.terminal | rows.timeout)[order]
+    follows = joined(rows.obs[order], rows.next_obs[order], ended, episode)
+    return order, np.split(order, np.flatnonzero(~follows) + 1)
+
+
 def cut(rows: Transitions) -> np.ndarray:
     """(n,) bool. Return the timeouts, and all rows whose run ends although the task does not.
 
