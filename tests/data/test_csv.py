@@ -292,8 +292,9 @@ def test_decimal_commas_are_read_when_asked_for(tmp_path):
     path.write_text("obs_0;act_0;t;power;name\n1,5;2;0,1;,5;a,1\n-3,25e1;4;0,2;7;b\n5;1;0,3;8;c\n")
     with pytest.raises(DataError, match=r"column t .*got '0,1' .* --decimal ,"):
         puorl.load(path)
+    (tmp_path / "plain.csv").write_text("obs_0;act_0\n1,5;2\n-3,25e1;4\n")
     with pytest.raises(DataError, match=r"got '1,5'; if that is .* --decimal , .*2 bad cells"):
-        puorl.load(path, time="")
+        puorl.load(tmp_path / "plain.csv")
     data = puorl.load(path, decimal=",")
     assert (data.obs[:, 0].tolist(), data.time.tolist()) == ([1.5, -32.5], [0.1, 0.2])
     assert data.columns["power"].tolist() == [0.5, 7.0]

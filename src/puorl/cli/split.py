@@ -22,7 +22,6 @@ class Split:
     Examples:
       puorl split target.hdf5 --others other.hdf5 --out split0
       puorl split a.npz --others b.npz c.npz --rows 200k --seed 1 --out split1
-      puorl filter split0 --out kept
     """
 
     target: tyro.conf.Positional[Path]

@@ -358,7 +358,7 @@ def typed(cells: Sequence[str]) -> np.ndarray:
 
 def seconds(
     cells: Sequence[str], where: str, zone: str | None = None, form: str | None = None
-) -> tuple[np.ndarray, list[int]]:
+) -> tuple[np.ndarray, list[int], tuple[str, ...]]:
     """Convert time stamps to seconds since 1970.
 
     Args:
@@ -368,7 +368,7 @@ def seconds(
         form: Format of the stamps, as for ``strptime``; ISO 8601 by default.
 
     Returns:
-        (n,) float64, NaN for empty cells, and the rows that hold something else, NaN too.
+        (n,) float64, NaN for empty cells; the rows that hold something else, NaN too; and notes.
 
     Raises:
         DataError: No cell is a stamp, or only some have a zone and ``zone`` is not given.
@@ -399,7 +399,13 @@ def seconds(
         if has_decimal_comma(cells[row]):
             repair = "read decimal commas with --decimal , (decimal=',' in Python)"
         raise DataError(f"{where}: expected {expected}, got {cells[row]!r} in row {row}; {repair}")
-    return result, wrong
+    if zoned or zone is not None:
+        return result, wrong, ()
+    column = where.rpartition(": column ")[2].partition(" (")[0]
+    note = (
+        f"{column}: stamps without a zone count as UTC; name theirs with --time-zone, if it differs"
+    )
+    return result, wrong, (note,)
 
 
 def _zone(name: str | None) -> tzinfo:

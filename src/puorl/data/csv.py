@@ -415,7 +415,9 @@ def _add_single(name: str, column: str, table: _Table, names: FieldNames) -> Non
             )
             wrong = [i for i, ok in enumerate(are_numbers) if not (ok or is_empty[i])]
         else:
-            array, wrong = cells.seconds(found, where, names.time_zone, names.time_format)
+            zone, form = names.time_zone, names.time_format
+            array, wrong, notes = cells.seconds(found, where, zone, form)
+            rows.notes += notes
         if wrong:
             text = f"column {column} ({name}): row {wrong[0]}: expected a number or a time stamp"
             rows.note_bad(column, len(wrong), wrong[0], f"{text}, got {found[wrong[0]][:40]!r}")

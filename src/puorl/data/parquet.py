@@ -263,7 +263,8 @@ def _add_field(
             array = np.where(is_null, 0, array) if array.dtype.kind == "f" else array
     if field == "time" and array.dtype.kind == "U":
         texts = array.tolist()
-        array, wrong = seconds(texts, where, names.time_zone, names.time_format)
+        array, wrong, notes = seconds(texts, where, names.time_zone, names.time_format)
+        rows.notes += notes
         if wrong:
             text = f"column {name} ({field}): row {wrong[0]}: expected a number or a stamp"
             rows.note_bad(name, len(wrong), wrong[0], f"{text}, got {texts[wrong[0]][:40]!r}")

@@ -233,7 +233,8 @@ def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
     if len(rows):
         raise DataError(
             f"{source}: {name}: {len(rows)} of {len(array)} rows are NaN or infinite "
-            f"(first: row {rows[0]}); remove or repair those rows before loading"
+            f"(first: row {rows[0]}); repair those rows, or leave them out with --missing drop "
+            "(missing= in Python)"
         )
 
 
