@@ -5,7 +5,7 @@ random mixture of what logs suffer from: missing cells, cells that are no number
 time zones and stamps of other formats, separators, quotes, decimal commas, encodings, unnamed
 columns, lines before the header, interleaved runs, other line ends and compression. The trial gives
 no option beforehand but the names of the columns. An option is given only if the last message, or a
-note of what was loaded, names it; the answer (which zone, which format) is what the user knows about
+note of what was loaded, names it; the answer (which zone, which format) is what a user knows about
 the log.
 
 The oracle does not use puorl: it walks over the rows as they were before they were written, drops

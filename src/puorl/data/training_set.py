@@ -122,6 +122,10 @@ class TrainingSet:
         """Return the rows of `to_dataset` as a pyarrow Table."""
         return self.to_dataset().to_arrow()
 
+    def to_d3rlpy(self) -> Any:
+        """Return the rows as d3rlpy's MDPDataset; see `Dataset.to_d3rlpy`. Weights are left out."""
+        return self.dataset.to_d3rlpy()
+
     @cached_property
     def obs_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Weighted mean and standard deviation of the states, each (d,) float64."""
