@@ -114,7 +114,8 @@ SPLIT = cases(
 FILTER = cases(
     "filter",
     """
-    | Missing from puorl filter: --labelled EXPR
+    | Missing from puorl filter: --out
+    rows.npz --out x | expected rows known to be the target's, got none; name them with --labelled
     --labelled 'reward > 0' --out x | need at least one path
     nothing.npz --labelled 'reward > 0' --out x | nothing.npz: no such file
     junk.hdf5 --labelled 'reward > 0' --out x | junk.hdf5: expected a readable HDF5 file

@@ -196,6 +196,8 @@ READERS = {
     "split good.npz --others {} --seed 0 --out out": ROWS[:4],
     "filter {} --labelled a==1 --out out": ROWS,
     "filter good.npz --labelled ./{} --out out": LISTS,
+    "export {} --out out.parquet": ROWS,
+    "export {} --out out.onnx": POLICIES,
     "explain {} P-01": ("none", "folder", "good.npz"),
     "score {} good.npz": ("none", "folder", "good.npz"),
     "train {} --steps 10 --out out": ROWS,
@@ -269,7 +271,7 @@ def test_split_and_collect_tell_programs_what_they_made(inputs, tmp_path, capsys
 def test_filter_tells_programs_what_it_made(tmp_path, capsys, monkeypatch):
     def work(command, run):
         run.begin({"seed": command.seed})
-        return SimpleNamespace(to_dict=lambda: {"alpha": 0.3}), {"kept.npz": "9 kept rows"}
+        return SimpleNamespace(to_dict=lambda: {"alpha": 0.3}), {"kept.npz": "9 kept rows"}, None
 
     monkeypatch.setattr("puorl.cli.filter.Filter._work", work)
     out = str(tmp_path / "run")

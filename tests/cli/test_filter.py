@@ -341,8 +341,8 @@ def test_help_says_what_labelled_takes(capsys):
 def test_a_slip_in_the_name_of_a_needed_option_is_pointed_out(here, file, capsys, slip):
     assert main(["filter", file, slip, "checked == 1", "--out", "run"]) == 2
     text = message(capsys.readouterr().err)
-    assert "Missing from puorl filter: --labelled EXPR|FILE" in text
     assert f"Unrecognized options: {slip}" in text
+    assert "--labelled EXPR|FILE" in text
 
 
 def test_listed_rows_that_loading_dropped_are_left_out_and_a_note_says_so(here, rows, capsys):

@@ -4,13 +4,15 @@ import dataclasses
 import json
 import re
 import types
+from functools import partial
 
 import numpy as np
 import pytest
-from train_rows import train_rows
+from train_rows import train_rows, words
 
 import puorl
 from puorl.cli import train as command
+from puorl.cli.main import main
 from puorl.cli.options import DataOptions
 from puorl.cli.train import Tracker, TrainProgress
 from puorl.cli.train_inputs import parse_settings, read_training_set
@@ -34,12 +36,12 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def filter_folder(folder, kept, *, mode="hard", returns=(-3.0, 5.0)):
+def filter_folder(folder, kept, *, mode="hard", returns=(-3.0, 5.0), **arguments):
     """What `puorl filter` leaves, as far as training reads it."""
     puorl.save(kept, folder / "kept.npz")
     write_json(folder / "model" / "filter.json", {})
     settings = FilterSettings(
-        arguments={"paths": ["logs.npz"], "mode": mode},
+        arguments={"paths": ["logs.npz"], "mode": mode, **arguments},
         versions={},
         fingerprints={},
         kept=KeptRows("kept.npz", len(kept), kept.fingerprint),
@@ -62,8 +64,41 @@ def test_a_formula_replaces_the_reward_of_kept_rows(here):
     made = read_training_set(["hard"], formula, next_action=False)
     np.testing.assert_allclose(made.dataset.reward, -np.abs(train_rows().reward) - 1, rtol=1e-6)
     assert made.returns is None  # those of the filter's settings are of other rewards
-    named = read_training_set(["hard"], DataOptions(reward="gain"), next_action=False)
-    assert named.returns == (-3.0, 5.0)
+
+
+def test_a_column_becomes_the_reward_of_kept_rows(here):
+    kept = train_rows(reward=None, columns={"kpi": np.arange(300.0), "name": np.array(["a"] * 300)})
+    filter_folder(here / "units", kept, unit="column:name")
+    made = read_training_set(["units"], DataOptions(reward="kpi"), next_action=False)
+    np.testing.assert_array_equal(made.dataset.reward, np.arange(300.0))
+    assert made.returns == return_range([made.dataset.rows])  # of whole episodes
+    for name, said in (("kpj", "unknown name .kpj.; known: kpi"), ("name", "expected numbers")):
+        with pytest.raises((DataError, ConfigError), match=f"kept.npz: --reward: .*{said}"):
+            read_training_set(["units"], DataOptions(reward=name), next_action=False)
+
+
+def test_the_name_that_the_reward_had_before_the_filter_is_known(here):
+    filter_folder(here / "hard", train_rows(), data={"reward": "gain"})
+    read = partial(read_training_set, next_action=False)
+    for name in ("gain", "reward"):
+        assert read(["hard"], DataOptions(reward=name)).returns == (-3.0, 5.0)
+    with pytest.raises(ConfigError, match="gian"):
+        read(["hard"], DataOptions(reward="gian"))
+
+
+def test_only_bc_learns_without_rewards(here, capsys):
+    puorl.save(train_rows(reward=None), "bare.npz")
+    assert main(words("--learner", "iql", data="bare.npz", out="none")) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "iql: expected rows with a reward" in error
+    assert "the learner bc, which needs none" in error
+    assert main(words(data="bare.npz")) == 0
+    assert "no rewards: bc copies the actions of all rows" in capsys.readouterr().out
+    with_rewards = puorl.train("bc", train_rows(), steps=60, hidden=(16, 16), batch_size=16)
+    without = puorl.Policy.load("run/policies/seed-0.safetensors")
+    obs = train_rows().obs[:5]
+    np.testing.assert_allclose(without.act(obs), with_rewards.act(obs), atol=1e-5)
 
 
 @pytest.mark.parametrize("file", ["../rows.npz", "/etc/passwd", "", "..", "a/b.npz"])

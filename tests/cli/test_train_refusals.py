@@ -72,7 +72,7 @@ def test_data_that_cannot_be_learnt_from_leaves_nothing_behind(here, capsys):
         ("text.npz", "text.npz"),
         ("hollow", "found a folder with none of these"),
     ):
-        assert main(words(data=path)) == 2
+        assert main(words("--learner", "td3_bc", data=path)) == 2
         err = capsys.readouterr().err
         assert said in err
         assert err.count("\n") == 1

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import puorl
 import puorl.data.csv as csv_reader
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load
 from puorl.data.validate import FieldNames
@@ -116,9 +117,8 @@ def test_named_columns_keep_their_order(tmp_path):
     ("content", "says"),
     [
         ("", "expected a first line with column names, got an empty one"),
-        ("\n1,2\n", "expected a first line with column names"),
+        ("\n1,2\n", "expected column names in the first line, got only numbers"),
         ("1,2,3\n4,5,6\n", "got only numbers"),
-        (",obs_0,act_0\n0,1,2\n", "got none for column 1; .*index=False"),
         ("obs_0,act_0,obs_0\n1,2,3\n", "got 'obs_0' twice"),
         ("obs_0,act_0\n1,2\n3\n", r"row 1 \(line 3\): expected 2 cells .*found 1"),
         ("obs_0,act_0\n\n1,2\n3,4,5\n", r"row 1 \(line 4\): expected 2 cells .*found 3"),
@@ -266,3 +266,66 @@ def test_a_header_longer_than_the_csv_modules_cells(tmp_path):
     rows = _read(tmp_path, ";".join([*names, "act_0"]) + "\n" + ";".join(["1"] * 20_001) + "\n")
     assert len(";".join(names)) > csv.field_size_limit()
     assert rows.arrays["obs"].shape == (1, 20_000)
+
+
+def test_columns_without_a_name_are_kept_and_told(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(";obs_0;act_0;\n0;1;2;\n1;3;4;\n")  # an index of pandas, a sign at the end
+    data = puorl.load(path)
+    assert data.columns["unnamed_1"].tolist() == [0]
+    assert data.obs.tolist() == [[1.0]]
+    assert any(
+        "without a name in the header: unnamed_1, unnamed_4" in n for n in data.provenance.notes
+    )
+
+
+def test_lines_before_the_header_are_left_out(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("sep=;\n# pump 7\n\nobs_0;act_0\n1;2\n3;4\nx;6\n")
+    with pytest.raises(DataError, match=r"row 2 \(line 7\), column obs_0"):
+        puorl.load(path)
+    assert puorl.load(path, missing="drop").obs.tolist() == [[1.0]]
+
+
+def test_decimal_commas_are_read_when_asked_for(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("obs_0;act_0;t;power;name\n1,5;2;0,1;,5;a,1\n-3,25e1;4;0,2;7;b\n5;1;0,3;8;c\n")
+    with pytest.raises(DataError, match=r"column t .*got '0,1' .* --decimal ,"):
+        puorl.load(path)
+    (tmp_path / "plain.csv").write_text("obs_0;act_0\n1,5;2\n-3,25e1;4\n")
+    with pytest.raises(DataError, match=r"got '1,5'; if that is .* --decimal , .*2 bad cells"):
+        puorl.load(tmp_path / "plain.csv")
+    data = puorl.load(path, decimal=",")
+    assert (data.obs[:, 0].tolist(), data.time.tolist()) == ([1.5, -32.5], [0.1, 0.2])
+    assert data.columns["power"].tolist() == [0.5, 7.0]
+    assert data.columns["name"].tolist() == ["a,1", "b"]
+    path.write_text("obs_0;act_0\n1.234;2\n3;4\n5;6\n")  # thousands, or a slip: not 1.234
+    with pytest.raises(DataError, match=r"row 0 .*got '1.234'"):
+        puorl.load(path, decimal=",")
+    with pytest.raises(ConfigError, match="decimal"):
+        puorl.load(path, decimal=";")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_the_encoding_can_be_named(tmp_path, encoding):
+    path = tmp_path / "log.csv"
+    path.write_bytes("obs_°C,act_0\n1,2\n3,4\n".encode(encoding))
+    with pytest.raises(DataError, match=f"such as --encoding {encoding} "):
+        puorl.load(path)
+    assert puorl.load(path, encoding=encoding).provenance.obs_names == ("obs_°C",)
+    with pytest.raises(ConfigError, match="encoding: expected the name of a text encoding"):
+        puorl.load(path, encoding="rot13")
+
+
+def test_the_format_of_stamps_can_be_named(tmp_path):
+    path = tmp_path / "log.csv"
+    stamps = ["25.10.2026 02:59:59", "25.10.2026 03:00:00", "25.10.2026 03:00:01"]
+    path.write_text("obs_0,act_0,t\n" + "".join(f"{i},0,{s}\n" for i, s in enumerate(stamps)))
+    with pytest.raises(DataError, match=r"got '25.10.2026 02:59:59' .* --time-format"):
+        puorl.load(path)
+    form = "%d.%m.%Y %H:%M:%S"
+    assert np.diff(puorl.load(path, time_format=form).time).tolist() == [1.0]
+    berlin = puorl.load(path, time_format=form, time_zone="Europe/Berlin", gap=1e4)
+    assert np.diff(berlin.time).tolist() == [3601.0]  # the first is still in summer time
+    with pytest.raises(DataError, match="expected stamps of the format '%Y'"):
+        puorl.load(path, time_format="%Y")

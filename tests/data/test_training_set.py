@@ -16,6 +16,20 @@ def test_rows_come_in_the_order_of_the_pool():
     assert chosen.dataset.obs[:, 0].tolist() == [0, 3, 4]
 
 
+def test_tables_have_the_weights_as_a_column():
+    weight = np.array([0.3, 0.1, 0.4], np.float32)
+    table = TrainingSet(POOL, np.array([3, 0, 4]), weight).to_arrow()
+    assert table["obs_0"].to_pylist() == [0, 3, 4]
+    np.testing.assert_array_equal(table["weight"], np.array([0.1, 0.3, 0.4], np.float32))
+    assert "weight" not in TrainingSet(POOL, np.array([3, 0, 4])).to_arrow().column_names
+
+
+def test_kept_rows_become_a_pandas_frame():
+    pytest.importorskip("pandas")
+    frame = TrainingSet(POOL, np.array([3, 0])).to_pandas()
+    assert frame["obs_0"].tolist() == [0, 3]
+
+
 @pytest.mark.parametrize(
     ("rows", "weight", "message"),
     [

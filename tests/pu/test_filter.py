@@ -81,6 +81,44 @@ def test_modes(clear_split, fitted):
     assert (every.weight[: len(clear_split.labelled)] == 1).all()
 
 
+def test_a_dataset_with_labels_is_fitted_as_its_split(clear_split, fitted):
+    mask = np.isin(np.arange(len(clear_split.pool)), clear_split.labelled)
+    by_mask = DomainFilter(config=SMALL).fit(clear_split.pool, mask, seed=0)
+    split = PUSplit.from_mask(clear_split.pool, mask, seed=0)
+    by_split = DomainFilter(config=SMALL).fit(split, seed=0)
+    np.testing.assert_array_equal(by_mask.filter().rows, by_split.filter(split).rows)
+    assert by_mask.report().verdict == by_split.report(split).verdict
+    with pytest.raises(ConfigError, match="labels with a Dataset only"):
+        DomainFilter().fit(split, mask)
+    with pytest.raises(ConfigError, match="expected a Dataset or a PUSplit, got str; read files"):
+        DomainFilter().fit("rows.csv")
+
+
+def test_parameters_are_those_of_scikit_learns_estimators(fitted):
+    flt = DomainFilter("thorough", mode="soft", config=SMALL)
+    params = flt.get_params()
+    assert DomainFilter(**params).get_params() == params
+    assert all(DomainFilter(**params).get_params()[name] is params[name] for name in params)
+    assert flt.set_params(mode="hard", unit="episode") is flt
+    assert (flt.mode, flt.unit, flt.preset) == ("hard", "episode", "thorough")
+    with pytest.raises(ConfigError, match="set_params.*modus"):
+        flt.set_params(modus="hard", preset="paper")
+    assert flt.preset == "thorough"
+    assert repr(DomainFilter()) == "DomainFilter()"
+    assert repr(flt) == (
+        "DomainFilter(preset='thorough', unit='episode', config=FilterConfig(...))"
+    )
+    assert repr(fitted).startswith("DomainFilter(config=FilterConfig(...), fitted: alpha ")
+
+
+def test_scikit_learn_clones_a_filter(fitted):
+    base = pytest.importorskip("sklearn.base")
+    copy = base.clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    with pytest.raises(NotFittedError):
+        copy.filter()
+
+
 def test_saved_filter_scores_alike(tmp_path, clear_split, fitted):
     fitted.save(tmp_path / "f")
     back = DomainFilter.load(tmp_path / "f")

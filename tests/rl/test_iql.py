@@ -156,6 +156,15 @@ def test_rewards_are_scaled_and_states_are_not_normalised():
     assert jax.tree.leaves(implicit.noise(jax.random.key(0), 4, 2)) == []
 
 
+def test_scaling_is_an_option_that_runs_from_before_do_not_notice():
+    plain = learner.make("iql", num_steps=10)
+    assert not {"reward_scale", "normalise_states"} & learner.stored_config(plain.config).keys()
+    own = learner.make("iql", num_steps=10, reward_scale=0.1, normalise_states=True)
+    assert (own.scale_rewards, own.reward_factor, own.normalise_states) == (False, 0.1, True)
+    stored = learner.stored_config(own.config)
+    assert (stored["reward_scale"], stored["normalise_states"]) == (0.1, True)
+
+
 def test_presets_are_those_of_the_papers():
     default = iql.PRESETS["default"]
     assert (default.expectile, default.beta, default.max_weight) == (0.7, 3.0, 100.0)

@@ -195,12 +195,15 @@ def test_the_reward_factor_follows_from_the_returns_alone(data, returns, factor)
     np.testing.assert_array_equal(held.column[0, :30, 0], expected.astype(np.float32))
     unscaled = tables(chosen)
     np.testing.assert_array_equal(unscaled.column[0, :30, 0], np.arange(30.0))
+    fixed = tables(chosen, fixed_factor=0.5)
+    np.testing.assert_array_equal(fixed.column[0, :30, 0], np.arange(30.0) / 2)
 
 
 def test_rewards_must_be_known(data):
     silent = Dataset.from_arrays(obs=data.obs, next_obs=data.obs, action=data.action)
     with pytest.raises(DataError, match="expected rows with a reward"):
         tables(TrainingSet.whole(silent))
+    assert not tables(TrainingSet.whole(silent), needs_reward=False).column[:, :, 0].any()
     own = TrainingSet(silent, np.arange(5), reward=np.arange(5.0))
     np.testing.assert_array_equal(tables(own).column[0, :, 0], np.arange(5.0))
 

@@ -51,7 +51,7 @@ class Cell:
     @cached_property
     def config(self) -> dict[str, Any]:
         """All settings of the learner, JSON-ready."""
-        return json.loads(json.dumps(dataclasses.asdict(self.built_learner.config)))
+        return json.loads(json.dumps(learners.stored_config(self.built_learner.config)))
 
     @cached_property
     def id(self) -> str:

@@ -44,11 +44,24 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FORMATS, expand, save, writable
-from puorl.data.labels import LabelledRows, is_listable, read_labels, write_keep_list
+from puorl.data.labels import (
+    LabelledRows,
+    is_listable,
+    is_split,
+    read_labels,
+    write_keep_list,
+)
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
-from puorl.pu.units import Unit, group, number_units, parse_unit, uses_dynamics
+from puorl.pu.units import (
+    Unit,
+    group,
+    held_out_unit,
+    number_units,
+    parse_unit,
+    uses_dynamics,
+)
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.config import FilterConfig
@@ -83,14 +96,17 @@ class Filter:
       puorl filter 'logs/*.parquet' --labelled checked.csv --out kept
       puorl filter mixed.hdf5 --labelled ours.hdf5 --mode soft --out weighted
       puorl filter mixed.hdf5 --labelled 'robot == 2' --no-report --out trial
+      puorl filter split0 --out found
     """
 
     paths: Paths
-    """Files, globs, or folders of Parquet or Minari."""
-    labelled: Annotated[str, tyro.conf.arg(metavar="EXPR|FILE")]
-    """Rows known to be the target's: a condition, or a file, as described above."""
+    """Files, globs, folders of Parquet or Minari, or one folder of puorl split."""
     out: Path
     """Folder to write."""
+    labelled: Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")] = (
+        None
+    )
+    """Rows known to be the target's: a condition, or a file, as described above."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
     """What to decide about: transition, window:50 (steps), episode, or column:NAME."""
     evidence: Literal["auto", "dynamics", "rows"] = "auto"
@@ -119,10 +135,11 @@ class Filter:
         """Read, fit, check, write, and print what was made."""
         with run_folder(self.out, force=self.force, marker=FILTER_MARKER) as run:
             with announce_resume(lambda: run.has_progress):
-                report, written = self._work(run)
+                report, written, truth = self._work(run)
         if self.json:
             content = None if report is None else report.to_dict()
-            print_json({"folder": str(self.out), "files": written, "report": content})
+            found = {"folder": str(self.out), "files": written, "report": content}
+            print_json(found if truth is None else found | {"truth": truth})
             return
         console = SafeConsole(highlight=False)
         if report is not None:
@@ -131,9 +148,17 @@ class Filter:
             console.print(as_text(report))
         for name, text in written.items():
             console.print(Text(f"{self.out / name}: {text}"), soft_wrap=True)
+        if truth is not None:
+            kept, right = (f"{truth[name]:.1%}" for name in ("recall", "precision"))
+            console.print(
+                f"by the truth that the split hides, {kept} of the target's unlabelled rows were "
+                f"kept, and {right} of the kept ones are the target's"
+            )
 
-    def _work(self, run: RunFolder) -> tuple["FilterReport | MachineReport | None", dict[str, str]]:
-        """Fill the run's folder; return the report, if any, and what each file holds."""
+    def _work(
+        self, run: RunFolder
+    ) -> tuple["FilterReport | MachineReport | None", dict[str, str], dict[str, float] | None]:
+        """Fill the run's folder; return the report, what each file holds, and the truth."""
         console = make_console(json=self.json)
         unit = parse_unit(self.unit)
         kept_name = self._kept_name()
@@ -160,12 +185,13 @@ class Filter:
             )
             origin = {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
             report = dataclasses.replace(report, settings={**report.settings, **origin})
-        return report, self._write(run.result, kept_name, flt, split, known, report, settings)
+        written = self._write(run.result, kept_name, flt, split, known, report, settings)
+        return report, written, _score(flt, split, known)
 
     def _kept_name(self) -> str:
         """Choose the file of kept rows, and with it the format, before the work begins."""
         name = self.data.format if self.out_format == "auto" else self.out_format
-        if name is None:
+        if name is None and not any(is_split(path) for path in self.paths):
             found = {"" if p.is_dir() else p.suffix.lower() for p in expand(list(self.paths))}
             same = (each.name for each in FORMATS.values() if found <= set(each.suffixes))
             name = next(same, None)
@@ -187,12 +213,13 @@ class Filter:
         return "dynamics"
 
     def _split(self, known: LabelledRows, unit: Unit, evidence: str, console: Console) -> PUSplit:
-        labelled_by = "episode" if unit.kind in ("window", "episode") else "transition"
-        if evidence == "dynamics":
-            labelled_by = "transition"  # nothing is held out, so that one episode is enough
-        split = PUSplit.from_mask(
-            known.pool, known.mask, sampling=known.sampling, unit=labelled_by, seed=self.seed
-        )
+        held_out = held_out_unit(evidence, unit)
+        if known.split is not None and known.split.unit == held_out:
+            split = known.split
+        else:
+            split = PUSplit.from_mask(
+                known.pool, known.mask, sampling=known.sampling, unit=held_out, seed=self.seed
+            )
         text = f"{len(split.labelled):,} labelled and {len(split.unlabelled):,} unlabelled rows"
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
         for note in split.pool.provenance.notes[len(known.pool.provenance.notes) :]:
@@ -264,7 +291,7 @@ class Filter:
     ) -> dict[str, str]:
         """Fill an empty folder; return what each file holds, in a few words."""
         training = flt.filter(split)
-        kept = _kept_rows(training)
+        kept = training.to_dataset()
         listed = self._write_list(folder / KEEP_LIST, flt, split, known, training)
         save(kept, folder / kept_name)
         flt.save(folder / MODEL)
@@ -356,17 +383,17 @@ def _check_needs(data: Dataset, unit: Unit, inputs: str) -> None:
         )
 
 
-def _kept_rows(training: TrainingSet) -> Dataset:
-    """Return the kept rows, with their weights as a column in the mode soft."""
-    kept = training.dataset
-    if training.weight is None:
-        return kept
-    provenance = kept.provenance
-    if WEIGHT in kept.columns:
-        note = f"{WEIGHT}: the file's own column of this name is replaced by the filter's"
-        provenance = dataclasses.replace(provenance, notes=(*provenance.notes, note))
-    weight = training.weight[np.argsort(training.rows)]  # the dataset is in the pool's order
-    return Dataset(kept.rows, {**kept.columns, WEIGHT: weight}, provenance)
+def _score(flt: "DomainFilter", split: PUSplit, known: LabelledRows) -> dict[str, float] | None:
+    """Compare the choice with the hidden domains of a benchmark split; None for other rows."""
+    if known.split is None or known.split.truth is None:
+        return None
+    kept = flt.predict(split)
+    is_target = known.split.reveal("scoring")[split.unlabelled] == 0
+    right = int((kept & is_target).sum())
+    return {
+        "recall": right / max(1, int(is_target.sum())),
+        "precision": right / max(1, int(kept.sum())),
+    }
 
 
 def _is_whole(keep: np.ndarray, ids: np.ndarray) -> bool:

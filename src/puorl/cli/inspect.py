@@ -14,7 +14,7 @@ from puorl.cli.options import DataOptions, Flag, Paths, SafeConsole, print_json
 from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
-from puorl.data.labels import read_labels
+from puorl.data.labels import is_split, read_labels
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
 _NAME_WIDTH = 11
@@ -33,7 +33,7 @@ class Inspect:
     """
 
     paths: Paths
-    """Files, globs, or folders of Parquet or Minari."""
+    """Files, globs, folders of Parquet or Minari, of puorl filter, or one of puorl split."""
     labelled: Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")] = (
         None
     )
@@ -47,7 +47,7 @@ class Inspect:
         data = self.data
         if data.missing is None:
             data = replace(data, missing="drop")  # what is missing is shown, and no reason to stop
-        if self.labelled is None:
+        if self.labelled is None and not (len(self.paths) == 1 and is_split(self.paths[0])):
             dataset = data.load(self.paths)
         else:
             names = data.arguments()

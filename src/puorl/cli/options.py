@@ -110,6 +110,14 @@ class DataOptions:
     episode there), or hold or hold:N (carry the last value on over at most 5 or N steps)."""
     gap: Annotated[str | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = None
     """A time step over this many median steps cuts the episode; 1.5 by default."""
+    decimal: Annotated[str | None, tyro.conf.arg(metavar="SIGN", help_behavior_hint="")] = None
+    """Sign before the fraction of a number in a text table: '.' (default) or ','."""
+    encoding: _Name = None
+    """Encoding of a text table, such as latin-1; UTF-8 by default."""
+    time_format: Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")] = (
+        None
+    )
+    """Format of time stamps that are not ISO 8601, such as '%%d.%%m.%%Y %%H:%%M:%%S'."""
     time_zone: _Name = None
     """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
     format: _Format = None

@@ -1,5 +1,6 @@
 """`puorl split`: hide target rows among others, and label a few, for a benchmark."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -64,7 +65,10 @@ class Split:
             proportions=self.proportions,
             parts=self.parts,
         )
-        made.save(self.out, force=self.force)
+        # So that other commands find the rows: from here, or wherever they and the folder move to.
+        paths = [str(path) for path in (self.target, *self.others)]
+        origin = {"paths": paths, "made_in": str(Path.cwd())}
+        dataclasses.replace(made, config={**made.config, **origin}).save(self.out, force=self.force)
         if self.json:
             content = {
                 "folder": str(self.out),

@@ -258,6 +258,8 @@ class Train:
         if len(still):
             listed = ", ".join(map(str, still[:10])) + (", ..." if len(still) > 10 else "")
             notes.append(f"state {listed}: never changes, so it is centred but not scaled")
+        if chosen.pool.reward is None:
+            notes.append(f"no rewards: {self.learner} copies the actions of all rows, good or bad")
         for note in notes:
             console.print(Text(f"note: {note}", style="dim"))
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 
 from puorl.cli.options import DataOptions
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError, DataError, PuorlError
 from puorl.core.formatting import parse_count
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
@@ -24,6 +24,7 @@ from puorl.rl.run import describe_rows
 
 _LARGEST = 3.4e38
 """Learners compute with float32."""
+_WHOLE = ("column:", "episode")
 _MAY_BE_NEGATIVE = ("log_std_offset",)
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -48,8 +49,8 @@ def read_training_set(
 
     Args:
         paths: Files, globs and folders.
-        options: Where each field is found, except in what `puorl filter` wrote; there only a
-            formula for the reward counts.
+        options: Where each field is found, except in what `puorl filter` wrote; there only the
+            reward counts, a formula or a column.
         next_action: Whether to add the action that followed each row, where the data has none.
 
     Raises:
@@ -57,7 +58,7 @@ def read_training_set(
     """
     folders, plain = _separate(paths)
     parts = [_read_plain(plain, options)] if plain or not folders else []
-    parts += [_read_kept(folder, options.reward) for folder in folders]
+    parts += [_read_kept(folder, options.reward, alone=not plain) for folder in folders]
     dataset = Dataset.concatenate([part.dataset for part in parts])
     if next_action and dataset.next_action is None:
         dataset = dataset.with_next_action()
@@ -112,12 +113,18 @@ def _read_plain(paths: list[str], options: DataOptions) -> _Rows:
     return _Rows(files, dataset, None, return_range([dataset.rows]))
 
 
-def _read_kept(folder: Path, reward: str | None) -> _Rows:
+def _read_kept(folder: Path, reward: str | None, *, alone: bool) -> _Rows:
     settings = read_settings(folder)
     file = folder / settings.kept.file
     dataset, weight, returns = load_kept(folder, settings.kept), None, settings.returns
-    if reward is not None and is_formula(reward):
-        dataset, returns = dataset.with_reward(reward), None
+    if formula := _formula(reward, dataset, settings, alone=alone):
+        try:
+            dataset = dataset.with_reward(formula)
+        except PuorlError as error:
+            raise type(error)(f"{file}: --reward: {error}") from error
+        # Kept rows hold whole episodes where units were decided about, or all rows are kept.
+        is_whole = settings.is_soft or settings.arguments.get("unit", "").startswith(_WHOLE)
+        returns = return_range([dataset.rows]) if is_whole else None
     if settings.is_soft:
         if WEIGHT not in dataset.columns:
             raise DataError(
@@ -126,6 +133,21 @@ def _read_kept(folder: Path, reward: str | None) -> _Rows:
             )
         weight = dataset.columns[WEIGHT].astype(np.float32)
     return _Rows([str(file)], dataset, weight, returns)
+
+
+def _formula(
+    reward: str | None, dataset: Dataset, settings: FilterSettings, *, alone: bool
+) -> str | None:
+    """Return what computes the reward of kept rows; None if they have the one that is named."""
+    if not reward or is_formula(reward):
+        return reward or None
+    fields = settings.arguments.get("data", {})
+    names = {*dataset.columns, *dataset.provenance.obs_names, *dataset.provenance.action_names}
+    if reward not in names:
+        is_named = reward in (fields.get("reward"), "reward") or not alone
+        if is_named and dataset.reward is not None:
+            return None
+    return f"`{reward}`"
 
 
 # ------------------------------------------------------------------------------ settings

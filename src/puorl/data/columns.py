@@ -16,7 +16,13 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.data.transitions import MATRICES
 from puorl.data.validate import FIELDS, FieldNames, RawRows, listed
 
-_NAMES_IN_TABLES = {"obs": "observation.state", "reward": "next.reward"}
+_NAMES_IN_TABLES = {
+    "obs": "observation.state",
+    "reward": "next.reward",
+    "next_obs": "next.observation.state",
+    "terminal": "next.terminated",
+    "timeout": "next.truncated",
+}
 """Names in tables of robot learning that array files do not use."""
 _BEFORE = {"next_obs": "obs", "next_action": "action"}
 _MOST_NAMED = 3
@@ -323,7 +329,7 @@ _NUMBER = re.compile(
     r"[+-]?(?:(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|inf|infinity)",
     re.IGNORECASE,
 )
-_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
 _FLAGS = {"true": True, "false": False}
 _EXACT_IN_FLOAT = 2**53
 _LARGEST = 2**63 - 1
@@ -351,17 +357,18 @@ def typed(cells: Sequence[str]) -> np.ndarray:
 
 
 def seconds(
-    cells: Sequence[str], where: str, zone: str | None = None
-) -> tuple[np.ndarray, list[int]]:
-    """Convert ISO 8601 stamps to seconds since 1970.
+    cells: Sequence[str], where: str, zone: str | None = None, form: str | None = None
+) -> tuple[np.ndarray, list[int], tuple[str, ...]]:
+    """Convert time stamps to seconds since 1970.
 
     Args:
         cells: The stamps.
         where: File and column; messages start with it.
         zone: Name of the zone of stamps that have none, such as ``Europe/Berlin``; UTC by default.
+        form: Format of the stamps, as for ``strptime``; ISO 8601 by default.
 
     Returns:
-        (n,) float64, NaN for empty cells, and the rows that hold something else, NaN too.
+        (n,) float64, NaN for empty cells; the rows that hold something else, NaN too; and notes.
 
     Raises:
         DataError: No cell is a stamp, or only some have a zone and ``zone`` is not given.
@@ -373,7 +380,8 @@ def seconds(
         if not cell.strip():
             continue
         try:
-            stamp = datetime.fromisoformat(cell.strip())
+            text = cell.strip()
+            stamp = datetime.strptime(text, form) if form else datetime.fromisoformat(text)
         except ValueError:
             wrong.append(row)
             continue
@@ -386,10 +394,18 @@ def seconds(
         result[row] = (stamp if stamp.tzinfo else stamp.replace(tzinfo=other)).timestamp()
     if zoned is None:
         row = wrong[0] if wrong else 0
-        raise DataError(
-            f"{where}: expected numbers or ISO 8601 stamps, got {cells[row]!r} in row {row}"
-        )
-    return result, wrong
+        expected = f"stamps of the format {form!r}" if form else "numbers or ISO 8601 stamps"
+        repair = "describe such stamps with --time-format (time_format= in Python)"
+        if has_decimal_comma(cells[row]):
+            repair = "read decimal commas with --decimal , (decimal=',' in Python)"
+        raise DataError(f"{where}: expected {expected}, got {cells[row]!r} in row {row}; {repair}")
+    if zoned or zone is not None:
+        return result, wrong, ()
+    column = where.rpartition(": column ")[2].partition(" (")[0]
+    note = (
+        f"{column}: stamps without a zone count as UTC; name theirs with --time-zone, if it differs"
+    )
+    return result, wrong, (note,)
 
 
 def _zone(name: str | None) -> tzinfo:
@@ -413,6 +429,21 @@ def is_number(cell: str) -> bool:
 def has_decimal_comma(cell: str) -> bool:
     """Return whether a cell looks like a number with a decimal comma."""
     return bool(_DECIMAL_COMMA.fullmatch(cell.strip()))
+
+
+def with_points(cells: Sequence[str]) -> list[str]:
+    """Write numbers that have a decimal comma with a point; one with a point becomes no number.
+
+    >>> with_points(["1,5", "2", "1.234", "P,1"])
+    ['1.5', '2', '1.234?', 'P,1']
+    """
+    # With decimal commas, a point is that of thousands, or a slip: neither may be taken for 1.234.
+    return [
+        cell.replace(",", ".") if has_decimal_comma(cell)
+        else f"{cell}?" if "." in cell and is_number(cell)
+        else cell
+        for cell in cells
+    ]  # fmt: skip
 
 
 def _kind(values: Collection[str]) -> str:

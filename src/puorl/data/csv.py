@@ -8,6 +8,7 @@ import contextlib
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from puorl.core.errors import DataError, require
+from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import lines_of
 from puorl.core.resources import require_readable
 from puorl.data import columns as cells
@@ -25,7 +26,10 @@ from puorl.data.columns import Claims, has_decimal_comma, is_number, require_dis
 from puorl.data.transitions import MATRICES
 from puorl.data.validate import FieldNames, RawRows
 
-_DELIMITERS = (",", ";", "\t")
+_DELIMITERS = (",", ";", "\t", "|")
+_EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
+"""First line by which Excel is told the delimiter."""
+_UNNAMED = "unnamed_"
 _BLOCK_LINES = 20_000
 _BLOCK_CHARACTERS = 2**26
 """Largest block; one of long lines has fewer lines."""
@@ -51,6 +55,7 @@ class _Table:
     delimiter: str
     header: list[str]
     claims: Claims
+    decimal: str = "."
     numbers: dict[str, list[np.ndarray]] = field(default_factory=dict)
     """Numeric field to its blocks, each (rows, columns)."""
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -69,10 +74,15 @@ def read(path: Path, names: FieldNames) -> RawRows:
     Raises:
         DataError: Not UTF-8 text, no header, or rows of different length.
     """
-    with reading_text(path, "CSV file"), open_text(path) as text:
+    with reading_text(path, "CSV file"), open_text(path, names.encoding) as text:
         delimiter, header, num_lines = _header(text.lines, str(path))
-        first = num_lines + 1
-        return read_table(text.lines, delimiter, header, first, names, str(path), text.fraction)
+        rows = read_table(
+            text.lines, delimiter, header, num_lines + 1, names, str(path), text.fraction
+        )
+    unnamed = [name for name in header if name.startswith(_UNNAMED) and name in rows.columns]
+    if unnamed:
+        rows.notes.append(f"columns without a name in the header: {', '.join(unnamed)}")
+    return rows
 
 
 class Text(NamedTuple):
@@ -84,8 +94,13 @@ class Text(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_text(path: Path) -> Iterator[Text]:
-    """Open a UTF-8 text file, which may be compressed (.gz, .zst), by lines of bounded length."""
+def open_text(path: Path, encoding: str | None = None) -> Iterator[Text]:
+    """Open a text file, which may be compressed (.gz, .zst), by lines of bounded length.
+
+    Args:
+        path: The file.
+        encoding: UTF-8 by default.
+    """
     size = max(1, path.stat().st_size)
     with open(path, "rb") as raw, contextlib.ExitStack() as stack:
         source: Any = raw
@@ -94,7 +109,14 @@ def open_text(path: Path) -> Iterator[Text]:
         elif path.suffix.lower() == ".zst":
             arrow = require("pyarrow", extra="parquet", purpose="reading .zst files")
             source = stack.enter_context(arrow.input_stream(raw, compression="zstd"))
-        file = stack.enter_context(io.TextIOWrapper(source, "utf-8-sig", newline=""))
+        try:
+            file = io.TextIOWrapper(source, encoding or "utf-8-sig", newline="")
+        except (LookupError, ValueError) as error:
+            raise ConfigError(
+                f"encoding: expected the name of a text encoding, such as latin-1 or utf-16, got "
+                f"{encoding!r}"
+            ) from error
+        stack.enter_context(file)
         yield Text(lines_of(file, str(path)), lambda: max(1, raw.tell()) / size)
 
 
@@ -105,9 +127,11 @@ def reading_text(path: Path, kind: str) -> Iterator[None]:
         yield
     except UnicodeDecodeError as error:
         byte = error.object[error.start : error.start + 1]
+        known = "UTF-8" if error.encoding.startswith("utf-8") else error.encoding
+        likely = "utf-16" if error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else "latin-1"
         raise DataError(
-            f"{path}: expected UTF-8 text, got the byte {byte!r} ({error.reason}); "
-            "save the file as UTF-8"
+            f"{path}: expected {known} text, got the byte {byte!r} ({error.reason}); save the file "
+            f"as UTF-8, or name its encoding, such as --encoding {likely} (encoding= in Python)"
         ) from error
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
@@ -135,7 +159,7 @@ def read_table(
         fraction: Returns the fraction of the file that has been read.
     """
     require_distinct(header, source)
-    table = _Table(source, delimiter, header, cells.claim(header, names, source))
+    table = _Table(source, delimiter, header, cells.claim(header, names, source), names.decimal)
     for block in _blocks(lines, first_line, table):
         _add(block, table)
         if block.first_row == 0:
@@ -153,9 +177,11 @@ def read_table(
     rows.notes = list(table.claims.notes)
     for name in ("terminal", "timeout", "episode", "time"):
         if name in fields:
-            _add_single(name, fields[name][0], table, names.time_zone)
+            _add_single(name, fields[name][0], table, names)
     for name in table.claims.rest(header):
-        rows.columns[name] = cells.typed(_cells(table, name))
+        found = _cells(table, name)
+        array = cells.typed(found if table.decimal == "." else cells.with_points(found))
+        rows.columns[name] = np.array(found) if array.dtype.kind == "U" else array
     return rows
 
 
@@ -167,12 +193,15 @@ def _check_size(table: _Table, fraction: float) -> None:
 
 
 def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
-    """Return the delimiter, the column names and their number of lines."""
-    first = next(lines, "")
+    """Return the delimiter, the column names and the number of lines up to here."""
+    first, skipped, told = next(lines, ""), 0, None
+    while first and (not first.strip() or first.startswith("#") or _EXCEL.fullmatch(first)):
+        told = _EXCEL.fullmatch(first) or told
+        first, skipped = next(lines, ""), skipped + 1
     if _NUL in first:
         raise DataError(f"{source}: expected text, got a NUL byte in line 1; it is not a CSV file")
     try:
-        delimiter = max(_DELIMITERS, key=lambda d: _num_cells(first, d))
+        delimiter = told[1] if told else max(_DELIMITERS, key=lambda d: _num_cells(first, d))
         reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
@@ -183,17 +212,14 @@ def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
         )
     if any(_NUL in name for name in header):
         raise DataError(f"{source}: expected text, got a NUL byte in the header")
-    if "" in header:
-        raise DataError(
-            f"{source}: expected a name for every column, got none for column "
-            f"{header.index('') + 1}; name it (pandas leaves its index unnamed: use index=False)"
-        )
+    # pandas leaves its index unnamed, and a sign at the end of every line makes a last column.
+    header = [name or f"{_UNNAMED}{i}" for i, name in enumerate(header, 1)]
     if all(is_number(name) for name in header):
         raise DataError(
             f"{source}: expected column names in the first line, got only numbers "
             f"({', '.join(header[:3])}, ...); add a header"
         )
-    return delimiter, header, reader.line_num
+    return delimiter, header, skipped + reader.line_num
 
 
 def _num_cells(line: str, delimiter: str) -> int:
@@ -258,6 +284,8 @@ def _add(block: _Block, table: _Table) -> None:
     optional = {c for f in _MAY_BE_EMPTY for c in table.claims.fields.get(f, ())}
     numeric = [c for names in table.numeric.values() for c in names]
     strict: list[str] = []
+    if table.decimal != ".":
+        numeric = []  # all as text
     # Most blocks hold numbers only, or next states that were not recorded at an episode's end.
     for strict in (numeric, [c for c in numeric if c not in optional], []):
         try:
@@ -288,7 +316,7 @@ def _numbers(texts: list[str], column: str, block: _Block, table: _Table) -> np.
     name, _, owner = column.rpartition(" ")
     may_be_empty = owner[1:-1] in _MAY_BE_EMPTY
     values, bad = np.full(len(texts), np.nan), []
-    for i, cell in enumerate(texts):
+    for i, cell in enumerate(texts if table.decimal == "." else cells.with_points(texts)):
         if is_number(cell):
             values[i] = float(cell)
         elif cell.strip() or not may_be_empty:
@@ -305,7 +333,10 @@ def _wrong(cell: str, owner: str) -> str:
     if not cell.strip():
         return "expected a number, got an empty cell"
     if has_decimal_comma(cell):
-        return f"expected a number with a decimal point, got {cell!r}"
+        return (
+            f"expected a number with a decimal point, got {cell!r}; if that is its decimal comma, "
+            "read it with --decimal , (decimal=',' in Python)"
+        )
     return f"expected a number, got {cell[:40]!r} (or name other columns with {owner}=)"
 
 
@@ -351,9 +382,11 @@ def _cells(table: _Table, name: str) -> list[str]:
     return _NUL.join(pieces).split(_NUL) if pieces else []
 
 
-def _add_single(name: str, column: str, table: _Table, zone: str | None) -> None:
+def _add_single(name: str, column: str, table: _Table, names: FieldNames) -> None:
     """Convert the column of a flag, the episode or the time."""
     rows, found = table.rows, _cells(table, column)
+    if name == "time" and table.decimal != ".":
+        found = cells.with_points(found)
     where = f"{table.source}: column {column} ({name})"
     is_empty = np.fromiter((not cell.strip() for cell in found), bool, len(found))
     if is_empty.any():
@@ -382,11 +415,11 @@ def _add_single(name: str, column: str, table: _Table, zone: str | None) -> None
             )
             wrong = [i for i, ok in enumerate(are_numbers) if not (ok or is_empty[i])]
         else:
-            array, wrong = cells.seconds(found, where, zone)
+            zone, form = names.time_zone, names.time_format
+            array, wrong, notes = cells.seconds(found, where, zone, form)
+            rows.notes += notes
         if wrong:
-            text = (
-                f"column {column} ({name}): row {wrong[0]}: expected a number or an ISO 8601 stamp"
-            )
+            text = f"column {column} ({name}): row {wrong[0]}: expected a number or a time stamp"
             rows.note_bad(column, len(wrong), wrong[0], f"{text}, got {found[wrong[0]][:40]!r}")
     elif array.dtype.kind == "U":
         known = ("", "0", "1")

@@ -12,7 +12,7 @@ import numpy as np
 
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
-from puorl.data.episodes import complete, next_actions
+from puorl.data.episodes import complete, next_actions, padded_runs
 from puorl.data.expression import evaluate
 from puorl.data.formula import compute
 from puorl.data.missing import repair
@@ -213,6 +213,20 @@ class Dataset:
     def to_polars(self) -> Any:
         """Return all fields and columns as a polars DataFrame."""
         return require("polars", purpose="making a polars DataFrame").from_arrow(self.to_arrow())
+
+    def to_d3rlpy(self) -> Any:
+        """Return the rows as d3rlpy's MDPDataset, in which every row is a usable transition.
+
+        Each run of following rows is an episode. One that was cut has a last step more, which holds
+        the last next state; d3rlpy learns from all steps but that one.
+
+        Raises:
+            DataError: There are no rewards.
+        """
+        d3rlpy = require("d3rlpy", purpose="making d3rlpy's MDPDataset")
+        arrays = {name: a.astype(np.float32) for name, a in padded_runs(self.rows).items()}
+        kind = d3rlpy.ActionSpace.CONTINUOUS
+        return d3rlpy.dataset.MDPDataset(**arrays, action_space=kind)
 
     def with_next_action(self) -> "Dataset":
         """Return the same rows with next actions; call it before rows are drawn."""

@@ -255,6 +255,51 @@ def joined(
     return follows if episode is None else follows & (episode[1:] == episode[:-1])
 
 
+def runs_of(rows: Transitions) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the rows in order, and as runs in which each next state is the following state."""
+    found = succession(rows.arrays()).order
+    order = np.arange(len(rows)) if found is None else found
+    episode = None if rows.episode is None else rows.episode[order]
+    ended = (rows.terminal | rows.timeout)[order]
+    follows = joined(rows.obs[order], rows.next_obs[order], ended, episode)
+    return order, np.split(order, np.flatnonzero(~follows) + 1)
+
+
+def padded_runs(rows: Transitions) -> dict[str, np.ndarray]:
+    """Return arrays for libraries that take the following row's state as the next state.
+
+    A run that was cut gets one row more, with the last next state, the last action again and no
+    reward; it is marked as a timeout. Such libraries make no transition of it, but with it one of
+    the row before: none of the ``rows`` is lost.
+
+    Raises:
+        DataError: There are no rewards.
+    """
+    if rows.reward is None:
+        raise DataError(
+            "expected rows with a reward, got none; make one with Dataset.with_reward(formula)"
+        )
+    runs = runs_of(rows)[1]
+    is_cut = np.array([not rows.terminal[run[-1]] for run in runs])
+    order = np.concatenate(
+        [np.append(run, run[-1:]) if more else run for run, more in zip(runs, is_cut, strict=True)]
+    )
+    length = np.array([len(run) for run in runs]) + is_cut
+    end = np.cumsum(length) - 1
+    added = end[is_cut]
+    obs, reward = rows.obs[order], rows.reward[order].copy()
+    obs[added], reward[added] = rows.next_obs[order[added]], 0.0
+    terminal, timeout = rows.terminal[order].copy(), np.zeros(len(order), bool)
+    terminal[added], timeout[added] = False, True
+    return {
+        "observations": obs,
+        "actions": rows.action[order],
+        "rewards": reward,
+        "terminals": terminal,
+        "timeouts": timeout,
+    }
+
+
 def cut(rows: Transitions) -> np.ndarray:
     """(n,) bool. Return the timeouts, and all rows whose run ends although the task does not.
 

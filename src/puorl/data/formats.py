@@ -16,7 +16,14 @@ from typing import Any
 
 from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
-from puorl.core.run_folder import KeptRows
+from puorl.core.formatting import check_choice
+from puorl.core.run_folder import (
+    FILTER_MARKER,
+    SETTINGS,
+    FilterSettings,
+    KeptRows,
+    read_as,
+)
 from puorl.data.dataset import Dataset
 from puorl.data.formula import is_formula
 from puorl.data.missing import parse_missing
@@ -42,6 +49,8 @@ class Format:
     """Optional package that the module needs; the extra of puorl has the format's name."""
     marker: str | None = None
     """For a folder: the file inside by which the format is recognised."""
+    exact: bool = True
+    """Whether `load` gives back exactly what `save` wrote."""
 
     @property
     def module(self) -> str:
@@ -64,6 +73,12 @@ class Format:
 
 
 _PACKED = (".gz", ".zst")
+_NO_ROWS = {
+    "split.json": "found a split, which has its own labels: give it alone to puorl filter or "
+    "puorl inspect, without --labelled",
+    "run.json": "found a run of puorl train; its policies are for puorl evaluate and puorl report",
+}
+"""File in a folder that holds no rows to where the folder belongs."""
 
 
 def _packed(*suffixes: str) -> tuple[str, ...]:
@@ -84,6 +99,14 @@ _TABLE = (
         package="minari",
         marker="data/metadata.json",
     ),
+    Format(
+        "lerobot",
+        (),  # a folder by its marker; a name without suffix means Minari
+        "folder in the layout of LeRobot v3",
+        package="pyarrow",
+        marker="meta/info.json",
+        exact=False,
+    ),
 )
 FORMATS = {each.name: each for each in _TABLE}
 """All formats by name."""
@@ -95,8 +118,8 @@ def readable() -> tuple[str, ...]:
 
 
 def writable() -> tuple[str, ...]:
-    """Names of the formats that `save` writes."""
-    return tuple(name for name, each in FORMATS.items() if each.writable)
+    """Names of the formats that `save` writes and `load` gives back exactly."""
+    return tuple(name for name, each in FORMATS.items() if each.writable and each.exact)
 
 
 def suffixes() -> tuple[str, ...]:
@@ -141,6 +164,9 @@ def load(
     domain: str | None = None,
     missing: str = "error",
     gap: float = MAX_STEP,
+    decimal: str = ".",
+    encoding: str | None = None,
+    time_format: str | None = None,
     time_zone: str | None = None,
 ) -> Dataset:
     """Read rows and check them; several files become one dataset.
@@ -171,6 +197,10 @@ def load(
             there, ``hold`` (``hold:N``) carries the last value on over at most 5 (N) steps and
             drops the rest.
         gap: A time step longer than this many median steps cuts the episode.
+        decimal: Sign before the fraction of a number in a text table, ``.`` or ``,``.
+        encoding: Encoding of a text table, such as ``latin-1``; UTF-8 by default.
+        time_format: Format of time stamps that are not ISO 8601, in the signs of Python's
+            ``strptime``, such as ``%d.%m.%Y %H:%M:%S``.
         time_zone: Zone of time stamps that name none, such as ``Europe/Berlin``; UTC by default.
 
     Raises:
@@ -190,10 +220,14 @@ def load(
         label=label,
         missing=missing,
         gap=gap,
+        decimal=decimal,
+        encoding=encoding,
+        time_format=time_format,
         time_zone=time_zone,
     )
     if not gap > 1:
         raise ConfigError(f"gap: expected a factor above 1, got {gap}")
+    check_choice("decimal", decimal, (".", ","))
     parse_missing(missing)
     sources: list[Any] = []
     for one in path if isinstance(path, list | tuple) and path else [path]:
@@ -246,10 +280,12 @@ def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Pa
 
 
 def _inside(path: Path) -> list[Path]:
-    """Replace a folder by its Parquet files, unless it is a Minari dataset."""
-    is_minari = any((path / name).is_file() for name in ("data/metadata.json", "metadata.json"))
-    if is_minari or not path.is_dir():
+    """Replace a folder by its Parquet files or kept rows, unless it is a Minari dataset."""
+    markers = (*(each.marker for each in _TABLE if each.marker), "metadata.json")
+    if any((path / name).is_file() for name in markers) or not path.is_dir():
         return [path]
+    if (path / SETTINGS).is_file() and (path / FILTER_MARKER).is_file():
+        return [path / read_as(FilterSettings, path / SETTINGS).kept.file]
     # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
     files = [
         file
@@ -257,9 +293,10 @@ def _inside(path: Path) -> list[Path]:
         if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     ]
     if not files:
+        known = next((hint for file, hint in _NO_ROWS.items() if (path / file).is_file()), None)
         raise DataError(
             f"{path}: expected a file, a Minari dataset folder or a folder of .parquet files; "
-            "found a folder with none of these"
+            + (known or "found a folder with none of these")
         )
     return files
 
@@ -270,7 +307,10 @@ def _is_frame(source: Any) -> bool:
 
 def _reader(path: Path, chosen: str | None) -> Callable[[Path, FieldNames], RawRows]:
     by_suffix = format_of(path) if path.suffix else None
-    found = FORMATS.get(chosen) if chosen else FORMATS["minari"] if path.is_dir() else by_suffix
+    if path.is_dir():
+        is_lerobot = (path / str(FORMATS["lerobot"].marker)).is_file()
+        by_suffix = FORMATS["lerobot" if is_lerobot else "minari"]
+    found = FORMATS.get(chosen) if chosen else by_suffix
     if found is None:
         raise _unknown(path, chosen, "the format", readable())
     return import_module(found.module).read

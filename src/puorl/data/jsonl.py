@@ -26,7 +26,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     """
     with reading_text(path, "file of JSON lines"):
         header: dict[str, None] = {}
-        with open_text(path) as text:
+        with open_text(path, names.encoding) as text:
             for cells in _objects(text.lines, str(path)):
                 header |= dict.fromkeys(cells)
                 if len(header) > _MOST_COLUMNS:
@@ -36,7 +36,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
                     )
         if not header:
             raise DataError(f"{path}: expected one JSON object a line, got none")
-        with open_text(path) as text:
+        with open_text(path, names.encoding) as text:
             lines = _lines(_objects(text.lines, str(path)), list(header))
             rows = read_table(lines, ",", list(header), 1, names, str(path), text.fraction)
     rows.format = "jsonl"

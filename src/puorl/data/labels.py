@@ -8,6 +8,7 @@ compute, such as ``=1+1``, is written with an apostrophe before it, which readin
 """
 
 import csv
+import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -18,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import atomic_path, lines_of
+from puorl.core.files import atomic_path, lines_of, read_json
 from puorl.core.run_folder import check_keep_list
 from puorl.data.dataset import Dataset
 from puorl.data.formats import PathLike, expand, load, suffix_of, suffixes
-from puorl.data.split import Sampling
+from puorl.data.split import PUSplit, Sampling
+from puorl.data.split_files import SETTINGS_FILE
 from puorl.data.validate import LABELLED, SOURCE_ROW
 
 _LIST, _TABLE = ".txt", ".csv"
@@ -41,6 +43,8 @@ class LabelledRows:
     """``data``, then the rows of a file of target rows; with the column ``labelled``."""
     sampling: Sampling
     """``two`` if the labelled rows came as a file of their own, else ``one``."""
+    split: PUSplit | None = None
+    """The saved split that was read, of which ``data`` is the pool."""
 
     @property
     def mask(self) -> np.ndarray:
@@ -48,9 +52,50 @@ class LabelledRows:
         return self.pool.columns[LABELLED]
 
 
+def is_split(path: PathLike) -> bool:
+    """Return whether a path is a folder of `puorl split`, or of `PUSplit.save`."""
+    return (Path(path) / SETTINGS_FILE).is_file()
+
+
+def read_split(folder: PathLike, **names: Any) -> LabelledRows:
+    """Read a saved split with the rows that it was drawn from.
+
+    Args:
+        folder: The split; paths that it holds count from here, or from where it was made.
+        names: As for `load`.
+
+    Raises:
+        DataError: A file is not where it was, or does not hold the rows that were drawn from.
+    """
+    content = read_json(Path(folder) / SETTINGS_FILE, repair="split again")
+    held = content if isinstance(content, dict) else {}
+    made = held.get("config", {})
+    paths = made.get("paths") or held.get("sources") or []
+    home = str(made.get("made_in", ""))
+    sources = [load(_found(str(path), home, folder), **names) for path in paths]
+    if not sources:
+        raise DataError(f"{folder}: expected a split that names its files, got none; split again")
+    if held.get("origin") is None:  # made from a mask: one dataset, whose files are listed
+        sources = [Dataset.concatenate(sources)]
+    split = PUSplit.load(folder, sources[0], sources[1:])
+    mask = np.isin(np.arange(len(split.pool)), split.labelled)
+    return LabelledRows(split.pool, split.pool.with_labels(mask), split.sampling, split)
+
+
+def _found(path: str, home: str, folder: PathLike) -> str:
+    places = [path, os.path.join(home, path), os.path.join(folder, path)]
+    there = [each for each in places if os.path.exists(each) or glob.glob(each)]
+    if not there:
+        raise DataError(
+            f"{folder}: the split was drawn from {path}, which is not there any more; put it back, "
+            "or split again"
+        )
+    return there[0]
+
+
 def read_labels(
     paths: Sequence[str],
-    labelled: str,
+    labelled: str | None,
     *,
     format: str | None = None,
     require_both: bool = True,
@@ -63,7 +108,7 @@ def read_labels(
         labelled: A condition such as ``"checked == 1"``, or the name of a file: a list (.txt, or a
             .csv with one column, or with one and ``score``) as `match_keep_list` takes it, or rows
             that are all of the target domain (any other file that `load` reads; the name of a
-            folder must contain a slash).
+            folder must contain a slash). None if the path is a saved split, which has its own.
         format: Format of ``paths``, as for `load`.
         require_both: Refuse data without labelled or without unlabelled rows.
         names: Where each field is found, as for `load`; also in a file of target rows.
@@ -73,6 +118,13 @@ def read_labels(
             of the rows are labelled and ``require_both`` is on.
         ConfigError: A wrong condition.
     """
+    if labelled is None and len(paths) == 1 and is_split(paths[0]):
+        return read_split(paths[0], format=format, **names)
+    if labelled is None:
+        raise ConfigError(
+            "labelled: expected rows known to be the target's, got none; name them with --labelled "
+            "(a condition such as \"pump == 'P-01'\", or a file), or give one folder of puorl split"
+        )
     if not _is_path(labelled):
         data = load(paths, format=format, label=labelled, **names)
         if require_both:

@@ -27,7 +27,7 @@ from puorl.core.errors import DataError, require
 from puorl.core.files import read_json, reserve
 from puorl.data import hdf5
 from puorl.data.dataset import Dataset
-from puorl.data.episodes import joined, succession
+from puorl.data.episodes import runs_of
 from puorl.data.transitions import Provenance, Transitions
 from puorl.data.validate import FIELDS, FieldNames, RawRows, listed, reading
 
@@ -399,7 +399,7 @@ def write(dataset: Dataset, path: Path) -> None:
     storages = _minari("minari.dataset.minari_storage", "writing")
     _minari("PIL.Image", "writing")  # minari imports it without depending on it
     rows = dataset.rows
-    order, runs = _cut(rows)
+    order, runs = runs_of(rows)
     if len(runs) > MAX_RUNS:
         raise DataError(
             f"{len(rows):,} rows fall into {len(runs):,} runs of following rows, and Minari "
@@ -495,16 +495,6 @@ def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], sourc
 
 def _checksum(record: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(record, sort_keys=True).encode())
-
-
-def _cut(rows: Transitions) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the rows in order, and as runs in which each next state is the following state."""
-    found = succession(rows.arrays()).order
-    order = np.arange(len(rows)) if found is None else found
-    episode = None if rows.episode is None else rows.episode[order]
-    ended = (rows.terminal | rows.timeout)[order]
-    follows = joined(rows.obs[order], rows.next_obs[order], ended, episode)
-    return order, np.split(order, np.flatnonzero(~follows) + 1)
 
 
 def _infos(

@@ -103,7 +103,7 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
 
 
 def _refusal(raw: RawRows, source: str) -> str:
-    first = min(raw.bad.values(), key=lambda cells: cells.row)
+    first = min(raw.bad.values(), key=lambda cells: ("--decimal" not in cells.text, cells.row))
     return (
         f"{source}: {first.text}; {_counts(raw)}; repair them, or leave out those rows with "
         "--missing drop, or carry the last value on with --missing hold (missing= in Python)"

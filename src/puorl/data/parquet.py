@@ -192,7 +192,7 @@ def _rows(file: "ParquetFile | _InMemory", names: FieldNames, source: str) -> Ra
         (plain if _is_plain(kind) else skipped).append(name)
     content = _Columns(file, [c for columns in claims.fields.values() for c in columns] + plain)
     for field, columns in claims.fields.items():
-        _add_field(content, field, columns, rows, source, names.time_zone)
+        _add_field(content, field, columns, rows, source, names)
     for name in plain:
         own_name, dtype = restored.get(name, (name, None))
         array = _plain_values(content[name])
@@ -241,7 +241,7 @@ def _add_field(
     columns: Sequence[str],
     rows: RawRows,
     source: str,
-    zone: str | None,
+    names: FieldNames,
 ) -> None:
     if field in MATRICES:
         _add_matrix(content, field, columns, rows, source)
@@ -263,7 +263,8 @@ def _add_field(
             array = np.where(is_null, 0, array) if array.dtype.kind == "f" else array
     if field == "time" and array.dtype.kind == "U":
         texts = array.tolist()
-        array, wrong = seconds(texts, where, zone)
+        array, wrong, notes = seconds(texts, where, names.time_zone, names.time_format)
+        rows.notes += notes
         if wrong:
             text = f"column {name} ({field}): row {wrong[0]}: expected a number or a stamp"
             rows.note_bad(name, len(wrong), wrong[0], f"{text}, got {texts[wrong[0]][:40]!r}")

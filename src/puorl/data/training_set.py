@@ -1,13 +1,14 @@
 """TrainingSet: the rows and weights that a method passes to a learner, as positions in a pool."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.run_folder import WEIGHT
 from puorl.data.dataset import Dataset
 
 _COLUMNS = ("weight", "reward", "critic_weight", "score")
@@ -96,6 +97,34 @@ class TrainingSet:
     def dataset(self) -> Dataset:
         """The rows in the pool's order, as a dataset that can be saved."""
         return self.pool[np.sort(self.rows)]
+
+    def to_dataset(self) -> Dataset:
+        """Return the rows as `dataset` does, with weights, if there are any, as a column."""
+        kept = self.dataset
+        if self.weight is None:
+            return kept
+        provenance = kept.provenance
+        if WEIGHT in kept.columns:
+            note = f"{WEIGHT}: the file's own column of this name is replaced by the filter's"
+            provenance = replace(provenance, notes=(*provenance.notes, note))
+        weight = self.weight[np.argsort(self.rows)]
+        return Dataset(kept.rows, {**kept.columns, WEIGHT: weight}, provenance)
+
+    def to_pandas(self) -> Any:
+        """Return the rows of `to_dataset` as a pandas DataFrame."""
+        return self.to_dataset().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the rows of `to_dataset` as a polars DataFrame."""
+        return self.to_dataset().to_polars()
+
+    def to_arrow(self) -> Any:
+        """Return the rows of `to_dataset` as a pyarrow Table."""
+        return self.to_dataset().to_arrow()
+
+    def to_d3rlpy(self) -> Any:
+        """Return the rows as d3rlpy's MDPDataset; see `Dataset.to_d3rlpy`. Weights are left out."""
+        return self.dataset.to_d3rlpy()
 
     @cached_property
     def obs_statistics(self) -> tuple[np.ndarray, np.ndarray]:

@@ -51,6 +51,12 @@ class FieldNames:
     """What to do with cells that are missing or no numbers; see `puorl.data.missing`."""
     gap: float = MAX_STEP
     """A time step longer than this many median steps is a gap."""
+    decimal: str = "."
+    """Sign before the fraction of a number in a text table: a point or a comma."""
+    encoding: str | None = None
+    """Encoding of a text table; UTF-8 by default."""
+    time_format: str | None = None
+    """Format of time stamps that are not ISO 8601, such as ``%d.%m.%Y %H:%M:%S``."""
     time_zone: str | None = None
     """Zone of time stamps that name none; UTC by default."""
 
@@ -227,7 +233,8 @@ def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
     if len(rows):
         raise DataError(
             f"{source}: {name}: {len(rows)} of {len(array)} rows are NaN or infinite "
-            f"(first: row {rows[0]}); remove or repair those rows before loading"
+            f"(first: row {rows[0]}); repair those rows, or leave them out with --missing drop "
+            "(missing= in Python)"
         )
 
 

@@ -1,5 +1,6 @@
 """DomainFilter: find the target's rows among unlabelled ones, given a few labelled rows."""
 
+import inspect
 import os
 import warnings
 from pathlib import Path
@@ -14,7 +15,7 @@ from puorl.core.hashing import generator
 from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
-from puorl.data.split import PUSplit
+from puorl.data.split import PUSplit, Sampling
 from puorl.data.training_set import TrainingSet
 from puorl.pu import model as model_files
 from puorl.pu.config import AlphaEstimator, Evidence, FilterConfig, preset_config
@@ -27,15 +28,17 @@ from puorl.pu.machines.model import MachineModel
 from puorl.pu.machines.report import MachineReport, make_machine_report
 from puorl.pu.model import FilterModel, Mode, keep
 from puorl.pu.report import FilterReport, make_report
-from puorl.pu.units import parse_unit, uses_dynamics
+from puorl.pu.units import held_out_unit, parse_unit, uses_dynamics
 
 
 class DomainFilter:
     """Separate the target's rows from others without negative labels.
 
-    ``fit`` learns from a split, ``score`` and ``predict`` return a number and a decision for each
-    unlabelled row, ``filter`` makes a training set, ``report`` estimates without further labels how
-    good it is. Attributes that end in ``_`` exist after `fit`.
+    ``fit`` learns from a dataset with labels or from a split, ``predict_proba`` and ``predict``
+    return a number and a decision for each row, ``filter`` makes a training set, ``report``
+    estimates without further labels how good it is. Attributes that end in ``_`` exist after `fit`.
+    As in scikit-learn, ``get_params`` and ``set_params`` give and change the arguments of the
+    constructor, and ``sklearn.base.clone`` makes an unfitted copy.
     """
 
     model_: FilterModel | MachineModel
@@ -73,19 +76,51 @@ class DomainFilter:
         self.alpha_estimator = alpha_estimator
         self.config = config
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor by name; ``deep`` makes no difference."""
+        del deep
+        return {name: getattr(self, name) for name in _PARAMS}
+
+    def set_params(self, **params: Any) -> "DomainFilter":
+        """Change arguments of the constructor; they count from the next `fit` on.
+
+        Raises:
+            ConfigError: No such argument.
+        """
+        for name in params:
+            check_choice("set_params", name, tuple(_PARAMS))
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        """Show what differs from the defaults, and the result of the fit."""
+        given = {k: v for k, v in self.get_params().items() if v != _PARAMS[k]}
+        words = [
+            f"{k}={'FilterConfig(...)' if k == 'config' else repr(v)}" for k, v in given.items()
+        ]
+        if hasattr(self, "model_"):
+            words.append(f"fitted: alpha {self.alpha_.value:.1%}")
+        return f"DomainFilter({', '.join(words)})"
+
     def fit(
         self,
-        split: PUSplit,
+        data: PUSplit | Dataset,
+        labelled: np.ndarray | str | None = None,
         *,
+        sampling: Sampling = "one",
         seed: int = 0,
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> "DomainFilter":
-        """Fit to a split, instead of earlier ones.
+        """Fit to labelled and unlabelled rows, instead of earlier ones.
 
         Args:
-            split: Labelled and unlabelled rows.
-            seed: Seed of initial weights and batches.
+            data: All rows, or a split of them.
+            labelled: Which rows of a dataset are labelled: a mask (n,), or a condition such as
+                ``"pump == 'P-01'"``; by default the column that ``load(label=...)`` made.
+            sampling: As in `PUSplit.from_mask`, for a dataset.
+            seed: Seed of initial weights and batches, and of what is held out of a dataset.
             progress: Show a bar.
             checkpoint: Folder for progress; the same call continues a killed fit.
 
@@ -97,6 +132,7 @@ class DomainFilter:
         check_choice("mode", self.mode, get_args(Mode))
         check_choice("evidence", self.evidence, get_args(Evidence))
         config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)
+        split = self._as_split(data, labelled, sampling, seed)
         if self.alpha_estimator is not None:
             config = config.changed({"alpha_estimator": self.alpha_estimator})
         by_dynamics = uses_dynamics(self.evidence, unit)
@@ -169,8 +205,13 @@ class DomainFilter:
         warnings.warn("score is called predict_proba now", DeprecationWarning, stacklevel=2)
         return self.predict_proba(split)
 
-    def filter(self, split: PUSplit) -> TrainingSet:
-        """Return the labelled rows and the kept unlabelled ones."""
+    def filter(self, split: PUSplit | None = None) -> TrainingSet:
+        """Return the labelled rows and the kept unlabelled ones.
+
+        Args:
+            split: By default that of `fit`.
+        """
+        split = self._fitted_split("filter") if split is None else split
         if self.mode == "soft":
             rows = np.concatenate([split.labelled, split.unlabelled])
             known = np.ones(len(split.labelled), np.float32)
@@ -199,8 +240,8 @@ class DomainFilter:
             DataError: Not the split that the filter was fitted on.
         """
         model = self._fitted()
-        split = getattr(self, "_split", None) if split is None else split
-        if split is None or split.fingerprint != model.split_fingerprint:
+        split = self._fitted_split("report") if split is None else split
+        if split.fingerprint != model.split_fingerprint:
             raise DataError("report: expected the split that the filter was fitted on; pass it")
         if isinstance(model, MachineModel):
             return make_machine_report(model, self._settings() | {"seed": model.seed})
@@ -261,6 +302,27 @@ class DomainFilter:
         made.model_ = model
         return made
 
+    def _as_split(
+        self, data: Any, labelled: np.ndarray | str | None, sampling: Sampling, seed: int
+    ) -> PUSplit:
+        if isinstance(data, Dataset):
+            held_out = held_out_unit(self.evidence, parse_unit(self.unit))
+            return PUSplit.from_mask(data, labelled, sampling=sampling, unit=held_out, seed=seed)
+        if not isinstance(data, PUSplit):
+            raise ConfigError(
+                f"fit: expected a Dataset or a PUSplit, got {type(data).__name__}; read files and "
+                "DataFrames with puorl.load, arrays with puorl.Dataset.from_arrays"
+            )
+        if labelled is not None:
+            raise ConfigError("fit: expected labels with a Dataset only; a split has its own")
+        return data
+
+    def _fitted_split(self, name: str) -> PUSplit:
+        self._fitted()
+        if not hasattr(self, "_split"):
+            raise DataError(f"{name}: expected the split that the filter was fitted on; pass it")
+        return self._split
+
     def _machines(self, name: str) -> MachineModel:
         model = self._fitted()
         if not isinstance(model, MachineModel):
@@ -284,3 +346,8 @@ class DomainFilter:
             "mode": self.mode,
             "split": self._fitted().split_fingerprint,
         }
+
+
+_PARAMS = {
+    name: argument.default for name, argument in inspect.signature(DomainFilter).parameters.items()
+}

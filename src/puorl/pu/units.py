@@ -6,7 +6,7 @@ then: where a unit has a labelled row, all its rows count as labelled.
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -83,6 +83,13 @@ def uses_dynamics(evidence: str, unit: Unit) -> bool:
             "unit='episode', 'window:N' or 'column:NAME'"
         )
     return evidence != "rows" and not unit.is_row
+
+
+def held_out_unit(evidence: str, unit: Unit) -> Literal["transition", "episode"]:
+    """Return what is held out together for the checks."""
+    if uses_dynamics(evidence, unit):
+        return "transition"  # nothing is held out, so that one episode is enough
+    return "episode" if unit.kind in ("window", "episode") else "transition"
 
 
 @dataclass(frozen=True, eq=False)

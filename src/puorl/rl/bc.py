@@ -85,4 +85,5 @@ def make(config: Config, *, num_steps: int) -> Learner:
         actor=lambda state: state.actor,
         actor_kind="tanh",
         normalise_states=True,
+        needs_reward=False,
     )

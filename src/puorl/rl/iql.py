@@ -2,7 +2,8 @@
 
 V is an expectile of Q over the data's actions (eq. 5), Q bootstraps from V (eq. 6), and the policy
 is the data's, weighted by how much better than V an action is (eq. 7): no action outside the data
-is ever judged. Rewards are scaled as in the paper, by 1000 over the range of returns.
+is ever judged. Rewards are scaled as in the paper, by 1000 over the range of returns, unless
+``reward_scale`` says otherwise.
 
 Deviations from the paper, all as in PUORL's code, which follows JAX-CORL:
 1. V has layer normalisation before each ReLU; the critics and the policy have none.
@@ -19,7 +20,7 @@ it; ``hopper-me`` has what suits Hopper's medium-expert data better, by JAX-CORL
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -55,6 +56,10 @@ class Config:
     """Fraction of the soft update of the target critics."""
     layer_norm: bool = True
     """Whether the hidden layers of V are normalised."""
+    reward_scale: float = field(default=0.0, metadata={"later": True})
+    """Factor of the rewards: 0 is the paper's, by the range of returns, 1 leaves them as is."""
+    normalise_states: bool = field(default=False, metadata={"later": True})
+    """Whether states are normalised, as in CORL."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.expectile < 1.0:
@@ -216,5 +221,7 @@ def make(config: Config, *, num_steps: int) -> Learner:
         update=partial(update, config=config, num_steps=num_steps),
         actor=lambda state: state.policy.mean,
         actor_kind="clip",
-        scale_rewards=True,
+        normalise_states=config.normalise_states,
+        scale_rewards=config.reward_scale == 0.0,
+        reward_factor=config.reward_scale or 1.0,
     )

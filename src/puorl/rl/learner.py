@@ -70,6 +70,10 @@ class Learner(NamedTuple):
     An update gets its part as a fifth argument, and computes it without that argument."""
     normalise_states: bool = False
     scale_rewards: bool = False
+    """Scale rewards by the returns of complete episodes."""
+    reward_factor: float = 1.0
+    """Factor of the rewards where returns do not scale them."""
+    needs_reward: bool = True
     needs_next_action: bool = False
     positions: Callable[[Any, jax.Array, jax.Array, int], jax.Array] | None = None
     """(state, key, number of rows, batch_size) -> (b,) int32: the learner's own sampler; without
@@ -124,6 +128,17 @@ def make(name: str, *, num_steps: int, preset: str = "default", **settings: Any)
 def _made(name: str, config: Any, num_steps: int) -> Learner:
     # The same learner twice is one object, so that its compiled program is found again.
     return import_module(f"puorl.rl.{name}").make(config, num_steps=num_steps)
+
+
+def stored_config(config: Any) -> dict[str, Any]:
+    """Return the settings that runs are named and compared by.
+
+    A setting that came later (``metadata={"later": True}``) is left out at its default, so that
+    runs from before are the same runs still.
+    """
+    later = {f.name: f.default for f in dataclasses.fields(config) if f.metadata.get("later")}
+    held = dataclasses.asdict(config)
+    return {k: v for k, v in held.items() if k not in later or v != later[k]}
 
 
 def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
 from puorl.nn.numpy_mlp import NumpyPolicy, dimensions
 from puorl.rl.learner import upgrade_config
+from puorl.rl.onnx import to_onnx
 
 _VERSION = 1
 _HEADER = "puorl_policy"
@@ -114,6 +115,22 @@ class Policy(NumpyPolicy):
         with atomic_path(path, force=force) as part:
             # Not save_file, whose files only their owner may read.
             part.write_bytes(to_bytes(self._tensors(), header))
+
+    def to_onnx(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write an ONNX file, with the scaling of states and actions inside.
+
+        Its input ``obs`` is (n, d) and its output ``action`` (n, m), both float32, in the units of
+        the data. Unlike `act` it takes values that are not finite, and gives such actions.
+
+        Raises:
+            ConfigError: A kind of policy that cannot be written as ONNX.
+            DataError: Something is at ``path`` and ``force`` is off, or it cannot be written.
+        """
+        kept = {name: self.metadata.get(name) for name in ("learner", "steps", "seed")}
+        texts = {f"puorl.{k}": str(v) for k, v in kept.items() if v is not None}
+        content = to_onnx(self, {**texts, "puorl.fingerprint": self.fingerprint})
+        with atomic_path(path, force=force) as part:
+            part.write_bytes(content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Policy":

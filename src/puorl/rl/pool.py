@@ -170,21 +170,30 @@ def tables(
     normalise_states: bool,
     scale_rewards: bool,
     next_action: bool,
+    fixed_factor: float = 1.0,
+    needs_reward: bool = True,
 ) -> Sets:
     """Make the tables of training sets of one pool.
 
     Args:
-        sets: All of the same pool, which has rewards.
+        sets: All of the same pool.
         batch_size: Rows of a batch.
         normalise_states: Normalise states by each set's own statistics.
         scale_rewards: Multiply rewards by `reward_factor`.
         next_action: Leave out rows without a next action that are not terminal.
+        fixed_factor: Multiply rewards by it where ``scale_rewards`` does not.
+        needs_reward: Refuse rows without rewards; else they are zeros there.
 
     Raises:
         ConfigError: A batch is too small for two groups.
         DataError: Rewards are missing, or a set is left with no row.
     """
-    lines = [_line(chosen, next_action, scale_rewards) for chosen in sets]
+    rewards = [_rewards(chosen, needs_reward) for chosen in sets]
+    factors = [(reward_factor(each) if scale_rewards else fixed_factor) or 1.0 for each in sets]
+    lines = [
+        _line(chosen, reward * factor, next_action)
+        for chosen, reward, factor in zip(sets, rewards, factors, strict=True)
+    ]
     longest = max(len(index) for index, _ in lines)
     index = np.zeros((len(sets), longest), np.int32)
     column = np.zeros((len(sets), longest, 4), np.float32)
@@ -222,16 +231,20 @@ def tables(
     )
 
 
+def _rewards(chosen: TrainingSet, needs_reward: bool) -> np.ndarray:
+    if chosen.reward is not None:
+        return chosen.reward
+    if chosen.pool.reward is not None:
+        return chosen.pool.reward[chosen.rows]
+    if needs_reward:
+        raise DataError("training: expected rows with a reward, got none; name its column")
+    return np.zeros(len(chosen.rows))
+
+
 def _line(
-    chosen: TrainingSet, next_action: bool, scale_rewards: bool
+    chosen: TrainingSet, reward: np.ndarray, next_action: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    rows, reward = chosen.rows, chosen.reward
-    if reward is None:
-        if chosen.pool.reward is None:
-            raise DataError("training: expected rows with a reward, got none; name its column")
-        reward = chosen.pool.reward[rows]
-    factor = reward_factor(chosen) if scale_rewards else None
-    columns = [reward * (1.0 if factor is None else factor)]
+    rows, columns = chosen.rows, [reward]
     for name, default in (("weight", 1.0), ("critic_weight", 1.0), ("score", 0.0)):
         column = getattr(chosen, name)
         columns.append(np.full(len(rows), default) if column is None else column)

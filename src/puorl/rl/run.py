@@ -26,7 +26,7 @@ from puorl.core.files import read_json, sync, write_json
 from puorl.core.run_folder import Stop, decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
-from puorl.rl.learner import Learner, upgrade_config
+from puorl.rl.learner import Learner, stored_config, upgrade_config
 from puorl.rl.metrics import JsonLines, Sink
 from puorl.rl.policy import Policy
 
@@ -109,7 +109,7 @@ class RunSpec:
 
         lanes = list(self.lanes)
         most = self.most_lanes or most_lanes()
-        config = dataclasses.asdict(self.learner.config)
+        config = stored_config(self.learner.config)
         return {
             "version": _VERSION,
             "learner": self.learner.name,

@@ -4,7 +4,9 @@ import os
 import warnings
 from typing import Any
 
-from puorl.core.errors import ConfigError, TrainingError
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError, TrainingError
 from puorl.core.formatting import parse_count
 from puorl.core.hashing import checked_seed
 from puorl.core.progress import progress_bar
@@ -55,7 +57,7 @@ def train(
 
     Args:
         learner: A name in `puorl.rl.learner.LEARNERS`, e.g. ``td3_bc`` or ``iql``.
-        data: What a filter kept, or any rows with rewards.
+        data: What a filter kept, or any rows; all learners but ``bc`` need rewards.
         steps: Updates; the papers train for a million.
         seed: Decides all randomness.
         preset: Named settings of the learner to start from.
@@ -144,13 +146,25 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
 
 
 def check_rows(learner: Learner, chosen: TrainingSet) -> None:
-    """Warn if few rows set the range of actions, or if the scale of rewards is unknown."""
+    """Warn if few rows set the range of actions, or if the scale of rewards is unknown.
+
+    Raises:
+        DataError: The learner needs rewards, and there are none.
+    """
+    reward = chosen.pool.reward if chosen.reward is None else chosen.reward
+    if learner.needs_reward and reward is None:
+        raise DataError(
+            f"{learner.name}: expected rows with a reward, got none; name its column or give a "
+            "formula with --reward (reward= in Python), or choose the learner bc, which needs none"
+        )
     if odd := describe_odd_actions(chosen.pool.action, chosen.pool.provenance.action_range):
         warnings.warn(odd, stacklevel=4)
-    if learner.scale_rewards and reward_factor(chosen) is None:
+    if learner.scale_rewards and reward is not None and reward_factor(chosen) is None:
+        size = float(np.abs(reward).mean())
         warnings.warn(
             f"{learner.name}: rewards are not scaled, since fewer than two complete episodes with "
-            "different returns are known; scale them yourself if they are far from 1 a step",
+            f"different returns are known; their mean size is {size:.3g} a step, and "
+            f"reward_scale={1.0 / size if size > 0 else 1.0:.3g} (--set) would make it 1",
             stacklevel=4,
         )
 

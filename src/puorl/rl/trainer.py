@@ -5,7 +5,6 @@ batch, are drawn for a whole chunk before its loop, which then only computes.
 """
 
 import contextlib
-import dataclasses
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from puorl.core.resources import check_fork
 from puorl.data.training_set import TrainingSet
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
-from puorl.rl.learner import Learner, Sizes
+from puorl.rl.learner import Learner, Sizes, stored_config
 from puorl.rl.policy import Policy
 from puorl.rl.pool import ActionRange, Pool, Sets
 
@@ -282,6 +281,8 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         normalise_states=learner.normalise_states,
         scale_rewards=learner.scale_rewards,
         next_action=learner.needs_next_action,
+        fixed_factor=learner.reward_factor,
+        needs_reward=learner.needs_reward,
     )
     largest = np.abs(np.asarray(held.column[:, :, 0], np.float64)).max(axis=1)
     horizon = 1.0 / max(1.0 - getattr(learner.config, "gamma", 0.0), 1.0 / _LONGEST_HORIZON)
@@ -446,7 +447,7 @@ def policies(job: TrainJob, train_state: TrainState, *, steps: int) -> list[Poli
     lost = stopped(job, train_state)
     metadata = {
         "learner": job.learner.name,
-        "config": dataclasses.asdict(job.learner.config),
+        "config": stored_config(job.learner.config),
         "steps": steps,
         "versions": versions(),
     }
