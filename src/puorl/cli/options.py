@@ -112,6 +112,9 @@ class DataOptions:
     """A time step over this many median steps cuts the episode; 1.5 by default."""
     time_zone: _Name = None
     """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
+    action_kind: Annotated[str | None, choice("continuous", "discrete"), _UNSET] = None
+    """Whether actions are amounts or codes; by default one column of texts, or of few small whole
+    numbers, is taken as codes, and a note says so."""
     format: _Format = None
     """Format, if the file's name does not say."""
 
@@ -121,6 +124,8 @@ class DataOptions:
         found = {name: _listed(v) if name in MATRICES else v for name, v in given.items()}
         if self.gap is not None:
             found["gap"] = _factor(self.gap)
+        if self.action_kind is not None:
+            found["discrete_actions"] = found.pop("action_kind") == "discrete"
         return found
 
     def load(self, paths: Sequence[str]) -> Dataset:

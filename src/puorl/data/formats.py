@@ -17,6 +17,7 @@ from typing import Any
 from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import KeptRows
+from puorl.data.actions import Discrete
 from puorl.data.dataset import Dataset
 from puorl.data.formula import is_formula
 from puorl.data.missing import parse_missing
@@ -142,6 +143,7 @@ def load(
     missing: str = "error",
     gap: float = MAX_STEP,
     time_zone: str | None = None,
+    discrete_actions: Discrete = None,
 ) -> Dataset:
     """Read rows and check them; several files become one dataset.
 
@@ -172,6 +174,8 @@ def load(
             drops the rest.
         gap: A time step longer than this many median steps cuts the episode.
         time_zone: Zone of time stamps that name none, such as ``Europe/Berlin``; UTC by default.
+        discrete_actions: Whether actions are discrete, or the codes they may have, in order. By
+            default they are if one column holds texts, or few small whole numbers; a note says so.
 
     Raises:
         DataError: The file does not hold readable rows; the message says what was expected.
@@ -191,6 +195,7 @@ def load(
         missing=missing,
         gap=gap,
         time_zone=time_zone,
+        discrete_actions=discrete_actions,
     )
     if not gap > 1:
         raise ConfigError(f"gap: expected a factor above 1, got {gap}")
@@ -296,7 +301,13 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
             if array.ndim == 1:
                 raw.columns.setdefault(key, array)
             raw.notes.append(f"{key}: not used as {field}, as asked")
-    dataset = Dataset.from_raw(raw, source=str(path), missing=names.missing, gap=names.gap)
+    dataset = Dataset.from_raw(
+        raw,
+        source=str(path),
+        missing=names.missing,
+        gap=names.gap,
+        discrete_actions=names.discrete_actions,
+    )
     if formula is not None:
         try:
             dataset = dataset.with_reward(formula, raw.keys)
