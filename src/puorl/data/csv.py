@@ -173,7 +173,7 @@ def read_table(
 def _has_text_actions(block: _Block, table: _Table) -> bool:
     """Look at the first rows: an action of one column with more texts than numbers is coded."""
     columns = table.claims.fields["action"]
-    if len(columns) > 1:
+    if len(columns) != 1:
         return False
     place, seen = table.header.index(columns[0]), []
     with contextlib.suppress(csv.Error):  # what cannot be read is explained later
