@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import puorl
 from puorl.core.errors import DataError
-from puorl.data.actions import as_values, in_order, one_hot
+from puorl.core.formatting import code_values
+from puorl.data.actions import in_order, one_hot
 from puorl.data.dataset import Dataset
 from puorl.data.formats import writable
 from puorl.data.inspect import inspect
@@ -85,7 +86,7 @@ def test_other_numbers_stay_continuous_unless_asked(tmp_path, values):
     assert read(path).action_codes is None
     assert read(path).action[:, 0].tolist() == [*values[:9], *values[10:19]]
     asked = read(path, discrete_actions=True)
-    assert as_values(asked.action_codes).tolist() == (
+    assert code_values(asked.action_codes) == (
         sorted(set(values)) if 0.5 not in values else ["0", "0.5", "1", "2"]
     )
 

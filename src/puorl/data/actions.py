@@ -5,12 +5,12 @@ are part of the provenance. Codes are texts: numbers in ascending order, other t
 """
 
 import dataclasses
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from puorl.core.errors import DataError
+from puorl.core.formatting import code_values
 from puorl.data.validate import RawRows, listed
 
 MOST_CODES = 1_000
@@ -20,7 +20,6 @@ _MOST_FOUND, _LARGEST_FOUND, _LEAST_REPEATED = 32, 63, 2
 _TABLES = ("csv", "jsonl", "parquet", "frame")
 """Formats where codes may be floats: a table with an empty cell has no whole numbers."""
 _EMPTY = ("", "nan", "na", "n/a", "null")
-_WHOLE = re.compile(r"-?[0-9]{1,15}")
 
 Discrete = bool | Sequence[str | int] | None
 """Whether actions are discrete, or their codes; None to recognise it."""
@@ -98,16 +97,6 @@ def one_hot(position: np.ndarray, num_codes: int) -> np.ndarray:
     return made
 
 
-def as_values(codes: Sequence[str]) -> np.ndarray:
-    """Return codes as a policy gives them: int64 if all are whole numbers, else text.
-
-    >>> as_values(("0", "2")).tolist(), as_values(("left", "right")).tolist()
-    ([0, 2], ['left', 'right'])
-    """
-    whole = all(_WHOLE.fullmatch(code) for code in codes)
-    return np.array([int(code) for code in codes]) if whole else np.array(codes, dtype=str)
-
-
 def in_order(codes: Iterable[str]) -> tuple[str, ...]:
     """Sort codes: whole numbers by value, other texts by alphabet.
 
@@ -115,8 +104,7 @@ def in_order(codes: Iterable[str]) -> tuple[str, ...]:
     (('9', '10'), ('10', '9', 'b'))
     """
     codes = sorted(set(codes))
-    numbers = all(_WHOLE.fullmatch(code) for code in codes)
-    return tuple(sorted(codes, key=int) if numbers else codes)
+    return tuple(code for _, code in sorted(zip(code_values(codes), codes, strict=True)))
 
 
 def column_names(base: str, codes: Sequence[str]) -> tuple[str, ...]:

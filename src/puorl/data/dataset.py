@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from puorl.core.errors import DataError, require
+from puorl.core.formatting import code_values
 from puorl.data.actions import (
     Discrete,
-    as_values,
     base_name,
     column_names,
     in_order,
@@ -238,7 +238,8 @@ class Dataset:
         names |= dict(zip(self.provenance.obs_names, self.obs.T, strict=False))
         origin, codes = self.provenance, self.action_codes
         if codes is not None:
-            names[base_name(origin.action_names, codes)] = as_values(codes)[self.action_index]
+            values = np.array(code_values(codes))
+            names[base_name(origin.action_names, codes)] = values[self.action_index]
         else:
             names |= dict(zip(origin.action_names, self.action.T, strict=False))
         return names | dict(self.columns)

@@ -25,8 +25,9 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.files import read_json, reserve
+from puorl.core.formatting import code_values
 from puorl.data import hdf5
-from puorl.data.actions import as_values, one_hot
+from puorl.data.actions import one_hot
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import joined, succession
 from puorl.data.transitions import Provenance, Transitions
@@ -306,7 +307,7 @@ def _codes(space: Any) -> tuple[str, ...] | None:
 
 def _first_code(codes: Sequence[str]) -> int:
     """Return the start of the Discrete space of codes: 0 unless they are numbers in a row."""
-    values = as_values(codes)
+    values = np.array(code_values(codes))
     in_a_row = values.dtype.kind == "i" and (np.diff(values) == 1).all()
     return int(values[0]) if in_a_row else 0
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
+from puorl.core.formatting import code_values
 from puorl.core.resources import require_readable
-from puorl.data.actions import as_values, base_name
+from puorl.data.actions import base_name
 from puorl.data.columns import Claims, claim, named, require_distinct, seconds
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FRAME
@@ -98,7 +99,7 @@ def to_table(dataset: Dataset) -> Any:
         if dataset.action_codes is not None and "action" in field:
             base = base_name(given.action_names, dataset.action_codes)
             known = np.isfinite(array).all(axis=1)
-            codes = as_values(dataset.action_codes)[array.argmax(axis=1)]
+            codes = np.array(code_values(dataset.action_codes))[array.argmax(axis=1)]
             add("next_" * (field != "action") + base, pa.array(codes.tolist(), mask=~known))
             continue
         first = field.removeprefix("next_")

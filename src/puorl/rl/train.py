@@ -53,7 +53,8 @@ def train(
     (1,)
 
     Args:
-        learner: A name in `puorl.rl.learner.LEARNERS`, e.g. ``td3_bc`` or ``iql``.
+        learner: A name in `puorl.rl.learner.NAMES`, e.g. ``td3_bc`` or ``iql``; for discrete
+            actions ``bc``, ``iql``, ``cql`` or ``bcq``.
         data: What a filter kept, or any rows with rewards.
         steps: Updates; the papers train for a million.
         seed: Decides all randomness.
@@ -103,9 +104,10 @@ def _train(
     total = parse_count(steps, name="steps")
     if seeds < 1:
         raise ConfigError(f"seeds: expected 1 or more policies, got {seeds}")
-    made = learners.make(learner, num_steps=total, preset=preset, **settings)
-    trainer.check_steps(made, steps=total)
     chosen = as_training_set(data)
+    form = learners.form_of(learner, chosen.pool.action_codes)
+    made = learners.make(form, num_steps=total, preset=preset, **settings)
+    trainer.check_steps(made, steps=total)
     check_rows(made, chosen)
     interval = checkpoint_interval(made, total)
     numbers = range(checked_seed(seed), checked_seed(seed + seeds - 1) + 1)
@@ -141,7 +143,7 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
 
 def check_rows(learner: Learner, chosen: TrainingSet) -> None:
     """Warn if few rows set the range of actions, or if the scale of rewards is unknown."""
-    if odd := describe_odd_actions(chosen.pool.action):
+    if not learner.discrete and (odd := describe_odd_actions(chosen.pool.action)):
         warnings.warn(odd, stacklevel=4)
     if learner.scale_rewards and reward_factor(chosen) is None:
         warnings.warn(
