@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import puorl
 from puorl.core.errors import DataError
 from puorl.core.formatting import code_values
-from puorl.data.actions import in_order, one_hot
+from puorl.data.actions import in_order, is_one_hot, one_hot
 from puorl.data.dataset import Dataset
 from puorl.data.formats import writable
 from puorl.data.inspect import inspect
@@ -317,6 +317,16 @@ def test_inspection_shows_one_column_of_codes(tmp_path):
     [column] = [c for c in seen.columns if c.name == "valve"]
     assert column.kind == "text"
     assert column.num_distinct == 2
+
+
+def test_one_hot_columns_are_told_from_amounts():
+    codes = np.eye(3, dtype=np.float32)[np.arange(30) % 3]
+    assert is_one_hot(codes)
+    assert not is_one_hot(codes[:, :2])  # some rows have no 1
+    assert not is_one_hot(np.ones((5, 1)))
+    late = codes.copy()
+    late[20, 0] = 0.5
+    assert not is_one_hot(late)
 
 
 def test_an_unknown_position_is_unknown_in_all_columns():

@@ -97,6 +97,17 @@ def one_hot(position: np.ndarray, num_codes: int) -> np.ndarray:
     return made
 
 
+def is_one_hot(action: np.ndarray) -> bool:
+    """Return whether actions (n, m) have a 1 in one of several columns and 0 in the others."""
+    if action.shape[1] < 2 or action.dtype.kind not in "biuf":
+        return False
+    # Most actions are amounts, which a few rows show.
+    return all(
+        bool(((part == 0) | (part == 1)).all() and (part.sum(axis=1) == 1).all())
+        for part in (action[:10], action)
+    )
+
+
 def in_order(codes: Iterable[str]) -> tuple[str, ...]:
     """Sort codes: whole numbers by value, other texts by alphabet.
 
@@ -181,8 +192,7 @@ def _of_one_hot(
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Read columns that are one-hot already."""
     width = action.shape[1]
-    ones = action == 1 if action.dtype.kind in "biuf" else np.zeros_like(action, bool)
-    if not ((ones | (action == 0)).all() and (ones.sum(axis=1) == 1).all()):
+    if not is_one_hot(action):
         raise DataError(
             f"{source}: action: expected one column of codes, or one-hot columns, got {width} "
             "columns of other values; join them into one column, such as left-fast, or leave them "
@@ -198,7 +208,7 @@ def _of_one_hot(
     if after is not None and after.shape == action.shape:
         known = np.isfinite(after).all(axis=1)
         raw.arrays["next_action"] = np.where(known, after.argmax(axis=1), np.nan)
-    return codes, ones.argmax(axis=1).astype(np.float64)
+    return codes, action.argmax(axis=1).astype(np.float64)
 
 
 def _count_missing(raw: RawRows, position: np.ndarray, values: np.ndarray) -> None:
