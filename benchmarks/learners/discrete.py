@@ -133,7 +133,7 @@ def measure(
             settings |= {"critic_learning_rate": RATE, "gamma": GAMMA}
         if learner == "cql":
             settings |= {"conservative_weight": WEIGHT}
-        made = puorl.rl.train_many(learner, data, args.seeds, steps=steps, **settings).policies
+        made = puorl.train_many(learner, data, args.seeds, steps=steps, **settings).policies
         policies = {seed: made[f"seed-{seed}"].act for seed in missing}
     seconds = time.perf_counter() - began
     found = evaluate(list(policies.values()), gymnasium.make(env), episodes=args.episodes, seed=7)

@@ -20,6 +20,8 @@ from puorl.rl import discrete_bc, discrete_bcq, discrete_cql, discrete_iql, lear
 from puorl.rl.learner import DISCRETE_LEARNERS, Batch, form_of
 from puorl.rl.policy import Policy
 from puorl.rl.pool import tables
+from puorl.rl.run import RunSpec, run
+from puorl.rl.train import as_training_set
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_discrete as reference
@@ -145,7 +147,7 @@ def test_cloning_has_the_probabilities_of_the_data():
 
 
 def test_lanes_in_company_are_lanes_alone():
-    several = puorl.rl.train_many("bcq", chain(), 2, steps=40, hidden=(8,), batch_size=16)
+    several = puorl.train_many("bcq", chain(), 2, steps=40, hidden=(8,), batch_size=16)
     alone = puorl.train("bcq", chain(), steps=40, seed=1, hidden=(8,), batch_size=16)
     for name, array in alone.arrays.items():
         np.testing.assert_allclose(several.policies["seed-1"].arrays[name], array, atol=1e-5)
@@ -294,3 +296,26 @@ def test_rows_without_rewards_are_refused_in_words():
             scale_rewards=False,
             next_action=False,
         )
+
+
+class Stop(Exception):
+    """Ends a run after a checkpoint."""
+
+
+@pytest.mark.parametrize("name", ["discrete_iql", "discrete_bcq"])
+def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path, name):
+    data = as_training_set(chain())
+    made = learner.make(name, num_steps=20, hidden=(4,), batch_size=8)
+    spec = RunSpec(made, {"data": data}, {"data": range(2)}, 20, 5)
+
+    def stop(progress, lanes):
+        if progress.step == 10:
+            raise Stop
+
+    run(tmp_path / "whole", spec)
+    with pytest.raises(Stop):
+        run(tmp_path / "broken", spec, on_checkpoint=stop)
+    run(tmp_path / "broken", spec)
+    for file in ("policies/seed-0.safetensors", "policies/seed-1.safetensors", "metrics.jsonl"):
+        whole, broken = ((tmp_path / place / file).read_bytes() for place in ("whole", "broken"))
+        assert whole == broken

@@ -112,9 +112,10 @@ class DataOptions:
     """A time step over this many median steps cuts the episode; 1.5 by default."""
     time_zone: _Name = None
     """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
-    action_kind: Annotated[str | None, choice("continuous", "discrete"), _UNSET] = None
-    """Whether actions are amounts or codes; by default one column of texts, or of few small whole
-    numbers, is taken as codes, and a note says so."""
+    action_kind: Annotated[str | None, tyro.conf.arg(metavar="KIND", help_behavior_hint="")] = None
+    """Whether actions are amounts or codes: continuous, discrete, or discrete:CODE,CODE (all codes
+    there are). By default one column of texts, or of few small whole numbers, is taken as codes,
+    and a note says so."""
     format: _Format = None
     """Format, if the file's name does not say."""
 
@@ -125,7 +126,7 @@ class DataOptions:
         if self.gap is not None:
             found["gap"] = _factor(self.gap)
         if self.action_kind is not None:
-            found["discrete_actions"] = found.pop("action_kind") == "discrete"
+            found["discrete_actions"] = _codes(found.pop("action_kind"))
         return found
 
     def load(self, paths: Sequence[str]) -> Dataset:
@@ -138,6 +139,15 @@ def _listed(names: str | None) -> str | list[str] | None:
     if names is None or "," not in names:
         return names
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _codes(text: str) -> bool | list[str]:
+    kind, _, codes = text.partition(":")
+    if kind not in ("continuous", "discrete") or (codes and kind == "continuous"):
+        raise ConfigError(
+            f"--action-kind: expected continuous, discrete or discrete:CODE,CODE, got {text!r}"
+        )
+    return [code.strip() for code in codes.split(",")] if codes else kind == "discrete"
 
 
 def _factor(text: str) -> float:
