@@ -84,6 +84,6 @@ def test_refused_with_a_reason(tmp_path, text, says):
 
 def test_missing_keys_and_nulls(tmp_path):
     text = '{"obs": 1, "act": 0}\n{"obs": 2}\n{"obs": 3, "act": null}\n{"obs": 4, "act": 1}\n'
-    data = load(store(tmp_path / "log.jsonl", text), missing="hold")
+    data = load(store(tmp_path / "log.jsonl", text), missing="hold", discrete_actions=False)
     assert data.action.ravel().tolist() == [0, 0, 0]
     assert data.next_obs.ravel().tolist() == [2, 3, 4]

@@ -92,12 +92,13 @@ def test_reads_the_inner_data_folder_and_an_id(home):
     assert np.array_equal(inner.obs, by_id.arrays["obs"])
 
 
-def test_discrete_actions_become_one_number(home):
+def test_discrete_actions_become_codes(home):
     # An empty Discrete must not be taken for flags: 2 is a choice.
     made = episode(3, action=np.array([0, 2, 1]))
     foreign([made], observation=box(2), action=spaces.Discrete(3))
     ds = puorl.load(home / "test" / "foreign-v0")
-    assert ds.action.tolist() == [[0], [2], [1]]
+    assert ds.action_codes == ("0", "1", "2")
+    assert ds.action_index.tolist() == [0, 2, 1]
 
 
 def test_dictionary_observations_are_flattened_by_name(home):
@@ -158,7 +159,7 @@ def test_the_environment_is_never_made(home, monkeypatch):
     made = episode(2, obs=obs, action=np.array([0, 1]))
     foreign([made], env="CartPole-v1", name="test/cart-v0")
     path = home / "test" / "cart-v0"
-    expected = puorl.load(path)
+    expected = puorl.load(path, discrete_actions=True)
     metadata = json.loads((path / "data" / "metadata.json").read_text())
     assert "env_spec" in metadata
     for key in ("observation_space", "action_space"):  # as in old datasets
@@ -170,7 +171,7 @@ def test_the_environment_is_never_made(home, monkeypatch):
         raise AssertionError("an environment was made")
 
     monkeypatch.setattr("gymnasium.make", no_environment)
-    assert puorl.load(path).fingerprint == expected.fingerprint
+    assert puorl.load(path, discrete_actions=True).fingerprint == expected.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_drop_cuts_the_episode(tmp_path):
 
 def test_hold_carries_the_last_value_of_the_episode_on(tmp_path):
     path = store(tmp_path / "log.csv", log(obs_a={2: "", 3: "", 6: "", 7: ""}, act={8: ""}))
-    data = load(path, episode="run", missing="hold:1")
+    data = load(path, episode="run", missing="hold:1", discrete_actions=False)
     held = dict(zip(data.columns["source_row"].tolist(), data.obs[:, 0].tolist(), strict=True))
     assert held[1] == 1.0  # its next state is row 2's, which was held
     assert data.next_obs[1, 0] == 1.0
@@ -185,7 +185,7 @@ def test_messy_tables_give_only_values_that_were_written(tmp_path_factory, cells
         with pytest.raises(DataError):
             load(path, episode="run", time="clock", missing=how)
         return
-    data = load(path, episode="run", time="clock", missing=how)
+    data = load(path, episode="run", time="clock", missing=how, discrete_actions=False)
     found = np.column_stack([data.obs, data.action, data.reward, data.next_obs])
     np.testing.assert_array_equal(found, expected)
 

@@ -10,6 +10,7 @@ from puorl.envs import bodies
 from puorl.envs.domains import domain
 from puorl.envs.evaluate import Evaluator, evaluate, normalised_score
 from puorl.envs.simulator import Simulator
+from puorl.rl.policy import Policy
 
 
 class Linear:
@@ -199,3 +200,42 @@ def test_worked_values(body, returned, score):
 def test_unknown_body():
     with pytest.raises(ConfigError, match="halfcheetah, hopper, walker2d, got 'ant'"):
         normalised_score("ant", 0.0)
+
+
+class Codes:
+    """Acts with codes."""
+
+    def act(self, obs):
+        return (obs[:, 2] + obs[:, 3] > 0).astype(np.int64)
+
+
+def coded_policy(codes=("0", "1"), obs_dim=4):
+    weights = np.zeros((obs_dim, len(codes)))
+    weights[2:4, -1] = 5.0
+    return Policy.of("softmax", [{"w": weights, "b": np.zeros(len(codes))}], codes=codes)
+
+
+def test_environments_with_codes_are_found_by_their_ids():
+    found = evaluate([Codes(), coded_policy()], "CartPole-v1", episodes=2, seed=3)
+    assert found.env == "CartPole-v1"
+    assert found.scores is None
+    assert np.array_equal(found.returns, found.lengths)  # a reward of 1 a step
+    assert np.array_equal(found.returns[0], found.returns[1])
+    assert found.returns.min() > 30
+    again = evaluate(Codes(), gym.make("CartPole-v1"), episodes=2, seed=3)
+    assert np.array_equal(again.returns[0], found.returns[0])
+
+
+def test_policies_of_other_actions_are_refused():
+    with pytest.raises(DataError, match=r"are continuous, but those of CartPole-v1 are codes such"):
+        evaluate(Policy.of("tanh", [{"w": np.zeros((4, 1)), "b": np.zeros(1)}]), "CartPole-v1")
+    with pytest.raises(DataError, match="has the action 'down', but CartPole-v1 knows 0 to 1; log"):
+        evaluate(coded_policy(("down", "up")), "CartPole-v1")
+    with pytest.raises(DataError, match="has 3 state and 2 action components, but CartPole-v1 has"):
+        evaluate(coded_policy(obs_dim=3), "CartPole-v1")
+    with pytest.raises(DataError, match="codes such as 0, 1, but those of hopper/nominal are cont"):
+        evaluate(coded_policy(obs_dim=11), "hopper")
+    with pytest.raises(
+        ConfigError, match="expected an environment that gymnasium makes: .*Nowhere"
+    ):
+        evaluate(Codes(), "Nowhere-v0")

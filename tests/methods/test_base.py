@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import puorl
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, make_split
 from puorl.methods import METHODS, Method, find, make
 from puorl.methods.two_domains import as_domains
+from puorl.pu.config import FilterConfig, NetworkConfig
 
 TINY = {
     "dara": {"hidden": (4,), "num_steps": 3, "batch_size": 8},
@@ -52,6 +54,45 @@ def test_only_the_oracle_needs_the_truth(name, tiny, small_split):
             method.prepare(nobody_knows, seed=0)
     else:
         assert len(method.prepare(nobody_knows, seed=0)) >= len(small_split.labelled)
+
+
+@pytest.fixture(scope="module")
+def coded_split():
+    """Two machines with two codes, which one of them answers the other way round."""
+    rng = np.random.default_rng(0)
+
+    def machine(sign):
+        obs = rng.normal(size=(400, 2))
+        action = rng.integers(2, size=400)
+        return Dataset.from_arrays(
+            obs=obs,
+            action=np.array(["down", "up"])[action],
+            next_obs=obs + sign * (2 * action - 1)[:, None] + 0.1 * rng.normal(size=(400, 2)),
+            reward=obs[:, 0],
+            episode=np.arange(400) // 20,
+        )
+
+    return make_split(machine(1), machine(-1), rows=500, labelled_fraction=0.1, seed=0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_work_on_codes(name, coded_split):
+    quick = FilterConfig(
+        residuals=None,
+        network=NetworkConfig(hidden=(16,), learning_rate=1e-2),
+        num_warm_up=10,
+        num_main=60,
+    )
+    settings = TINY | {"pu": {"config": quick}}
+    method = make(name, **settings.get(name, {}))
+    chosen = method.prepare(coded_split, seed=0)
+    assert chosen.pool.action_codes == ("down", "up")
+    policy = puorl.train("bcq", chosen, steps=4, hidden=(4,), batch_size=8)
+    assert set(policy.act(coded_split.pool.obs)) <= {"down", "up"}
+    if name == "pu":  # only the change that follows a code tells the machines apart
+        is_target = coded_split.reveal("scoring")[chosen.rows] == 0
+        assert is_target.mean() > 0.9
+        assert is_target.sum() > 120  # of 150
 
 
 def test_sizes_at_the_papers_protocol(tiny):

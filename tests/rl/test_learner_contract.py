@@ -51,7 +51,7 @@ class Updates(NamedTuple):
     """The first cycle of the last lane, without vmap."""
 
 
-@pytest.fixture(scope="module", params=list(learner.LEARNERS))
+@pytest.fixture(scope="module", params=[*learner.LEARNERS, *learner.DISCRETE_LEARNERS])
 def updates(request):
     made = small(request.param)
     size = made.config.batch_size
@@ -154,8 +154,10 @@ def test_metrics_are_scalars_by_name_and_a_critic_tells_its_values(updates):
     for measured in updates.cycles[0][1]:
         for value in measured.values():
             assert (value.shape, value.dtype) == ((len(LANES),), np.float32)
-    assert ("q" in names) == ("critic_loss" in names) == (updates.learner.name != "bc")
-    assert "actor_loss" in updates.cycles[0][1][-1]
+    clones = updates.learner.name in ("bc", "discrete_bc")
+    assert ("q" in names) == ("critic_loss" in names) == (not clones)
+    has_actor = updates.learner.name != "discrete_cql"  # a critic alone
+    assert ("actor_loss" in updates.cycles[0][1][-1]) == has_actor
 
 
 def test_the_same_inputs_give_the_same_bytes(updates):
@@ -223,8 +225,12 @@ def test_the_policy_acts_as_the_learner(updates):
     made = updates.learner
     assert made.actor_kind in KINDS
     obs = np.random.default_rng(0).normal(size=(5, SIZES.obs_dim)).astype(np.float32)
-    policy = Policy.of(made.actor_kind, made.actor(state))
+    codes = ("0", "1") if made.discrete else None
+    policy = Policy.of(made.actor_kind, made.actor(state), codes=codes)
     assert (policy.obs_dim, policy.act_dim) == (SIZES.obs_dim, SIZES.act_dim)
+    if made.discrete:  # compared in test_discrete
+        assert set(policy.act(obs)) <= {0, 1}
+        return
     expected = np.asarray(OWN_ACTION[made.name](state, jnp.asarray(obs), made.config))
     np.testing.assert_allclose(policy.act(obs), expected, atol=1e-5)
 
@@ -272,7 +278,8 @@ def test_what_is_foreseen_is_what_an_update_would_compute_itself(name):
 
 
 def test_every_learner_is_among_the_small_ones():
-    assert set(SETTINGS) == set(learner.LEARNERS) == set(OWN_ACTION)
+    assert set(SETTINGS) == {*learner.LEARNERS, *learner.DISCRETE_LEARNERS}
+    assert set(OWN_ACTION) == set(learner.LEARNERS)
 
 
 # ------------------------------------------------------------------------------------------- means

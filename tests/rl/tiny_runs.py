@@ -22,6 +22,7 @@ SETTINGS = {
     "cql": {"hidden": (5,), "batch_size": 8, "num_sampled": 2},
     "rebrac": {"hidden": (5,), "batch_size": 8},
     "td7": {"hidden": (5,), "batch_size": 8, "embedding_dim": 4, "copy_every": 4},
+    **{name: {"hidden": (5,), "batch_size": 8} for name in learner.DISCRETE_LEARNERS},
 }
 
 

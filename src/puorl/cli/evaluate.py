@@ -25,8 +25,7 @@ from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.core.stats import Estimate, mean_estimate
-from puorl.envs.domains import parse_domain
-from puorl.envs.evaluate import Evaluation, check_sizes, evaluate
+from puorl.envs.evaluate import Evaluation, check_sizes, evaluate, find_env
 from puorl.rl.policy import Policy
 from puorl.rl.run import RECORD, SPEC, read_spec
 
@@ -45,12 +44,14 @@ class Evaluate:
       puorl evaluate run --env hopper --out run/hopper.json
       puorl evaluate run-iql run-bc --env hopper/body_mass --episodes 20 --seed 1
       puorl evaluate run/policies/seed-0.safetensors --env hopper --json
+      puorl evaluate run --env CartPole-v1
     """
 
     paths: RunPaths
     """Folders of puorl train, or policy files."""
     env: Annotated[str, tyro.conf.arg(metavar="ENV")]
-    """Body, or body/domain: hopper, hopper/body_mass, walker2d/gravity=0.5."""
+    """Body, or body/domain: hopper, hopper/body_mass, walker2d/gravity=0.5; or a gymnasium id:
+    CartPole-v1."""
     episodes: Count = 100
     """Episodes of each policy."""
     seed: Int = 0
@@ -66,21 +67,23 @@ class Evaluate:
 
     def run(self) -> None:
         """Load the policies, simulate, write, print."""
-        spec = parse_domain(self.env)
+        env = find_env(self.env)
         if self.out is not None:
             _check_out(self.out, force=self.force)  # before the work
         checked_seed(self.seed)
         check_positive("--episodes", self.episodes)
         members = read_members(self.paths)
         for name, _, policy in members:
-            check_sizes(spec, policy.obs_dim, policy.act_dim, f"{name}: the policy")
+            sizes = policy.obs_dim, policy.act_dim, policy.codes
+            check_sizes(env, *sizes, f"{name}: the policy")
         console = make_console()
         if not self.json:
             count = f"{len(members)} policies" if len(members) > 1 else "1 policy"
-            console.print(f"{count} in {spec.text}, {self.episodes:,} episodes each")
+            name = getattr(env, "text", self.env)
+            console.print(f"{count} in {name}, {self.episodes:,} episodes each")
         seen = evaluate(
             [member.policy for member in members],
-            spec,
+            self.env,
             episodes=self.episodes,
             seed=self.seed,
             threads=self.threads,

@@ -261,6 +261,9 @@ class Filter:
         arguments = dataclasses.asdict(self)
         del arguments["json"]  # it changes what is printed, not the run
         fields = {name: value for name, value in arguments.pop("data").items() if value is not None}
+        codes = split.pool.action_codes
+        if codes is not None and not any("," in code for code in codes):
+            fields["action_kind"] = f"discrete:{','.join(codes)}"  # new logs may lack some
         arguments |= {"paths": list(self.paths), "out": str(self.out), "data": fields}
         return {
             "arguments": arguments,

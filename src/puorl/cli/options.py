@@ -120,6 +120,10 @@ class DataOptions:
     """Format of time stamps that are not ISO 8601, such as '%%d.%%m.%%Y %%H:%%M:%%S'."""
     time_zone: _Name = None
     """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
+    action_kind: Annotated[str | None, tyro.conf.arg(metavar="KIND", help_behavior_hint="")] = None
+    """Whether actions are amounts or codes: continuous, discrete, or discrete:CODE,CODE (all codes
+    there are). By default one column of texts, or of few small whole numbers, is taken as codes,
+    and a note says so."""
     format: _Format = None
     """Format, if the file's name does not say."""
 
@@ -129,6 +133,9 @@ class DataOptions:
         found = {name: _listed(v) if name in MATRICES else v for name, v in given.items()}
         if self.gap is not None:
             found["gap"] = _factor(self.gap)
+        if self.action_kind is not None:
+            found["discrete_actions"] = _codes(self.action_kind)
+            del found["action_kind"]
         return found
 
     def load(self, paths: Sequence[str]) -> Dataset:
@@ -141,6 +148,15 @@ def _listed(names: str | None) -> str | list[str] | None:
     if names is None or "," not in names:
         return names
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _codes(text: str) -> bool | list[str]:
+    kind, _, codes = text.partition(":")
+    if kind not in ("continuous", "discrete") or (codes and kind == "continuous"):
+        raise ConfigError(
+            f"--action-kind: expected continuous, discrete or discrete:CODE,CODE, got {text!r}"
+        )
+    return [code.strip() for code in codes.split(",")] if codes else kind == "discrete"
 
 
 def _factor(text: str) -> float:

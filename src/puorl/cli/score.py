@@ -206,6 +206,7 @@ def read_folder(model: Path, given: DataOptions) -> tuple[DataOptions, Path]:
         known = {each.name for each in dataclasses.fields(DataOptions)} - {"format"}
         own = {name: value for name, value in vars(given).items() if value is not None}
         used = {name: value for name, value in stored.items() if name in known}
+        used.setdefault("action_kind", "continuous")  # a filter of codes has stored them
         return DataOptions(**(used | own)), model / MODEL
     if (model / Path(FILTER_MARKER).name).is_file():
         return given, model

@@ -38,10 +38,10 @@ from puorl.core.hashing import checked_seed
 from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import announce_resume, exclusive_beside
 from puorl.data.training_set import TrainingSet
-from puorl.envs.domains import DomainSpec, parse_domain
-from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, require_room
+from puorl.envs.domains import DomainSpec
+from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, find_env, require_room
 from puorl.rl import learner as learners
-from puorl.rl.learner import LEARNERS, Learner
+from puorl.rl.learner import DISCRETE_LEARNERS, LEARNERS, Learner
 from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
 from puorl.rl.run import (
     METRICS,
@@ -94,8 +94,9 @@ class Train:
     """Files, globs, folders of Parquet or Minari, or folders of puorl filter."""
     out: Path
     """Folder to write."""
-    learner: Annotated[str, choice(*LEARNERS)] = "iql"
-    """Learning algorithm."""
+    learner: Annotated[str, choice(*learners.NAMES)] = "iql"
+    """Learning algorithm. If actions are codes, bc, iql and cql take their discrete forms, and bcq
+    the place of td3_bc."""
     seeds: Int = 1
     """How many policies to train."""
     seed: Int = 0
@@ -113,7 +114,8 @@ class Train:
     resume: Flag = False
     """Has no effect, as every run resumes; accepted for commands of version 0.1."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
-    """Simulated domain to evaluate the policies in, such as hopper or hopper/body_mass."""
+    """Where to evaluate the policies: a simulated domain such as hopper or hopper/body_mass, or a
+    gymnasium id such as CartPole-v1."""
     eval_every: OptionalCount = None
     """Updates between two evaluations there; by default one at the end."""
     eval_episodes: Count = 10
@@ -126,10 +128,10 @@ class Train:
 
     def run(self) -> None:
         """Read, train, and print what was made."""
-        spec = self._check_arguments()
-        learner = self._learner()
+        env = self._check_arguments()
+        self._check_learner()
         with exclusive_beside(self.out):
-            outcome = self._in_folder(learner, spec)
+            outcome = self._in_folder(env)
         for name, stop in outcome.result.stopped.items():
             sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
         if not outcome.result.policies:
@@ -139,8 +141,8 @@ class Train:
             )
         self._show(outcome)
 
-    def _check_arguments(self) -> DomainSpec | None:
-        """Refuse wrong arguments before anything is loaded; return the domain of ``--env``."""
+    def _check_arguments(self) -> Any:
+        """Refuse wrong arguments before anything is loaded; return the environment of ``--env``."""
         check_positive("--steps", self.steps)
         check_positive("--seeds", self.seeds)
         check_positive("--eval-episodes", self.eval_episodes)
@@ -158,28 +160,42 @@ class Train:
             if self.eval_every is not None:
                 raise ConfigError("--eval-every: expected an --env to evaluate in, got none")
             return None
-        require("mujoco", extra="sim", purpose="--env")
         require_room(1, self.eval_episodes)
-        return parse_domain(self.env)
+        env = find_env(self.env)
+        if isinstance(env, DomainSpec):
+            require("mujoco", extra="sim", purpose="--env")
+        return env
 
-    def _learner(self) -> Learner:
+    def _check_learner(self) -> None:
+        """Refuse settings that no form of the learner has, before rows are read."""
         compute_synchronously()
-        from puorl.rl.trainer import check_steps
-
         if () in self.settings:
             raise ConfigError("--set: expected name=value, got nothing")
+        known = {**LEARNERS, **DISCRETE_LEARNERS}
+        forms = [name for name in (self.learner, f"discrete_{self.learner}") if name in known]
+        for form in reversed(forms):
+            try:
+                self._learner(form)
+                return
+            except ConfigError:
+                if form == forms[0]:
+                    raise
+
+    def _learner(self, form: str) -> Learner:
+        from puorl.rl.trainer import check_steps
+
         words = [word for given in self.settings for word in given]
-        settings = parse_settings(self.learner, words)
-        made = learners.make(self.learner, num_steps=self.steps, preset=self.preset, **settings)
+        settings = parse_settings(form, words)
+        made = learners.make(form, num_steps=self.steps, preset=self.preset, **settings)
         check_steps(made, steps=self.steps)
         return made
 
-    def _in_folder(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
+    def _in_folder(self, env: Any) -> "_Outcome":
         check_folder(self.out)
         begins, existed = not (self.out / SPEC).exists(), self.out.exists()
         try:
             with announce_resume(self._has_progress):
-                return self._train(learner, spec)
+                return self._train(env)
         except BaseException:
             if begins and not self._has_progress():
                 # Nothing is lost, and the corrected command must find the folder free.
@@ -192,17 +208,21 @@ class Train:
         except DataError:
             return True  # a run with a damaged record is not removed
 
-    def _train(self, learner: Learner, spec: DomainSpec | None) -> "_Outcome":
+    def _train(self, env: Any) -> "_Outcome":
         from puorl.rl.pool import with_action_bounds
         from puorl.rl.train import check_rows
 
-        chosen = read_training_set(self.paths, self.data, next_action=learner.needs_next_action)
+        usual = learners.make(self.learner, num_steps=2) if self.learner in LEARNERS else None
+        needs_next = usual is not None and usual.needs_next_action
+        chosen = read_training_set(self.paths, self.data, next_action=needs_next)
         if self.action_bounds:
             bounds = self.action_bounds[::2], self.action_bounds[1::2]
             chosen = with_action_bounds(chosen, bounds)
-        if spec is not None:
+        codes = chosen.pool.action_codes
+        learner = self._learner(learners.form_of(self.learner, codes))
+        if env is not None:
             sizes = chosen.pool.obs.shape[1], chosen.pool.action.shape[1]
-            check_sizes(spec, *sizes, "the data")
+            check_sizes(env, *sizes, codes, "the data")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             check_rows(learner, chosen)
@@ -214,13 +234,16 @@ class Train:
             {"data": range(self.seed, self.seed + self.seeds)},
             self.steps,
             checkpoint_interval(learner, self.steps, eval_interval=self.eval_every),
-            invocation=self._invocation(chosen, spec),
+            invocation=self._invocation(chosen, env),
         )
         progress = TrainProgress(self.out, run_spec)
         self._announce(learner, chosen, progress)
         evaluator = None
-        if spec is not None:
-            evaluator = Evaluator(spec, self.eval_episodes, self.seed, self.steps, self.eval_every)
+        if self.env is not None:
+            domain = env if isinstance(env, DomainSpec) else self.env
+            evaluator = Evaluator(
+                domain, self.eval_episodes, self.seed, self.steps, self.eval_every
+            )
         with contextlib.ExitStack() as stack:
             sinks = []
             if self.logger != "none":
@@ -237,16 +260,16 @@ class Train:
         seen = evaluator.final(result.policies) if evaluator and result.policies else None
         return _Outcome(result, learner, progress, seen)
 
-    def _invocation(self, chosen: TrainingSet, spec: DomainSpec | None) -> dict[str, Any]:
+    def _invocation(self, chosen: TrainingSet, env: Any) -> dict[str, Any]:
         """Collect, for the record, the arguments that a resumed run may change."""
         fields = {n: v for n, v in dataclasses.asdict(self.data).items() if v is not None}
         return {
             "paths": list(self.paths),
             "fields": fields,
             "parts": chosen.metadata["parts"],
-            "env": None if spec is None else spec.text,
+            "env": env.text if isinstance(env, DomainSpec) else self.env,
             "eval_every": self.eval_every,
-            "eval_episodes": None if spec is None else self.eval_episodes,
+            "eval_episodes": None if self.env is None else self.eval_episodes,
         }
 
     def _announce(self, learner: Learner, chosen: TrainingSet, progress: "TrainProgress") -> None:
@@ -264,7 +287,7 @@ class Train:
             console.print(Text(f"note: {note}", style="dim"))
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
         count, each = (f"{self.seeds} policies", " each") if self.seeds > 1 else ("1 policy", "")
-        console.print(f"{rows}; {count} by {self.learner}, {self.steps:,} steps{each}")
+        console.print(f"{rows}; {count} by {learner.name}, {self.steps:,} steps{each}")
         if progress.resumed_step:
             console.print(f"going on from step {progress.resumed_step:,} of an unfinished run")
 
@@ -281,7 +304,7 @@ class Train:
                 evaluated = evaluation.as_json(seen, names, groups, self.seed)
             content = {
                 "folder": str(self.out),
-                "learner": self.learner,
+                "learner": outcome.learner.name,
                 "config": dataclasses.asdict(outcome.learner.config),
                 "steps": self.steps,
                 "policies": files,

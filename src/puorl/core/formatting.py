@@ -1,7 +1,7 @@
 """Numbers and settings: their checks, and as text (counts such as 1M, durations, differences)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -94,3 +94,14 @@ def _describe_change(name: str, earlier: Any, now: Any) -> str:
 def _short(value: Any) -> str:
     text = "absent" if value is _ABSENT else str(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+
+
+def code_values(codes: Sequence[str]) -> list[int] | list[str]:
+    """Return codes of discrete actions as policies give them: numbers if all are whole, else text.
+
+    >>> code_values(("0", "2")), code_values(("left", "2"))
+    ([0, 2], ['left', '2'])
+    """
+    if all(re.fullmatch("-?[0-9]{1,15}", code) for code in codes):
+        return [int(code) for code in codes]
+    return list(codes)

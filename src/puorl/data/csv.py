@@ -36,6 +36,8 @@ _BLOCK_CHARACTERS = 2**26
 _NUL = "\0"  # refused in files, so it can separate the cells of a column in one text
 _NUMERIC = (*MATRICES, "reward")
 _MAY_BE_EMPTY = ("next_obs", "next_action")
+_LOOKED_AT = 1_000
+"""Rows that decide whether actions are texts."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,15 @@ class _Table:
     texts: dict[str, list[str]] = field(default_factory=dict)
     """Other column to its blocks, each a text of cells joined by NUL."""
     num_rows: int = 0
+    coded: bool = False
+    """Whether the action is one column of texts."""
     rows: RawRows = field(default_factory=lambda: RawRows(format="csv", arrays={}))
 
     @property
     def numeric(self) -> dict[str, tuple[str, ...]]:
-        return {f: names for f, names in self.claims.fields.items() if f in _NUMERIC}
+        texts = ("action", "next_action") if self.coded else ()
+        fields = self.claims.fields.items()
+        return {f: names for f, names in fields if f in _NUMERIC and f not in texts}
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
@@ -161,6 +167,8 @@ def read_table(
     require_distinct(header, source)
     table = _Table(source, delimiter, header, cells.claim(header, names, source), names.decimal)
     for block in _blocks(lines, first_line, table):
+        if block.first_row == 0 and names.discrete_actions is not False:
+            table.coded = _has_text_actions(block, table)
         _add(block, table)
         if block.first_row == 0:
             _check_size(table, fraction())
@@ -178,11 +186,27 @@ def read_table(
     for name in ("terminal", "timeout", "episode", "time"):
         if name in fields:
             _add_single(name, fields[name][0], table, names)
+    for name in ("action", "next_action"):
+        if table.coded and name in fields:
+            rows.arrays[name] = np.array(_cells(table, fields[name][0]), dtype=str)
     for name in table.claims.rest(header):
         found = _cells(table, name)
         array = cells.typed(found if table.decimal == "." else cells.with_points(found))
         rows.columns[name] = np.array(found) if array.dtype.kind == "U" else array
     return rows
+
+
+def _has_text_actions(block: _Block, table: _Table) -> bool:
+    """Look at the first rows: an action of one column with more texts than numbers is coded."""
+    columns = table.claims.fields["action"]
+    if len(columns) != 1:
+        return False
+    place, seen = table.header.index(columns[0]), []
+    with contextlib.suppress(csv.Error):  # what cannot be read is explained later
+        for line in islice(csv.reader(block.lines, delimiter=table.delimiter), _LOOKED_AT):
+            seen += [line[place].strip()] if len(line) > place else []
+    filled = [cell for cell in seen if cell]
+    return 2 * sum(map(is_number, filled)) < len(filled)
 
 
 def _check_size(table: _Table, fraction: float) -> None:

@@ -10,14 +10,30 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from puorl.core import hashing
 from puorl.core.errors import DataError, require
+from puorl.core.formatting import code_values
+from puorl.data.actions import (
+    Discrete,
+    base_name,
+    column_names,
+    in_order,
+    one_hot,
+    take_codes,
+)
 from puorl.data.episodes import complete, next_actions, padded_runs
 from puorl.data.expression import evaluate
 from puorl.data.formula import compute
 from puorl.data.missing import repair
 from puorl.data.transitions import MAX_STEP, Provenance, Transitions, join_notes
-from puorl.data.validate import LABELLED, SOURCE_ROW, RawRows, canonical, column
+from puorl.data.validate import (
+    LABELLED,
+    SOURCE_ROW,
+    RawRows,
+    canonical,
+    column,
+    fingerprint,
+    listed,
+)
 
 T = TypeVar("T")
 
@@ -38,7 +54,10 @@ class Dataset:
     provenance: Provenance = Provenance()
 
     def __post_init__(self) -> None:
-        """Freeze the columns and check their lengths."""
+        """Freeze the columns, and check their lengths and the number of codes."""
+        codes, width = self.provenance.action_codes, self.rows.action.shape[1]
+        if codes is not None and len(codes) != width:
+            raise DataError(f"action: expected {len(codes)} one-hot columns, got {width}")
         frozen = {}
         for name, array in self.columns.items():
             if len(array) != len(self.rows):
@@ -63,12 +82,13 @@ class Dataset:
         next_action: np.ndarray | None = None,
         columns: Mapping[str, np.ndarray] | None = None,
         provenance: Provenance | None = None,
+        discrete_actions: Discrete = None,
     ) -> "Dataset":
         """Check and copy arrays and make a dataset of them.
 
         Args:
             obs: (n, d) numbers.
-            action: (n, m) numbers.
+            action: (n, m) numbers, or (n,) codes: texts or whole numbers.
             reward: (n,) numbers.
             next_obs: (n, d) numbers; if absent, taken from the next row of the episode, and rows
                 without one are dropped.
@@ -79,6 +99,7 @@ class Dataset:
             next_action: (n, m) numbers.
             columns: Extra values, (n,) each.
             provenance: Origin of the rows.
+            discrete_actions: As for `puorl.data.formats.load`.
 
         Raises:
             DataError: The arrays do not describe rows.
@@ -99,20 +120,36 @@ class Dataset:
             arrays={name: _own_array(name, a) for name, a in given.items() if a is not None},
             columns={name: _own_array(name, a) for name, a in (columns or {}).items()},
         )
-        made = cls.from_raw(raw, source="arrays")
+        if provenance is not None and discrete_actions is None:
+            discrete_actions = provenance.action_codes
+        made = cls.from_raw(raw, source="arrays", discrete_actions=discrete_actions)
         if provenance is None:
             return made
         missing, notes = made.provenance.missing, provenance.notes + made.provenance.notes
-        provenance = dataclasses.replace(provenance, missing=missing, notes=notes)
+        codes = made.provenance.action_codes
+        names = provenance.action_names if codes is None else made.provenance.action_names
+        provenance = dataclasses.replace(
+            provenance, missing=missing, notes=notes, action_codes=codes, action_names=names
+        )
         return dataclasses.replace(made, provenance=provenance)
 
     @classmethod
     def from_raw(
-        cls, raw: RawRows, *, source: str, missing: str = "error", gap: float = MAX_STEP
+        cls,
+        raw: RawRows,
+        *,
+        source: str,
+        missing: str = "error",
+        gap: float = MAX_STEP,
+        discrete_actions: Discrete = None,
     ) -> "Dataset":
         """Check and complete the raw rows of a reader; every file becomes a dataset this way."""
+        take_codes(raw, discrete_actions, source=source)
         usable = repair(raw, missing, source=source)
         fields = canonical(usable.arrays, source=source)
+        if raw.action_codes is not None:
+            encoded = [name for name in ("action", "next_action") if name in fields]
+            fields |= {name: one_hot(fields[name], len(raw.action_codes)) for name in encoded}
         ours = raw.provenance is not None  # absent fields were absent in the saved dataset too
         done = complete(
             fields,
@@ -144,6 +181,7 @@ class Dataset:
             obs_names=raw.obs_names,
             action_names=raw.action_names,
             action_range=raw.action_range,
+            action_codes=raw.action_codes,
             missing=done.missing,
             notes=tuple(notes),
         )
@@ -198,7 +236,12 @@ class Dataset:
         names = {k: v for k, v in self.rows.arrays().items() if v.ndim == 1}
         names |= {key: names[k] for k, key in (keys or {}).items() if k in names}
         names |= dict(zip(self.provenance.obs_names, self.obs.T, strict=False))
-        names |= dict(zip(self.provenance.action_names, self.action.T, strict=False))
+        origin, codes = self.provenance, self.action_codes
+        if codes is not None:
+            values = np.array(code_values(codes))
+            names[base_name(origin.action_names, codes)] = values[self.action_index]
+        else:
+            names |= dict(zip(origin.action_names, self.action.T, strict=False))
         return names | dict(self.columns)
 
     def to_arrow(self) -> Any:
@@ -228,6 +271,28 @@ class Dataset:
         kind = d3rlpy.ActionSpace.CONTINUOUS
         return d3rlpy.dataset.MDPDataset(**arrays, action_space=kind)
 
+    def with_action_codes(self, codes: Sequence[str]) -> "Dataset":
+        """Return the same rows with more codes, or in another order.
+
+        Raises:
+            DataError: Actions are continuous, or a code of the rows is not among them.
+        """
+        own, codes = self.action_codes, tuple(codes)
+        if own is None or set(own) - set(codes):
+            found = "continuous actions" if own is None else listed(own)
+            raise DataError(f"action: expected codes among {listed(codes)}, got {found}")
+        place = [own.index(code) if code in own else len(own) for code in codes]
+        fields = self.rows.arrays()
+        for name in ("action", "next_action"):
+            if name in fields:
+                unused = fields[name][:, :1] * 0  # NaN where the next action is unknown
+                fields[name] = np.concatenate([fields[name], unused], axis=1)[:, place]
+        base = base_name(self.provenance.action_names, own)
+        provenance = dataclasses.replace(
+            self.provenance, action_codes=codes, action_names=column_names(base, codes)
+        )
+        return Dataset(Transitions(**fields), self.columns, provenance)
+
     def with_next_action(self) -> "Dataset":
         """Return the same rows with next actions; call it before rows are drawn."""
         rows = dataclasses.replace(self.rows, next_action=next_actions(self.rows))
@@ -246,8 +311,7 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all values in rows and columns."""
-        columns = {f"column/{name}": array for name, array in self.columns.items()}
-        return hashing.of_arrays(self.rows.arrays() | columns)
+        return fingerprint(self.rows.arrays(), self.columns, self.action_codes)
 
     @property
     def num_episodes(self) -> int | None:
@@ -261,8 +325,24 @@ class Dataset:
 
     @property
     def action(self) -> np.ndarray:
-        """(n, m) float. Intended action."""
+        """(n, m) float. Intended action; one-hot for discrete actions."""
         return self.rows.action
+
+    @property
+    def action_codes(self) -> tuple[str, ...] | None:
+        """What each column of a discrete action stands for; None for continuous actions."""
+        return self.provenance.action_codes
+
+    @property
+    def action_index(self) -> np.ndarray:
+        """(n,) int64. Position of each row's action among the codes.
+
+        Raises:
+            DataError: Actions are continuous.
+        """
+        if self.action_codes is None:
+            raise DataError("action_index: expected discrete actions, got continuous ones")
+        return self.action.argmax(axis=1)
 
     @property
     def reward(self) -> np.ndarray | None:
@@ -305,9 +385,11 @@ class Dataset:
 
     def __repr__(self) -> str:
         episodes_text = "unknown" if self.num_episodes is None else f"{self.num_episodes:,}"
+        codes = "" if self.action_codes is None else " codes"
         return (
             f"Dataset({len(self):,} rows, {episodes_text} episodes, obs {self.obs.shape[1]}, "
-            f"action {self.action.shape[1]}, {self.provenance.format}, {self.fingerprint[:12]})"
+            f"action {self.action.shape[1]}{codes}, {self.provenance.format}, "
+            f"{self.fingerprint[:12]})"
         )
 
 
@@ -324,7 +406,24 @@ def _own_array(name: str, values: Any) -> np.ndarray:
         raise DataError(f"arrays: {name}: expected rows of equal length, got: {error}") from error
 
 
+def _with_common_codes(parts: Sequence[Dataset]) -> Sequence[Dataset]:
+    """Give all parts the codes of all, if actions are discrete."""
+    kinds = {p.action_codes for p in parts}
+    if len(kinds) == 1:
+        return parts
+    if None in kinds:
+        of = [next(p for p in parts if (p.action_codes is None) == no) for no in (False, True)]
+        names = [", ".join(p.provenance.source[:1]) for p in of]
+        raise DataError(
+            f"expected one kind of actions in all parts, got discrete ones in {names[0]} and "
+            f"continuous ones in {names[1]}; say which with --action-kind (discrete_actions=)"
+        )
+    codes = in_order(code for p in parts for code in p.action_codes or ())
+    return [p.with_action_codes(codes) for p in parts]
+
+
 def _joined(parts: Sequence[Dataset]) -> Dataset:
+    parts = _with_common_codes(parts)
     shapes = {(p.obs.shape[1], p.action.shape[1]) for p in parts}
     if len(shapes) > 1:
         raise DataError(

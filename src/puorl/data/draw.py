@@ -15,6 +15,7 @@ from puorl.core.hashing import generator
 from puorl.data.copies import merge_copies
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import Provenance, Transitions, join_notes
+from puorl.data.validate import listed
 
 PARTS = ("train", "validation", "test")
 HELD_OUT = 10  # one row in ten for validation and one in ten for test, as in the paper
@@ -231,6 +232,7 @@ def gather(sources: Sequence[Dataset], origin: Draw, unit: str) -> Dataset:
         format="split",
         obs_names=sources[0].provenance.obs_names,
         action_names=sources[0].provenance.action_names,
+        action_codes=sources[0].action_codes,
         missing=tuple(dict.fromkeys(m for s in sources for m in s.provenance.missing)),
         notes=join_notes(notes),
     )
@@ -258,6 +260,11 @@ def _check_sizes(target: Dataset, others: Sequence[Dataset], counts: Sequence[in
                 f"{name}: expected states and actions of size {shape} as in the target, got "
                 f"{(dataset.obs.shape[1], dataset.action.shape[1])}; all domains must share them"
             )
+        if dataset.action_codes != target.action_codes:
+            raise DataError(
+                f"{name}: expected the actions of the target, {_codes(target)}, got "
+                f"{_codes(dataset)}; load all with the same discrete_actions="
+            )
         if len(dataset) < need:
             raise DataError(
                 f"{name}: need {need:,} rows to draw from, there are only {len(dataset):,}; lower "
@@ -265,3 +272,8 @@ def _check_sizes(target: Dataset, others: Sequence[Dataset], counts: Sequence[in
             )
         if need < 1:
             raise ConfigError(f"{name}: expected at least one row to draw, got {need}")
+
+
+def _codes(dataset: Dataset) -> str:
+    codes = dataset.action_codes
+    return "continuous" if codes is None else f"the codes {listed(codes)}"

@@ -24,6 +24,7 @@ from puorl.core.run_folder import (
     KeptRows,
     read_as,
 )
+from puorl.data.actions import Discrete
 from puorl.data.dataset import Dataset
 from puorl.data.formula import is_formula
 from puorl.data.missing import parse_missing
@@ -168,6 +169,7 @@ def load(
     encoding: str | None = None,
     time_format: str | None = None,
     time_zone: str | None = None,
+    discrete_actions: Discrete = None,
 ) -> Dataset:
     """Read rows and check them; several files become one dataset.
 
@@ -202,6 +204,8 @@ def load(
         time_format: Format of time stamps that are not ISO 8601, in the signs of Python's
             ``strptime``, such as ``%d.%m.%Y %H:%M:%S``.
         time_zone: Zone of time stamps that name none, such as ``Europe/Berlin``; UTC by default.
+        discrete_actions: Whether actions are discrete, or the codes they may have, in order. By
+            default they are if one column holds texts, or few small whole numbers; a note says so.
 
     Raises:
         DataError: The file does not hold readable rows; the message says what was expected.
@@ -224,6 +228,7 @@ def load(
         encoding=encoding,
         time_format=time_format,
         time_zone=time_zone,
+        discrete_actions=discrete_actions,
     )
     if not gap > 1:
         raise ConfigError(f"gap: expected a factor above 1, got {gap}")
@@ -336,7 +341,13 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
             if array.ndim == 1:
                 raw.columns.setdefault(key, array)
             raw.notes.append(f"{key}: not used as {field}, as asked")
-    dataset = Dataset.from_raw(raw, source=str(path), missing=names.missing, gap=names.gap)
+    dataset = Dataset.from_raw(
+        raw,
+        source=str(path),
+        missing=names.missing,
+        gap=names.gap,
+        discrete_actions=names.discrete_actions,
+    )
     if formula is not None:
         try:
             dataset = dataset.with_reward(formula, raw.keys)

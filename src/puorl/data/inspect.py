@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from puorl.core.errors import DataError
+from puorl.data.actions import base_name
 from puorl.data.column_profile import STUCK_RUN, ColumnProfile, profile_column
 from puorl.data.copies import count_copies
 from puorl.data.dataset import Dataset
@@ -214,6 +215,10 @@ class _Path:
 def _columns(dataset: Dataset) -> Iterator[tuple[str, np.ndarray]]:
     names = dataset.provenance
     for field, labels in (("obs", names.obs_names), ("action", names.action_names)):
+        if field == "action" and dataset.action_codes is not None:
+            codes = np.array(dataset.action_codes)
+            yield base_name(labels, dataset.action_codes), codes[dataset.action_index]
+            continue
         matrix = getattr(dataset, field)
         for i in range(matrix.shape[1]):
             yield (labels[i] if i < len(labels) else f"{field}[{i}]"), matrix[:, i]

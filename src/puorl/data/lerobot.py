@@ -168,7 +168,7 @@ def _feature(array: np.ndarray, names: tuple[str, ...] | None) -> dict[str, Any]
     return {"dtype": kind, "shape": shape, "names": list(names) if names else None}
 
 
-def _statistics(array: np.ndarray) -> dict[str, list[float]]:
+def _statistics(array: np.ndarray) -> dict[str, Any]:
     values = array.reshape(len(array), -1).astype(np.float64)
     with np.errstate(invalid="ignore"):
         found = {"min": values.min(axis=0), "max": values.max(axis=0), "mean": values.mean(axis=0)}

@@ -25,7 +25,9 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
 from puorl.core.files import read_json, reserve
+from puorl.core.formatting import code_values
 from puorl.data import hdf5
+from puorl.data.actions import one_hot
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import runs_of
 from puorl.data.transitions import Provenance, Transitions
@@ -273,8 +275,9 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
                 for i in range(*width or (1,))
             ]
             setattr(rows, f"{name}_names", tuple(labels))
-        elif name == "action":
-            rows.action_range = _bounds(metadata, rows.arrays["action"].shape[1])
+        elif name == "action" and (space := _space(metadata)) is not None:
+            rows.action_range = _bounds(space, rows.arrays["action"].shape[1])
+            rows.action_codes = _codes(space)
     rows.arrays["episode"] = np.repeat(np.arange(len(table.lengths)), table.lengths)
     taken = _single_fields(rows, steps, names, keys, table.source)
     others = [key for key in keys if key.startswith("infos.") and key not in taken]
@@ -285,16 +288,32 @@ def _rows(table: _Table, names: FieldNames, metadata: Mapping[str, Any]) -> RawR
     return rows
 
 
-def _bounds(
-    metadata: Mapping[str, Any], act_dim: int
-) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the range of the action space, if it is finite and has ``act_dim`` components."""
+def _space(metadata: Mapping[str, Any]) -> Any:
+    """Return the action space, or None where it is not stored."""
     if "action_space" not in metadata:
         return None
     spaces = _minari("minari.serialization", "reading")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="gymnasium")
-        space = spaces.deserialize_space(metadata["action_space"])
+        return spaces.deserialize_space(metadata["action_space"])
+
+
+def _codes(space: Any) -> tuple[str, ...] | None:
+    """Return the codes of a Discrete space, those that no row has included."""
+    if type(space).__name__ != "Discrete":
+        return None
+    return tuple(str(code) for code in range(int(space.start), int(space.start) + int(space.n)))
+
+
+def _first_code(codes: Sequence[str]) -> int:
+    """Return the start of the Discrete space of codes: 0 unless they are numbers in a row."""
+    values = np.array(code_values(codes))
+    in_a_row = values.dtype.kind == "i" and (np.diff(values) == 1).all()
+    return int(values[0]) if in_a_row else 0
+
+
+def _bounds(space: Any, act_dim: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return the range of a space, if it is finite and has ``act_dim`` components."""
     low, high = (np.asarray(getattr(space, end, np.nan)) for end in ("low", "high"))
     if low.shape != (act_dim,) or not (np.isfinite(low).all() and np.isfinite(high).all()):
         return None
@@ -420,12 +439,17 @@ def write(dataset: Dataset, path: Path) -> None:
         "fields": list(rows.arrays()),
         "columns": keys,
     }
+    codes, action = dataset.action_codes, rows.action
+    action_space = _box(spaces, action, dataset.provenance.action_range)
+    if codes is not None:
+        action = dataset.action_index + _first_code(codes)
+        action_space = spaces.Discrete(len(codes), start=_first_code(codes))
     data = path.absolute() / "data"  # Minari's storage repeats a relative path
     data.mkdir(parents=True)
     storage = storages.MinariStorage.new(
         data,
         observation_space=_box(spaces, rows.obs),
-        action_space=_box(spaces, rows.action, dataset.provenance.action_range),
+        action_space=action_space,
         data_format="hdf5",
     )
     storage.update_metadata(
@@ -439,7 +463,7 @@ def write(dataset: Dataset, path: Path) -> None:
     )
     storage.update_episodes(
         minari.data_collector.EpisodeBuffer(**one)
-        for one in _buffers(rows, runs, truncation, infos)
+        for one in _buffers(rows, action, runs, truncation, infos)
     )
     own = read_json(data / _METADATA)[_OWN]
     with h5py.File(data / _MAIN_FILE, "a") as file:
@@ -481,6 +505,8 @@ def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], sourc
             arrays = {name: array[back] for name, array in arrays.items()}
             columns = {name: array[back] for name, array in columns.items()}
         provenance = Provenance.from_json(json.dumps(metadata["provenance"]), source=source)
+        if (codes := provenance.action_codes) is not None:
+            arrays["action"] = one_hot(arrays["action"] - _first_code(codes), len(codes))
         rows = RawRows(format="minari", arrays=arrays, columns=columns, provenance=provenance)
         hashing.check(source, metadata["fingerprint"], rows.fingerprint, repair=_REPAIR)
     except DataError:
@@ -525,6 +551,7 @@ def _infos(
 
 def _buffers(
     rows: Transitions,
+    action: np.ndarray,
     runs: Sequence[np.ndarray],
     truncation: np.ndarray,
     infos: Mapping[str, np.ndarray],
@@ -534,7 +561,7 @@ def _buffers(
         yield {
             "id": i,
             "observations": np.concatenate([rows.obs[run], rows.next_obs[run[-1:]]]),
-            "actions": rows.action[run],
+            "actions": action[run],
             # No reward is not a reward of zero.
             "rewards": np.full(len(run), np.nan) if rows.reward is None else rows.reward[run],
             "terminations": rows.terminal[run],

@@ -17,7 +17,9 @@ import numpy as np
 
 from puorl.core import hashing
 from puorl.core.errors import DataError, require
+from puorl.core.formatting import code_values
 from puorl.core.resources import require_readable
+from puorl.data.actions import base_name
 from puorl.data.columns import Claims, claim, named, require_distinct, seconds
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FRAME
@@ -93,6 +95,12 @@ def to_table(dataset: Dataset) -> Any:
     for field, array in dataset.rows.arrays().items():
         if array.ndim == 1:
             add(field, pa.array(array))
+            continue
+        if dataset.action_codes is not None and "action" in field:
+            base = base_name(given.action_names, dataset.action_codes)
+            known = np.isfinite(array).all(axis=1)
+            codes = np.array(code_values(dataset.action_codes))[array.argmax(axis=1)]
+            add("next_" * (field != "action") + base, pa.array(codes.tolist(), mask=~known))
             continue
         first = field.removeprefix("next_")
         plain = tuple(f"{_BASES[first]}_{i}" for i in range(array.shape[1]))
@@ -280,7 +288,10 @@ def _add_matrix(
     for name in columns:
         where = f"{source}: column {name} ({field})"
         values = content[name]
-        block = _numbers(values, where)
+        if "action" in field and len(columns) == 1 and _is_text(values.type):
+            block = _text(values)  # codes
+        else:
+            block = _numbers(values, where)
         if field not in _MAY_BE_UNKNOWN:
             _note_empty(rows, name, field, values, block)
         if block.ndim == 2 and len(columns) > 1:

@@ -201,6 +201,8 @@ class Provenance:
     action_names: tuple[str, ...] = ()
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Smallest and largest value of each action component, where the source states them."""
+    action_codes: tuple[str, ...] | None = None
+    """What the action columns, which are one-hot then, stand for; None for continuous actions."""
     missing: tuple[str, ...] = ()
     """Fields that the source did not have."""
     notes: tuple[str, ...] = ()
@@ -216,8 +218,9 @@ class Provenance:
         content["notes"] = [
             {"kind": n.kind, "count": n.number} if isinstance(n, Note) else n for n in self.notes
         ]
-        if self.action_range is None:
-            del content["action_range"]  # as in files written before the field existed
+        for name in ("action_range", "action_codes"):
+            if content[name] is None:
+                del content[name]  # as in files written before the field existed
         return content
 
     @classmethod
@@ -282,7 +285,9 @@ def _tuples(value: Any) -> Any:
 
 
 def _fits(name: str, value: Any) -> bool:
-    if name in ("source", "obs_names", "action_names", "missing", "notes"):
+    if name == "action_codes" and value is None:
+        return True
+    if name in ("source", "obs_names", "action_names", "action_codes", "missing", "notes"):
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
     if name == "action_range":
         return value is None or _is_range(value)

@@ -59,6 +59,8 @@ class FieldNames:
     """Format of time stamps that are not ISO 8601, such as ``%d.%m.%Y %H:%M:%S``."""
     time_zone: str | None = None
     """Zone of time stamps that name none; UTC by default."""
+    discrete_actions: bool | Sequence[str | int] | None = None
+    """Whether actions are discrete, or their codes; see `puorl.data.actions`."""
 
 
 FIELDS = tuple(FieldNames.__dataclass_fields__)[:9]
@@ -93,6 +95,8 @@ class RawRows:
     """Names of the action columns, if the file has them."""
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Smallest and largest value of each action component, if the file states them."""
+    action_codes: tuple[str, ...] | None = None
+    """Codes of discrete actions, if the file states them."""
     notes: list[str] = field(default_factory=list)
     """What the user should know about how the file was read."""
     bad: dict[str, BadCells] = field(default_factory=dict)
@@ -105,9 +109,8 @@ class RawRows:
     @property
     def fingerprint(self) -> str:
         """Hash of all values, as `Dataset.fingerprint` has it."""
-        return hashing.of_arrays(
-            self.arrays | {f"column/{name}": array for name, array in self.columns.items()}
-        )
+        codes = None if self.provenance is None else self.provenance.action_codes
+        return fingerprint(self.arrays, self.columns, codes)
 
     def note_bad(self, column: str, count: int, row: int, text: str) -> None:
         """Count bad cells of a column; the first call for it has the first of them."""
@@ -122,6 +125,16 @@ class RawRows:
         """Note the keys of the file that do not hold one plain value a row."""
         if keys:
             self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
+
+
+def fingerprint(
+    arrays: Mapping[str, np.ndarray],
+    columns: Mapping[str, np.ndarray],
+    codes: Sequence[str] | None,
+) -> str:
+    """Hash all values of rows and columns, and what one-hot actions stand for."""
+    held = dict(arrays) | {f"column/{name}": array for name, array in columns.items()}
+    return hashing.of_arrays(held if codes is None else held | {"action_codes": np.array(codes)})
 
 
 _MOST_LISTED = 20

@@ -1,5 +1,6 @@
 """Evaluate policies in episodes: once, or at intervals of their training."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,8 +14,9 @@ from puorl.core.resources import require_memory
 from puorl.envs import bodies
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.simulator import Simulator
-from puorl.nn.numpy_mlp import stack_policies
+from puorl.nn.numpy_mlp import NumpyPolicy, stack_policies
 
+_GYMNASIUM_ID = re.compile(r"(?:[\w:.-]+/)?[\w:.-]+-v\d+")
 _EPISODE_BYTES = 1000
 """Least memory of a running episode: its state and its random stream."""
 
@@ -34,10 +36,10 @@ def normalised_score(body: str, returns: float | np.ndarray) -> np.ndarray:
 
 @runtime_checkable
 class Actor(Protocol):
-    """Anything that turns observations (b, d) float32 into actions (b, m)."""
+    """Anything that turns observations (b, d) float32 into actions (b, m) or codes (b,)."""
 
     def act(self, obs: np.ndarray, /) -> np.ndarray:
-        """Return actions (b, m), one per row of ``obs``."""
+        """Return actions (b, m) or codes (b,), one per row of ``obs``."""
         ...
 
 
@@ -94,10 +96,11 @@ def evaluate(
 
     Args:
         policy: One or several: an object with ``act(obs)``, or a callable; ``obs`` is (b, d)
-            float32, the action (b, m).
+            float32, the action (b, m), or (b,) whole numbers for a Discrete action space.
         env: ``"hopper"``, ``"hopper/body_mass"``, a ``DomainSpec`` or one of our own gymnasium
             environments, which run in one batch of the simulator; or any other gymnasium
-            environment (ours in wrappers included), which is stepped in a plain loop.
+            environment (ours in wrappers included) or its id, such as ``"CartPole-v1"``, which is
+            stepped in a plain loop.
         episodes: Episodes of each policy.
         seed: Seed of the start states and the domain's noise, which are the same for all policies.
         threads: Threads of the physics and of the policies; all cores if None.
@@ -116,10 +119,15 @@ def evaluate(
             raise ConfigError(
                 f"evaluate: expected a policy with act(obs) or a callable, got {type(one).__name__}"
             )
+    name = env if isinstance(env, str) else str(env)
+    env = find_env(env) if isinstance(env, str | DomainSpec) else env
     spec = _simulated(env)
+    for one in policies:
+        if isinstance(one, NumpyPolicy):
+            check_sizes(env if spec is None else spec, one.obs_dim, one.act_dim, one.codes)
     if spec is None:
         returns, lengths = _foreign(policies, env, episodes, seed)
-        return Evaluation(str(env), returns, lengths, None)
+        return Evaluation(name, returns, lengths, None)
     require_room(len(policies), episodes)
     returns, lengths = _batched(policies, spec, episodes, seed, threads)
     other_reward = any(shift.kind == "reward" for shift in spec.shifts)
@@ -137,18 +145,75 @@ def require_room(num_policies: int, episodes: int) -> None:
     require_memory(need, f"{episodes:,} episodes", repair="take fewer episodes")
 
 
-def check_sizes(spec: DomainSpec, obs_dim: int, act_dim: int, subject: str) -> None:
-    """Refuse a policy or data with other sizes of states or actions than the domain's.
+def find_env(text: str | DomainSpec) -> Any:
+    """Return the domain of a text such as ``hopper``, or the environment of a gymnasium id.
 
     Raises:
-        DataError: The sizes differ.
+        ConfigError: There is none of this name.
     """
-    robot = bodies.body(spec.body)
-    if (obs_dim, act_dim) != (robot.obs_dim, robot.act_dim):
+    if isinstance(text, DomainSpec) or not _GYMNASIUM_ID.fullmatch(text):
+        return parse_domain(text)
+    gymnasium = require("gymnasium", extra="sim", purpose=f"the environment {text}")
+    try:
+        return gymnasium.make(text)
+    except (gymnasium.error.Error, ImportError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ConfigError(f"env: expected an environment that gymnasium makes: {reason}") from error
+
+
+def check_sizes(
+    env: Any,
+    obs_dim: int,
+    act_dim: int,
+    codes: Sequence[str] | None = None,
+    subject: str = "the policy",
+) -> None:
+    """Refuse a policy or data that do not fit the states and actions of an environment.
+
+    Args:
+        env: From `find_env`.
+        obs_dim: Components of a state.
+        act_dim: Components of an action.
+        codes: Of discrete actions.
+        subject: What is checked; messages start with it.
+
+    Raises:
+        DataError: They do not fit.
+    """
+    if isinstance(env, DomainSpec):
+        robot, name = bodies.body(env.body), env.text
+        sizes, known = (robot.obs_dim, robot.act_dim), None
+    else:
+        state, action = env.observation_space, env.action_space
+        name = str(getattr(getattr(env, "spec", None), "id", env))
+        shape = getattr(action, "shape", None) or ()
+        sizes = (int(np.prod(state.shape or ())), int(np.prod(shape)))
+        known = _codes_of(action)
+    if (codes is None) != (known is None):
+        kinds = "continuous", f"codes such as {', '.join((codes or known or ())[:3])}"
         raise DataError(
-            f"{subject} has {obs_dim} state and {act_dim} action components, but {spec.text} has "
-            f"{robot.obs_dim} and {robot.act_dim}; choose another domain"
+            f"{subject} has actions that are {kinds[codes is not None]}, but those of {name} are "
+            f"{kinds[known is not None]}; choose another environment"
         )
+    if codes is not None and known is not None:
+        if lost := [code for code in codes if code not in known]:
+            raise DataError(
+                f"{subject} has the action {lost[0]!r}, but {name} knows {known[0]} to "
+                f"{known[-1]}; log the numbers that the environment takes"
+            )
+        sizes = (sizes[0], act_dim)
+    if (obs_dim, act_dim) != sizes:
+        raise DataError(
+            f"{subject} has {obs_dim} state and {act_dim} action components, but {name} has "
+            f"{sizes[0]} and {sizes[1]}; choose another domain"
+        )
+
+
+def _codes_of(space: Any) -> tuple[str, ...] | None:
+    """Return the numbers of a Discrete action space as codes; None for any other space."""
+    if not hasattr(space, "n") or not hasattr(space, "start"):
+        return None
+    return tuple(str(int(space.start) + i) for i in range(int(space.n)))
 
 
 @dataclass(eq=False)
@@ -222,8 +287,8 @@ class Evaluator:
 
 
 def _simulated(env: Any) -> DomainSpec | None:
-    if isinstance(env, str | DomainSpec):
-        return parse_domain(env)
+    if isinstance(env, DomainSpec):
+        return env
     if not (hasattr(env, "reset") and hasattr(env, "step") and hasattr(env, "action_space")):
         raise ConfigError(
             "evaluate: expected an environment such as 'hopper/body_mass', a DomainSpec or a "
@@ -287,12 +352,13 @@ def _foreign(
     returns, lengths = np.zeros(shape), np.zeros(shape, np.int64)
     seeds = generator(seed, "evaluate").integers(2**31, size=episodes)
     space = env.action_space
+    is_discrete = _codes_of(space) is not None
     for number, episode in np.ndindex(shape):
         obs, _ = env.reset(seed=int(seeds[episode]))
         ended = False
         while not ended:
             action = _call(policies[number], np.asarray(obs, np.float32)[None])[0]
-            action = np.asarray(action, space.dtype)
+            action = int(action) if is_discrete else np.asarray(action, space.dtype)
             if getattr(space, "low", None) is not None:
                 action = np.clip(action, space.low, space.high)
             obs, reward, terminated, truncated, _ = env.step(action)

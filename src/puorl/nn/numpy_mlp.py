@@ -19,16 +19,24 @@ from safetensors.numpy import save as to_bytes
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
+from puorl.core.formatting import code_values
 from puorl.core.resources import num_threads
 
-Kind = Literal["tanh", "clip", "td7"]
+Kind = Literal["tanh", "clip", "td7", "softmax", "greedy", "bcq"]
 """How a network becomes an action.
 
 ``tanh`` and ``clip``: a ReLU network, then tanh or a cut to [-1, 1]. ``td7``: an encoder of ELU
 layers, a linear layer, and a ReLU network on both, then tanh (see `puorl.rl.td7`).
+
+For discrete actions, ``softmax``: a ReLU network of logits. ``greedy``: one of values, of which the
+highest is taken. ``bcq``: the same among the actions to which a second network of logits gives at
+least a fraction ``threshold`` of the likeliest one's probability (see `puorl.rl.discrete_bcq`).
 """
 
 KINDS: tuple[str, ...] = get_args(Kind)
+DISCRETE_KINDS = KINDS[3:]
+_PREFIXES = {"td7": ("encoder.", "linear.", "mlp."), "bcq": ("q.", "behaviour.")}
+_THRESHOLD = "threshold"
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -63,7 +71,8 @@ def forward(kind: str, arrays: Arrays, obs: np.ndarray) -> np.ndarray:
         obs: (n, d) float32. Normalised where the network was trained on normalised observations.
 
     Returns:
-        (n, m) float32 in [-1, 1]. A row has the same bytes whatever other rows are in the batch.
+        (n, m) float32 in [-1, 1]; logits or values for discrete actions, minus infinity for an
+        action that may not be taken. A row has the same bytes whatever other rows are in the batch.
 
     >>> arrays = {"0.w": np.full((2, 1), 0.5, np.float32), "0.b": np.zeros(1, np.float32)}
     >>> forward("clip", arrays, np.array([[0.5, 1.0], [3.0, 4.0]], np.float32)).tolist()
@@ -81,10 +90,14 @@ def _in_blocks(network: Callable[[np.ndarray], np.ndarray], obs: np.ndarray) -> 
 
 
 def forward_blocks(kind: str, arrays: Arrays, x: np.ndarray) -> np.ndarray:
-    """Compute the output for whole blocks (..., BLOCK, d), as (..., BLOCK, m) in [-1, 1].
+    """Compute the output of `forward` for whole blocks (..., BLOCK, d), as (..., BLOCK, m).
 
     Arrays may have leading axes too, for several networks.
     """
+    if kind == "bcq":
+        return _bcq(arrays, x)
+    if kind in DISCRETE_KINDS:
+        return _mlp(arrays, "", x)
     y = _td7(arrays, x) if kind == "td7" else _mlp(arrays, "", x)
     return np.clip(y, np.float32(-1), np.float32(1)) if kind == "clip" else np.tanh(y)
 
@@ -98,9 +111,12 @@ def dimensions(kind: str, arrays: Arrays) -> tuple[int, int]:
     """
     if kind not in KINDS:
         raise ConfigError(f"policy: expected a kind among {', '.join(KINDS)}, got {kind!r}")
-    prefixes = ("encoder.", "linear.", "mlp.") if kind == "td7" else ("",)
-    checked = [_checked(arrays, prefix) for prefix in prefixes]
+    checked = [_checked(arrays, prefix) for prefix in _PREFIXES.get(kind, ("",))]
     names = set().union(*(found for _, found in checked))
+    if kind == "bcq":
+        names.add(_THRESHOLD)
+        if _THRESHOLD not in arrays or arrays[_THRESHOLD].shape != (1,):
+            raise DataError(f"policy: expected an array {_THRESHOLD} of one number")
     others = sorted(set(arrays) - names)
     if others:
         raise DataError(
@@ -114,6 +130,11 @@ def dimensions(kind: str, arrays: Arrays) -> tuple[int, int]:
                 f"policy: expected encoder and linear of one input and mlp of both outputs, got "
                 f"widths {encoder}, {linear} and {mlp}"
             )
+    if kind == "bcq" and (widths[0][0], widths[0][-1]) != (widths[1][0], widths[1][-1]):
+        raise DataError(
+            f"policy: expected q and behaviour of one input and output, got widths {widths[0]} "
+            f"and {widths[1]}"
+        )
     return widths[0][0], widths[-1][-1]
 
 
@@ -151,6 +172,14 @@ def _td7(arrays: Arrays, obs: np.ndarray) -> np.ndarray:
     z = _avg_l1_norm(_mlp(arrays, "encoder.", obs, _elu))
     x = _avg_l1_norm(_mlp(arrays, "linear.", obs))
     return _mlp(arrays, "mlp.", np.concatenate([x, z], axis=-1))
+
+
+def _bcq(arrays: Arrays, obs: np.ndarray) -> np.ndarray:
+    q, logits = _mlp(arrays, "q.", obs), _mlp(arrays, "behaviour.", obs)
+    with np.errstate(divide="ignore"):
+        least = np.log(arrays[_THRESHOLD])
+    allowed = logits - logits.max(axis=-1, keepdims=True) >= least
+    return np.where(allowed, q, np.float32(-np.inf))
 
 
 def _avg_l1_norm(x: np.ndarray) -> np.ndarray:
@@ -226,6 +255,8 @@ class NumpyPolicy:
     """(m,) float32. The action for an output of -1."""
     high: np.ndarray
     """(m,) float32. The action for an output of 1."""
+    codes: tuple[str, ...] | None = field(default=None, kw_only=True)
+    """What the outputs of a policy of discrete actions stand for; None for continuous actions."""
 
     def __post_init__(self) -> None:
         """Make read-only copies, and refuse arrays that do not fit together."""
@@ -244,6 +275,14 @@ class NumpyPolicy:
             )
         if not (self.low <= self.high).all():
             raise DataError("low, high: expected low <= high for every action, got a low above")
+        if (self.kind in DISCRETE_KINDS) != (self.codes is not None):
+            kind = "codes" if self.codes is None else "no codes"
+            raise DataError(f"codes: expected {kind} for a policy of the kind {self.kind}")
+        if self.codes is not None:
+            codes = tuple(self.codes) if isinstance(self.codes, list | tuple) else ()
+            if len(codes) != act_dim or not all(isinstance(code, str) for code in codes):
+                raise DataError(f"codes: expected {act_dim} texts, got {self.codes!r}")
+            object.__setattr__(self, "codes", codes)
 
     @property
     def obs_dim(self) -> int:
@@ -252,27 +291,69 @@ class NumpyPolicy:
 
     @property
     def act_dim(self) -> int:
-        """Length of an action."""
+        """Length of an action; the number of codes if actions are discrete."""
         return len(self.low)
 
-    def act(self, obs: np.ndarray) -> np.ndarray:
+    def act(self, obs: np.ndarray, *, rng: np.random.Generator | None = None) -> np.ndarray:
         """Choose actions; a row's action has the same bytes whatever batch the row is in.
 
         Args:
             obs: (d,) or (n, d), float32 or float64.
+            rng: Draw discrete actions from their probabilities; the likeliest are taken without.
 
         Returns:
-            (m,) or (n, m) float32 within [low, high].
+            (m,) or (n, m) float32 within [low, high]. If actions are discrete, () or (n,) codes as
+            in the data: int64 if all codes are whole numbers, else text.
 
         Raises:
             DataError: Another shape, or a number that is not finite (or too large for float32).
         """
         given = np.asarray(obs)
-        rows = _checked_rows(given, self.obs_dim)
-        with np.errstate(over="ignore", invalid="ignore"):
-            unit = forward(self.kind, self.arrays, (rows - self.mean) / self.scale)
-        action = _in_range(self.low, self.high, unit)
+        if self.codes is not None:
+            return np.array(code_values(self.codes))[self.act_index(given, rng=rng)]
+        if rng is not None:
+            raise DataError("act: expected no rng, since this policy is deterministic")
+        action = _in_range(self.low, self.high, self._forward(given))
         return action[0] if given.ndim == 1 else action
+
+    def act_index(self, obs: np.ndarray, *, rng: np.random.Generator | None = None) -> np.ndarray:
+        """() or (n,) int64. Choose discrete actions as `act`, by their positions among the codes.
+
+        Raises:
+            DataError: As `act`; or actions are continuous.
+        """
+        chances = np.atleast_2d(self.probabilities(obs))
+        if rng is None:
+            index = chances.argmax(axis=1)
+        else:
+            total = np.cumsum(chances, axis=1, dtype=np.float64)
+            index = (rng.random((len(chances), 1)) * total[:, -1:] >= total).sum(axis=1)
+        return index[0] if np.ndim(obs) == 1 else index
+
+    def probabilities(self, obs: np.ndarray) -> np.ndarray:
+        """(A,) or (n, A) float32. Return the probability of each code; 1 for a greedy choice.
+
+        Raises:
+            DataError: As `act`; or actions are continuous.
+        """
+        if self.codes is None:
+            raise DataError("probabilities: expected a policy of discrete actions, got amounts")
+        given = np.asarray(obs)
+        y = self._forward(given)
+        best = y.max(axis=1, keepdims=True)
+        if not np.isfinite(best).all():
+            raise DataError("obs: expected values of a usual size, got some that overflow inside")
+        if self.kind == "softmax":
+            chances = np.exp(y - best)
+            chances /= chances.sum(axis=1, keepdims=True)
+        else:
+            chances = np.eye(len(self.codes), dtype=np.float32)[y.argmax(axis=1)]
+        return chances[0] if given.ndim == 1 else chances
+
+    def _forward(self, obs: np.ndarray) -> np.ndarray:
+        rows = _checked_rows(obs, self.obs_dim)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return forward(self.kind, self.arrays, (rows - self.mean) / self.scale)
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         """Call `act`."""
@@ -315,6 +396,7 @@ def stack_policies(
     plain = all(
         isinstance(policy, NumpyPolicy)
         and type(policy).act is NumpyPolicy.act
+        and policy.codes is None
         and policy.network_shape == first.network_shape
         for policy in policies
     )

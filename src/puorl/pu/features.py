@@ -22,6 +22,7 @@ from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.progress import Advance
 from puorl.core.resources import aligned_empty
+from puorl.data.actions import is_one_hot
 from puorl.data.transitions import Transitions
 from puorl.nn import adam, mlp
 from puorl.pu.classifier import BLOCK, padded_block
@@ -30,6 +31,8 @@ from puorl.pu.config import FeatureConfig, Inputs, ResidualConfig
 _LIMIT = 100.0
 """Scaled values are clipped here."""
 _GLITCH, _TAIL = 1_000.0, 0.001
+_ONE_HOT_SCALE = 0.5
+"""The deviation of a code that half of the rows have."""
 
 
 class Scaling(NamedTuple):
@@ -67,8 +70,11 @@ def build(rows: Transitions, config: FeatureConfig) -> np.ndarray:
     return np.concatenate(parts, axis=1, out=made, casting="same_kind")
 
 
-def fit_scaling(x: np.ndarray, config: FeatureConfig) -> Scaling:
-    """Compute mean and deviation of every column over known rows; constant columns get scale 1."""
+def fit_scaling(x: np.ndarray, config: FeatureConfig, one_hot: slice = slice(0)) -> Scaling:
+    """Compute mean and deviation of every column over known rows; constant columns get scale 1.
+
+    One-hot columns get a scale of their own: by its deviation, a rare code would be an outlier.
+    """
     width = x.shape[1]
     if not config.standardise:
         return Scaling(np.zeros(width, np.float32), np.ones(width, np.float32), limited=False)
@@ -84,6 +90,7 @@ def fit_scaling(x: np.ndarray, config: FeatureConfig) -> Scaling:
     # Dividing by a deviation that is only rounding would amplify noise.
     varies = deviation > np.maximum(1e-6 * np.abs(mean), 1e-30)
     scale = np.where(varies, deviation, 1.0)
+    scale[one_hot] = _ONE_HOT_SCALE
     return Scaling(np.asarray(mean, np.float32), np.asarray(scale, np.float32))
 
 
@@ -343,7 +350,9 @@ def fit_encoders(
             raise DataError(
                 "expected columns that vary, got only constant ones: rows cannot be told apart"
             )
-        scalings.append(fit_scaling(x, features))
+        width = rows.obs.shape[1], rows.action.shape[1]
+        codes = slice(width[0], sum(width)) if is_one_hot(rows.action) else slice(0)
+        scalings.append(fit_scaling(x, features, codes))
         scaled.append(np.nan_to_num(scalings[-1](x), copy=False))
     obs_dim, act_dim = pools[0].obs.shape[1], pools[0].action.shape[1]
     tasks = residual_tasks(features.inputs, obs_dim, act_dim) if config is not None else ()

@@ -64,7 +64,8 @@ def choose(material: Material, spec: DomainSpec) -> Choice | None:
         for name, file in training.policies.items():
             policy = Policy.load(file)
             try:
-                check_sizes(spec, policy.obs_dim, policy.act_dim, f"{file}: the policy")
+                sizes = policy.obs_dim, policy.act_dim, policy.codes
+                check_sizes(spec, *sizes, f"{file}: the policy")
             except DataError as error:
                 misfit = misfit or error
                 continue

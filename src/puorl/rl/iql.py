@@ -20,9 +20,10 @@ it; ``hopper-me`` has what suits Hopper's medium-expert data better, by JAX-CORL
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +86,8 @@ class Policy(NamedTuple):
 class State(NamedTuple):
     """What one lane learns."""
 
-    policy: Policy
+    policy: Any
+    """A `Policy`, or that of another ``loss``."""
     value: mlp.Params
     critic: mlp.Params
     target_critic: mlp.Params
@@ -94,12 +96,13 @@ class State(NamedTuple):
     critic_moments: adam.Moments
 
 
-def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
+def init(key: jax.Array, sizes: Sizes, config: Config, policy: Any = None) -> State:
     """Make the state of a fresh lane; the target critics start equal to the critics."""
     policy_key, value_key, critic_key = jax.random.split(key, 3)
-    shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
-    mean = mlp.init_mlp(policy_key, shape, init="orthogonal")
-    policy = Policy(mean, jnp.zeros(sizes.act_dim, jnp.float32))
+    if policy is None:
+        shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
+        mean = mlp.init_mlp(policy_key, shape, init="orthogonal")
+        policy = Policy(mean, jnp.zeros(sizes.act_dim, jnp.float32))
     value = mlp.init_mlp(
         value_key,
         (sizes.obs_dim, *config.hidden, 1),
@@ -170,7 +173,14 @@ def actor_learning_rate(num_updates: jax.Array, num_steps: int, config: Config) 
 
 
 def update(
-    state: State, batch: Batch, noise: tuple[()], phase: int, config: Config, *, num_steps: int
+    state: State,
+    batch: Batch,
+    noise: tuple[()],
+    phase: int,
+    config: Config,
+    *,
+    num_steps: int,
+    loss: Callable[..., jax.Array] = policy_loss,
 ) -> tuple[State, Metrics]:
     """Update V, the policy, the critics and their targets, in this order."""
     del noise, phase
@@ -184,7 +194,7 @@ def update(
     # The new V of both states in one pass.
     v, next_v = jnp.split(values(value, jnp.concatenate([batch.obs, batch.next_obs])), 2)
     advantage = q - v
-    loss_policy, grad = jax.value_and_grad(policy_loss)(state.policy, batch, advantage, config)
+    loss_policy, grad = jax.value_and_grad(loss)(state.policy, batch, advantage, config)
     policy, policy_moments = adam.update(
         state.policy,
         grad,

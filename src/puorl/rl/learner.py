@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,12 @@ LEARNERS = {
     "td3_bc": "TD3+BC", "iql": "IQL", "bc": "BC", "cql": "CQL", "rebrac": "ReBRAC", "td7": "TD7"
 }  # fmt: skip
 """Title of every learner by its name; the module ``puorl.rl.NAME`` holds it."""
+DISCRETE_LEARNERS = {
+    "discrete_bc": "BC", "discrete_iql": "IQL", "discrete_cql": "CQL", "discrete_bcq": "BCQ"
+}  # fmt: skip
+"""The same for discrete actions; `form_of` finds them by the names without ``discrete_``."""
+NAMES = tuple(dict.fromkeys([*LEARNERS, *(n.removeprefix("discrete_") for n in DISCRETE_LEARNERS)]))
+"""What users call learners, of either kind."""
 _RENAMED = {"policy_every": "policy_delay"}
 
 Metrics = dict[str, "jax.Array"]
@@ -75,6 +81,8 @@ class Learner(NamedTuple):
     """Factor of the rewards where returns do not scale them."""
     needs_reward: bool = True
     needs_next_action: bool = False
+    discrete: bool = False
+    """Whether actions are one-hot codes; they are amounts in [-1, 1] otherwise."""
     positions: Callable[[Any, jax.Array, jax.Array, int], jax.Array] | None = None
     """(state, key, number of rows, batch_size) -> (b,) int32: the learner's own sampler; without
     it rows are drawn uniformly, for many updates at once."""
@@ -92,9 +100,37 @@ def critic_mean(x: jax.Array, batch: Batch) -> jax.Array:
     return policy_mean(x, batch._replace(weight=batch.weight * batch.critic_weight))
 
 
+def form_of(name: str, codes: Sequence[str] | None) -> str:
+    """Return the learner of a name for actions with these codes, or for continuous ones.
+
+    >>> form_of("iql", ("0", "1")), form_of("iql", None)
+    ('discrete_iql', 'iql')
+
+    Raises:
+        ConfigError: Unknown, or it has no form for such actions.
+    """
+    base = name.removeprefix("discrete_")
+    if base not in NAMES:
+        raise ConfigError(f"learner: expected one of {', '.join(NAMES)}, got {name!r}")
+    if codes is None:
+        if name in LEARNERS:
+            return name
+        raise ConfigError(
+            f"{name}: expected discrete actions, got continuous ones; use td3_bc or iql, or say "
+            "that actions are codes with --action-kind discrete (discrete_actions=True)"
+        )
+    if f"discrete_{base}" in DISCRETE_LEARNERS:
+        return f"discrete_{base}"
+    raise ConfigError(
+        f"{name}: expected continuous actions, got {len(codes)} codes; use bcq (in the place of "
+        "td3_bc), iql, cql or bc, or say that actions are amounts with --action-kind continuous "
+        "(discrete_actions=False)"
+    )
+
+
 def presets(name: str) -> Mapping[str, Any]:
     """Return the named configs of a learner; ``default`` is always among them."""
-    if name not in LEARNERS:
+    if name not in LEARNERS and name not in DISCRETE_LEARNERS:
         raise ConfigError(f"learner: expected one of {', '.join(LEARNERS)}, got {name!r}")
     return import_module(f"puorl.rl.{name}").PRESETS
 
@@ -103,7 +139,7 @@ def make(name: str, *, num_steps: int, preset: str = "default", **settings: Any)
     """Make the learner of that name.
 
     Args:
-        name: One of `LEARNERS`.
+        name: One of `LEARNERS` or `DISCRETE_LEARNERS`.
         num_steps: Updates in all: some schedules end there.
         preset: Name of the config to start from.
         **settings: Fields of the config to change.

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class Policy(NumpyPolicy):
         scale: Any = None,
         low: Any = None,
         high: Any = None,
+        codes: Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> "Policy":
         """Make a policy of a learner's parameters, which are copied.
@@ -70,6 +71,7 @@ class Policy(NumpyPolicy):
             scale: (d,) float32. Their deviation with its epsilon; ones if None.
             low: (m,) float32. The action for an output of -1; -1 if None.
             high: (m,) float32. The action for an output of 1; 1 if None.
+            codes: What the outputs stand for, if actions are discrete.
             metadata: JSON values.
 
         Raises:
@@ -86,17 +88,19 @@ class Policy(NumpyPolicy):
             -np.ones(act_dim) if low is None else low,
             np.ones(act_dim) if high is None else high,
             dict(metadata or {}),
+            codes=None if codes is None else tuple(codes),
         )
 
     @property
     def fingerprint(self) -> str:
         """Hash of all that decides the actions, so without the metadata."""
-        arrays = hashing.of_arrays(self._tensors())
-        return hashing.of_settings({"kind": self.kind, "arrays": arrays})
+        content = {"kind": self.kind, "arrays": hashing.of_arrays(self._tensors())}
+        return hashing.of_settings(content | self._codes())
 
     def to_numpy(self) -> NumpyPolicy:
         """Return the acting part alone, for a program that only acts: arrays without metadata."""
-        return NumpyPolicy(self.kind, self.arrays, self.mean, self.scale, self.low, self.high)
+        scaling = (self.mean, self.scale, self.low, self.high)
+        return NumpyPolicy(self.kind, self.arrays, *scaling, codes=self.codes)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write a safetensors file, whole or not at all; the same policy gives the same bytes.
@@ -109,6 +113,7 @@ class Policy(NumpyPolicy):
             "kind": self.kind,
             "metadata": self.metadata,
             "checksum": self._checksum(),
+            **self._codes(),
         }
         # One entry alone: safetensors writes several in any order.
         header = {_HEADER: json.dumps(content, sort_keys=True, allow_nan=False)}
@@ -147,6 +152,7 @@ class Policy(NumpyPolicy):
                 kind=content["kind"],
                 arrays={name.removeprefix(_NETWORK): array for name, array in tensors.items()},
                 metadata=content["metadata"],
+                codes=content.get("codes"),
                 **scaling,
             )
             stored, found = content["checksum"] or "", policy._checksum()
@@ -163,7 +169,7 @@ class Policy(NumpyPolicy):
         known = [f"{k}={self.metadata[k]}" for k in ("steps", "seed") if k in self.metadata]
         parts = [
             str(self.metadata.get("learner", self.kind)),
-            f"obs {self.obs_dim} -> action {self.act_dim}",
+            f"obs {self.obs_dim} -> action {self.act_dim}{' codes' if self.codes else ''}",
             f"{sum(array.size for array in self.arrays.values()):,} weights",
             *known,
             self.fingerprint[:8],
@@ -173,6 +179,10 @@ class Policy(NumpyPolicy):
     def _tensors(self) -> dict[str, np.ndarray]:
         network = {f"{_NETWORK}{name}": array for name, array in self.arrays.items()}
         return network | {name: getattr(self, name) for name in _SCALING}
+
+    def _codes(self) -> dict[str, list[str]]:
+        """Return the codes by name; nothing for continuous actions, whose files had none before."""
+        return {} if self.codes is None else {"codes": list(self.codes)}
 
     def _checksum(self) -> str:
         return hashing.of_settings({"policy": self.fingerprint, "metadata": self.metadata})

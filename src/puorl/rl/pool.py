@@ -104,6 +104,7 @@ def with_action_bounds(chosen: TrainingSet, bounds: Sequence[Any] | None) -> Tra
     if bounds is None:
         return chosen
     width = chosen.pool.action.shape[1]
+    low = high = np.zeros(0)
     try:
         low, high = (np.broadcast_to(np.asarray(end, np.float64), width) for end in bounds)
         fits = bool(np.isfinite([low, high]).all() and (low < high).all())

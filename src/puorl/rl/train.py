@@ -56,7 +56,8 @@ def train(
     (1,)
 
     Args:
-        learner: A name in `puorl.rl.learner.LEARNERS`, e.g. ``td3_bc`` or ``iql``.
+        learner: A name in `puorl.rl.learner.NAMES`, e.g. ``td3_bc`` or ``iql``; for discrete
+            actions ``bc``, ``iql``, ``cql`` or ``bcq``.
         data: What a filter kept, or any rows; all learners but ``bc`` need rewards.
         steps: Updates; the papers train for a million.
         seed: Decides all randomness.
@@ -109,9 +110,10 @@ def _train(
     total = parse_count(steps, name="steps")
     if seeds < 1:
         raise ConfigError(f"seeds: expected 1 or more policies, got {seeds}")
-    made = learners.make(learner, num_steps=total, preset=preset, **settings)
-    trainer.check_steps(made, steps=total)
     chosen = with_action_bounds(as_training_set(data), action_bounds)
+    form = learners.form_of(learner, chosen.pool.action_codes)
+    made = learners.make(form, num_steps=total, preset=preset, **settings)
+    trainer.check_steps(made, steps=total)
     check_rows(made, chosen)
     interval = checkpoint_interval(made, total)
     numbers = range(checked_seed(seed), checked_seed(seed + seeds - 1) + 1)
@@ -157,7 +159,8 @@ def check_rows(learner: Learner, chosen: TrainingSet) -> None:
             f"{learner.name}: expected rows with a reward, got none; name its column or give a "
             "formula with --reward (reward= in Python), or choose the learner bc, which needs none"
         )
-    if odd := describe_odd_actions(chosen.pool.action, chosen.pool.provenance.action_range):
+    known = chosen.pool.provenance.action_range
+    if not learner.discrete and (odd := describe_odd_actions(chosen.pool.action, known)):
         warnings.warn(odd, stacklevel=4)
     if learner.scale_rewards and reward is not None and reward_factor(chosen) is None:
         size = float(np.abs(reward).mean())

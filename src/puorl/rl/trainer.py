@@ -25,7 +25,7 @@ from puorl.core.resources import check_fork
 from puorl.data.training_set import TrainingSet
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
-from puorl.rl.learner import Learner, Sizes, stored_config
+from puorl.rl.learner import Learner, Sizes, form_of, stored_config
 from puorl.rl.policy import Policy
 from puorl.rl.pool import ActionRange, Pool, Sets
 
@@ -233,6 +233,8 @@ class TrainJob:
     """Mean and divisor of the states of each training set; None if they are not normalised."""
     q_limit: np.ndarray
     """(lanes,) float32. No policy can reach values beyond it."""
+    codes: tuple[str, ...] | None = None
+    """What discrete actions stand for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,6 +268,12 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
     dataset = sets[0].pool
     if any(chosen.pool is not dataset for chosen in sets):
         raise ConfigError("train: expected training sets of one pool, got several pools")
+    if learner.discrete != (dataset.action_codes is not None):
+        form = form_of(learner.name, dataset.action_codes)  # or says that there is none
+        kinds = ("discrete", "continuous") if learner.discrete else ("continuous", "discrete")
+        raise ConfigError(
+            f"{learner.name}: expected {kinds[0]} actions, got {kinds[1]} ones; make {form}"
+        )
     if learner.needs_next_action and dataset.next_action is None and dataset.episode is not None:
         dataset = dataset.with_next_action()
         sets = [replace(chosen, pool=dataset) for chosen in sets]
@@ -298,6 +306,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
             rows_of.state_scaling(chosen) if learner.normalise_states else None for chosen in sets
         ),
         q_limit=np.array([limit[lane.line] for lane in lanes], np.float32),
+        codes=dataset.action_codes,
     )
 
 
@@ -465,6 +474,7 @@ def policies(job: TrainJob, train_state: TrainState, *, steps: int) -> list[Poli
                 scale=scale,
                 low=job.actions.low,
                 high=job.actions.high,
+                codes=job.codes,
                 metadata=metadata | {"seed": lane.seed},
             )
         )
