@@ -61,4 +61,8 @@ class OPEConfig:
             raise ConfigError(
                 f"ope: expected settings among {', '.join(known)}; got {', '.join(unknown)}"
             )
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+        fixed: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in settings.items()
+        }
+        return cls(**fixed)

@@ -54,19 +54,29 @@ class Critics(NamedTuple):
     unit: float
     """Value of 0, and of a difference of 1, in the critics' units."""
     curve: np.ndarray
-    """(iterations, c) float64. Value of the starts of each lane after every target update."""
+    """(iterations, 2, c) float64. Value by each lane after every target update: of all starts, and
+    of the starts that the lane drew."""
 
     @property
-    def values(self) -> np.ndarray:
-        """(c,) float64. Value of the policy by each lane."""
-        return self.curve[-max(1, round(_AVERAGED * len(self.curve))) :].mean(axis=0)
+    def value(self) -> float:
+        """Value of the policy: the mean over lanes, of all starts."""
+        return float(self._last[:, 0].mean())
+
+    @property
+    def draws(self) -> np.ndarray:
+        """(c,) float64. Value by each lane, of the starts that it drew."""
+        return self._last[:, 1].mean(axis=0)
 
     @property
     def drift(self) -> float:
         """Change of the mean value between the two halves of the last quarter."""
-        last = self.curve[-max(2, round(_AVERAGED * len(self.curve))) :].mean(axis=1)
+        last = self._last[:, 0].mean(axis=1)
         half = len(last) // 2
-        return float(last[half:].mean() - last[:half].mean())
+        return float(last[half:].mean() - last[:half].mean()) if half else 0.0
+
+    @property
+    def _last(self) -> np.ndarray:
+        return self.curve[-max(1, round(_AVERAGED * len(self.curve))) :]
 
     def q(self, obs: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """(c, k) float64. Value of a choice in each row by each critic."""
@@ -102,25 +112,25 @@ def fit_critics(
     centre, unit = return_units(logged, gamma)
     low, high = ((bound - centre) / unit for bound in value_bounds(logged, gamma))
     discount, num_rows = gamma * ~logged.terminal, len(logged.reward)
-    arrays = CriticRows(
-        obs=logged.obs,
-        action=logged.action,
-        reward=(logged.reward - centre + discount * centre) / unit,
-        discount=discount,
-        next_obs=logged.next_obs,
-        next_choice=choices[0],
-        low=np.full(num_rows, low),
-        high=np.full(num_rows, high),
-    )
-    rows = jax.tree.map(lambda each: jnp.asarray(each, jnp.float32), arrays)
+    arrays = {
+        "obs": logged.obs,
+        "action": logged.action,
+        "reward": (logged.reward - centre + discount * centre) / unit,
+        "discount": discount,
+        "next_obs": logged.next_obs,
+        "next_choice": choices[0],
+        "low": np.full(num_rows, low),
+        "high": np.full(num_rows, high),
+    }
+    rows = CriticRows(**{name: jnp.asarray(a, jnp.float32) for name, a in arrays.items()})
     obs_dim, act_dim = logged.obs.shape[1], logged.action.shape[1]
     ends = (obs_dim, act_dim) if logged.discrete else (obs_dim + act_dim, 1)
     start_obs, start_choice = jnp.asarray(logged.obs[logged.starts]), jnp.asarray(choices[1])
     weight = drawn.weight / drawn.weight.sum(axis=1, keepdims=True)
 
     def watch(params: Any) -> np.ndarray:
-        q = _all_lanes(params, start_obs, start_choice, logged.discrete)
-        return centre + unit * (np.asarray(q, np.float64) * weight).sum(axis=1)
+        q = np.asarray(_all_lanes(params, start_obs, start_choice, logged.discrete), np.float64)
+        return centre + unit * np.stack([q.mean(axis=1), (q * weight).sum(axis=1)])
 
     params, curve = lanes.fit(
         (ends[0], *config.hidden, ends[1]),

@@ -53,8 +53,10 @@ def per_decision(
     """
     log = log_weights(log_ratio)
     weight = _stable(log) if weighted else np.exp(log)
-    total = count @ weight if weighted else np.repeat(count.sum(axis=1), log.shape[1]).reshape(
-        len(count), -1
+    total = (
+        count @ weight
+        if weighted
+        else np.repeat(count.sum(axis=1), log.shape[1]).reshape(len(count), -1)
     )
     return _divided(count @ (weight * reward), total) @ gamma ** np.arange(reward.shape[1])
 

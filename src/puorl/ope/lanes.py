@@ -29,7 +29,7 @@ class Draws(NamedTuple):
     """Rows that each lane may draw: positions (c, k) int32, and how many of them (c,) int32."""
 
     table: jax.Array
-    count: jax.Array
+    num_rows: jax.Array
 
 
 class Schedule(NamedTuple):
@@ -69,7 +69,7 @@ def fit(
         watch: Looks at the parameters of all lanes after every chunk.
         advance: Is told of the updates made.
     """
-    num_lanes = len(draws.count)
+    num_lanes = len(draws.num_rows)
     word = int(generator(seed, "ope", purpose).integers(2**31))
     init_key, batch_key = jax.random.split(jax.random.key(word, impl="threefry2x32"))
     state = _init(jax.random.split(init_key, num_lanes), sizes)
@@ -94,7 +94,9 @@ def _init(keys: jax.Array, sizes: tuple[int, ...]) -> FitState:
         params = mlp.init_mlp(key, sizes, init="orthogonal", last_init=last, layer_norm=True)
         return FitState(params, adam.init(params))
 
-    return jax.tree.map(jnp.copy, jax.vmap(lane)(keys))  # both moments start equal: no shared memory
+    return jax.tree.map(
+        jnp.copy, jax.vmap(lane)(keys)
+    )  # both moments start equal: no shared memory
 
 
 @partial(jax.jit, static_argnames=("loss", "prepare", "shape"), donate_argnums=0)
@@ -115,7 +117,7 @@ def _chunk(
         return FitState(*made), None
 
     def lane(state: FitState, key: jax.Array, draws: Draws) -> FitState:
-        drawn = draws.table[jax.random.randint(key, shape, 0, draws.count)]
+        drawn = draws.table[jax.random.randint(key, shape, 0, draws.num_rows)]
         batches = jax.tree.map(lambda each: each[drawn], rows)
         if prepare is not None:
             batches = prepare(state.params, batches)

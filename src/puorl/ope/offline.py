@@ -217,8 +217,8 @@ class _Run:
         return tuple(found)
 
     def _by_critics(self, critics: Critics, outside: float) -> Value:
-        draws = critics.values
-        estimate = _over_lanes(draws)
+        draws = critics.draws
+        estimate = _over_lanes(critics.value, draws)
         half = 0.0 if estimate.interval is None else estimate.half_width
         drifts = abs(critics.drift) > max(half, _DRIFTS * abs(estimate.value))
         if drifts:
@@ -235,15 +235,15 @@ class _Run:
         rolled = roll_out(
             self._model, self.logged, policy, self.drawn, gamma=self.gamma, seed=self.seed
         )
-        estimate = _over_lanes(rolled.values)
+        estimate = _over_lanes(rolled.value, rolled.draws)
         if rolled.outside > _SOME:
             text = (
                 f"Do not trust it: in {rolled.outside:.0%} of the steps the model leaves the "
                 "logged range of states."
             )
-            return self._value(estimate, outside, rolled.values, True, text)
+            return self._value(estimate, outside, rolled.draws, True, text)
         verdict = _support(outside, "The model guesses there")
-        return self._value(estimate, outside, rolled.values, *verdict)
+        return self._value(estimate, outside, rolled.draws, *verdict)
 
     def _value(
         self, estimate: Estimate, outside: float, draws: np.ndarray, doubtful: bool, text: str
@@ -326,13 +326,12 @@ def _support(outside: float, consequence: str) -> tuple[bool, str]:
     return False, f"The policy stays inside the data: {share}."
 
 
-def _over_lanes(values: np.ndarray) -> Estimate:
-    """Mean over lanes; the spread of lanes, each with its own draw of episodes, is the error."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean)
-    half = student_t(len(values) - 1) * float(values.std(ddof=1))
-    return Estimate(mean, mean - half, mean + half)
+def _over_lanes(value: float, draws: np.ndarray) -> Estimate:
+    """Add an interval: the spread of lanes, each with its own draw of episodes, is the error."""
+    if len(draws) < 2:
+        return Estimate(value)
+    half = student_t(len(draws) - 1) * float(draws.std(ddof=1))
+    return Estimate(value, value - half, value + half)
 
 
 def _percentiles(value: float, draws: np.ndarray) -> Estimate:

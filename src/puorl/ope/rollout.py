@@ -6,7 +6,6 @@ edge, and such steps are counted: there the model knows nothing.
 """
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -61,9 +60,10 @@ class DynamicsModel(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """Values by lane, and how far the roll-outs left the data."""
+    """Value of all starts, values by lane of the starts it drew, and how far data was left."""
 
-    values: np.ndarray
+    value: float
+    draws: np.ndarray
     """(c,) float64."""
     outside: float
     """Fraction of steps, by discount, at which a state was put back to the edge of the data."""
@@ -132,7 +132,7 @@ def roll_out(
         all_steps += float(weight.sum())
         alive = alive * survival
     share = drawn.weight / drawn.weight.sum(axis=1, keepdims=True)
-    return Rollout((total * share).sum(axis=1), left / all_steps)
+    return Rollout(float(total.mean()), (total * share).sum(axis=1), left / all_steps)
 
 
 def _sampled(probability: np.ndarray, rng: np.random.Generator) -> np.ndarray:
