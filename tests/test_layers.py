@@ -18,10 +18,11 @@ ALLOWED = {
     "rl": "core nn data",
     "ope": "core nn data pu rl",
     "methods": "core nn data pu",
+    "trial": "core nn html data envs pu rl ope methods",
     "bench": "core nn html data envs pu rl methods",
     "report": "core nn html data envs pu rl methods bench",
     "demo": "core nn html data envs pu rl methods bench",
-    "cli": "core nn html data envs pu rl ope methods bench report demo",
+    "cli": "core nn html data envs pu rl ope methods trial bench report demo",
 }
 MAY_REVEAL = {"data/split.py", "methods/baselines.py", "pu/report.py"}
 
