@@ -123,7 +123,10 @@ def test_only_labelled_episodes_judge(here, capsys):
         (["--estimators", "all"], "expected one of fqe"),
         (["--gamma", "1"], "gamma: expected 0 or more and less than 1"),
         (["--set", "critics=0"], "critics: expected 1 or more"),
-        (["--set", "updates=30"], "updates: expected a multiple of target_interval"),
+        (
+            ["--set", "updates=30", "target_interval=20"],
+            "updates: expected a multiple of target_interval",
+        ),
         (["--set", "critic=2"], "did you mean critics?"),
         (["--env", "hopper"], "--offline with --data and without --env"),
         (["--out", "run/run.json"], "--out: expected a name that ends in .json"),

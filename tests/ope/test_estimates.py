@@ -9,7 +9,7 @@ from puorl.core.errors import ConfigError
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.ope.behaviour import fit_behaviour
-from puorl.ope.fqe import value_bounds
+from puorl.ope.fqe import return_units, value_bounds
 from puorl.ope.logged import LoggedEpisodes, draw_lanes
 from puorl.ope.values import Value, rank
 
@@ -155,6 +155,19 @@ def test_a_policy_outside_the_data_is_doubtful_in_words():
     assert found.effective_size < 3
 
 
+def test_units_count_what_would_have_followed_a_cut_record():
+    reward = np.ones(60)
+    obs = np.linspace(0, 1, 60)[:, None]
+    ends = {"timeout": np.arange(60) % 20 == 19, "terminal": np.arange(60) % 20 == 19}
+    fields = {"obs": obs, "next_obs": obs, "action": obs, "reward": reward}
+    for flag, exact in (("timeout", 10.0), ("terminal", None)):
+        data = Dataset.from_arrays(**fields, episode=np.arange(60) // 20, **{flag: ends[flag]})
+        mean, _ = return_units(LoggedEpisodes.of(data), 0.9)
+        if exact is None:  # a task that ends is worth what was logged
+            exact = np.mean([(1 - 0.9**n) / 0.1 for n in range(1, 21)])
+        assert mean == pytest.approx(exact)
+
+
 def test_bounds_hold_every_possible_return():
     logged = LoggedEpisodes.of(tabular.log_rows(20, 10, seed=0, ends=0.2), discrete=True)
     low, high = value_bounds(logged, 0.9)
@@ -172,7 +185,7 @@ def test_bounds_hold_every_possible_return():
         ({"gamma": 1.0}, "gamma: expected 0 or more and less than 1"),
         ({"action_noise": 0.0}, "action_noise: expected a positive number"),
         ({"critic": 5}, "expected settings among critics"),
-        ({"updates": 150}, "a multiple of target_interval"),
+        ({"updates": 150, "target_interval": 100}, "a multiple of target_interval"),
         ({"updates": 0}, "updates: expected 1 or more"),
     ],
 )

@@ -44,8 +44,8 @@ def test_estimates_ranking_and_doubts_are_shown(here, capsys):
     html = (here / "page.html").read_text(encoding="utf-8")
     for text in (
         "Judged from the log", "3 (2 to 4)", "fqe (doubtful)", "Do not trust it: far.",
-        "run/seed-1", "cannot be told from seed-0", "only 12 episodes &lt;judge&gt;", "not measurements",
-        "2 policies worth, judged from 12 logged episodes",
+        "run/seed-1", "cannot be told from seed-0", "not measurements",
+        "only 12 episodes &lt;judge&gt;", "2 policies worth, judged from 12 logged episodes",
     ):  # fmt: skip
         assert text in html, text
     assert "How good are they?</h2>" not in html  # no empty section about a simulator

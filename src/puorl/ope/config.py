@@ -31,7 +31,7 @@ class OPEConfig:
     hidden: tuple[int, ...] = (256, 256)
     batch_size: int = 256
     learning_rate: float = 3e-4
-    target_interval: int = 100
+    target_interval: int = 20
     """Updates of a critic between two updates of its target network."""
     model_updates: int = 5_000
     """Updates of each model of the dynamics, and of the behaviour."""

@@ -5,7 +5,8 @@ starts. Several critics are lanes of one program, each with its own draw of epis
 
 Deviations from the paper:
 1. The critic is not fitted anew in every iteration: its target network is replaced by it every
-   ``target_interval`` updates, as in DQN.
+   ``target_interval`` updates, as in DQN. After n replacements a fraction gamma**n of the error
+   of the first values is left, so there must be many.
 2. Targets are cut to what rewards of the logged size can add up to.
 3. Values are averaged over the last quarter of the training.
 """
@@ -150,14 +151,23 @@ def fit_critics(
 
 
 def return_units(logged: LoggedEpisodes, gamma: float) -> tuple[float, float]:
-    """Return mean and deviation of the discounted returns that follow the logged rows."""
+    """Return mean and deviation of the discounted returns that follow the logged rows.
+
+    What would have followed a record that was cut is worth the mean itself.
+    """
     reward = logged.in_steps(logged.reward)
-    later = np.zeros_like(reward)
-    total = np.zeros(len(reward))
+    later, share = np.zeros_like(reward), np.zeros_like(reward)
+    last = (logged.place >= 0).sum(axis=1) - 1
+    total, tail = np.zeros(len(reward)), np.zeros(len(reward))
+    is_cut = ~logged.terminal[logged.place[np.arange(len(last)), last]]
     for step in range(reward.shape[1] - 1, -1, -1):
+        tail = np.where(last == step, 1.0 * is_cut, tail)
         later[:, step] = total = reward[:, step] + gamma * total
-    seen = later[logged.place >= 0]
-    return float(seen.mean()), float(seen.std()) or 1.0
+        share[:, step] = tail = gamma * tail
+    known = logged.place >= 0
+    mean = later[known].mean() / (1.0 - share[known].mean())
+    seen = later[known] + share[known] * mean
+    return float(mean), float(seen.std()) or 1.0
 
 
 def value_bounds(logged: LoggedEpisodes, gamma: float) -> tuple[float, float]:
