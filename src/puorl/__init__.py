@@ -20,6 +20,7 @@ __all__ = [
     "TrainingSet",
     "__version__",
     "collect",
+    "compare",
     "evaluate",
     "load",
     "make_env",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from puorl.pu.filter import DomainFilter
     from puorl.rl.policy import Policy
     from puorl.rl.train import train, train_many
+    from puorl.trial.run import compare
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -56,5 +58,6 @@ __getattr__, __dir__ = lazy_exports(
         "pu.filter": "DomainFilter",
         "rl.policy": "Policy",
         "rl.train": "train train_many",
+        "trial.run": "compare",
     },
 )

@@ -200,7 +200,9 @@ TRAIN = cases(
 EVALUATE = cases(
     "evaluate",
     """
-    | Missing from puorl evaluate: --env ENV
+    | evaluate: expected --env ENV, or --offline with --data and without --env; got neither
+    run --offline | got --offline
+    run --env hopper --data rows.npz | got --env and --data
     --env hopper | expected a folder of puorl train or a policy file
     nothing --env hopper | nothing: expected a policy file, found no such file
     hollow --env hopper | found no run.json

@@ -1,4 +1,4 @@
-"""`puorl evaluate`: run policies in a simulated domain."""
+"""`puorl evaluate`: run policies in a simulated domain, or judge them from a log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,22 +10,30 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
+from puorl.cli import offline_judging
 from puorl.cli.options import (
     Count,
+    DataOptions,
     Flag,
+    Float,
     Int,
     OptionalInt,
     OptionalPath,
     RunPaths,
+    Settings,
+    compute_synchronously,
     make_console,
     print_json,
+    setting_words,
 )
+from puorl.cli.train_inputs import parse_fields
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.envs.evaluate import Evaluation, check_sizes, evaluate, find_env
+from puorl.ope.config import OPEConfig
 from puorl.rl.policy import Policy
 from puorl.rl.run import RECORD, SPEC, read_spec
 
@@ -39,19 +47,46 @@ class Evaluate:
     named one by one are averaged together. Scores are D4RL's: 0 is its random
     policy, 100 its expert.
 
+    With --offline, policies are judged from a log instead: --data names labelled
+    episodes of your machine that no policy was trained on. Each estimate has an
+    interval, the number of episodes it rests on, and a warning where it must not
+    be trusted.
+
     Examples:
       puorl evaluate run --env hopper
       puorl evaluate run --env hopper --out run/hopper.json
       puorl evaluate run-iql run-bc --env hopper/body_mass --episodes 20 --seed 1
       puorl evaluate run/policies/seed-0.safetensors --env hopper --json
       puorl evaluate run --env CartPole-v1
+      puorl evaluate run --offline --data heldout.csv --episode run --reward gain
+      puorl evaluate a b --offline --data all.csv --labelled "pump == 'P-01'"
     """
 
     paths: RunPaths
     """Folders of puorl train, or policy files."""
-    env: Annotated[str, tyro.conf.arg(metavar="ENV")]
+    env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
     """Body, or body/domain: hopper, hopper/body_mass, walker2d/gravity=0.5; or a gymnasium id:
     CartPole-v1."""
+    offline: Flag = False
+    """Judge from the log --data, without an environment."""
+    log: Annotated[
+        tuple[str, ...], tyro.conf.arg(name="data", metavar="PATH...", help_behavior_hint="")
+    ] = ()
+    """Files, globs and folders of held-out episodes."""
+    labelled: Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")] = (
+        None
+    )
+    """Rows of --data that are your machine's, as for puorl filter; all by default."""
+    estimators: Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = None
+    """Among fqe, model, dr, pdis, wis, with commas; by default all that can be computed."""
+    gamma: Float = 0.99
+    """Discount of a step, for --offline."""
+    action_noise: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = (
+        None
+    )
+    """Noise with which dr, pdis and wis value a deterministic policy; an action's range is 2."""
+    settings: Settings = ()
+    """Settings of --offline that are to differ, e.g. updates=5000 critics=3."""
     episodes: Count = 100
     """Episodes of each policy."""
     seed: Int = 0
@@ -64,9 +99,18 @@ class Evaluate:
     """Replace the file if it exists."""
     json: Flag = False
     """Print one JSON object on stdout, with every return, and nothing else."""
+    data: DataOptions = DataOptions()
 
     def run(self) -> None:
-        """Load the policies, simulate, write, print."""
+        """Load the policies, simulate or judge, write, print."""
+        if self.offline != (self.env is None) or self.offline != bool(self.log):
+            raise ConfigError(
+                "evaluate: expected --env ENV, or --offline with --data and without --env; got "
+                f"{self._given()}"
+            )
+        if self.env is None:
+            self._offline()
+            return
         env = find_env(self.env)
         if self.out is not None:
             _check_out(self.out, force=self.force)  # before the work
@@ -96,6 +140,44 @@ class Evaluate:
             print_json(content)
             return
         show(seen, names, groups, console)
+        if self.out is not None:
+            console.print(Text(f"wrote {self.out}"))
+
+    def _given(self) -> str:
+        given = {"--env": self.env is not None, "--offline": self.offline, "--data": self.log}
+        return " and ".join(name for name, has in given.items() if has) or "neither"
+
+    def _offline(self) -> None:
+        """Read the episodes that judge, estimate, write, print."""
+        if self.out is not None:
+            _check_out(self.out, force=self.force)  # before the work
+        settings = parse_fields("--offline", OPEConfig, setting_words(self.settings))
+        members = read_members(self.paths)
+        groups = [member.group for member in members]
+        runs = [group for group in dict.fromkeys(groups) if group]
+        judge = offline_judging.read_judge(self.log, self.labelled, self.data, runs)
+        compute_synchronously()
+        from puorl import ope
+
+        names = None if self.estimators is None else self.estimators.replace(" ", "").split(",")
+        seen = ope.evaluate(
+            {member.name: member.policy for member in members},
+            judge.dataset,
+            gamma=self.gamma,
+            estimators=names,
+            action_noise=self.action_noise,
+            seed=self.seed,
+            progress=True,
+            **settings,
+        )
+        content = offline_judging.as_json(seen, groups, judge.notes)
+        if self.out is not None:
+            write_json(self.out, content, force=self.force)
+        if self.json:
+            print_json(content)
+            return
+        console = make_console()
+        offline_judging.show(seen, groups, judge.notes, console)
         if self.out is not None:
             console.print(Text(f"wrote {self.out}"))
 

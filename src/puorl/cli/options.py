@@ -80,9 +80,25 @@ RunPaths = tyro.conf.Positional[
     Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR|FILE...", help_behavior_hint="")]
 ]
 """Folders of other commands, and files."""
+Settings = Annotated[
+    tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
+    tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
+]
+"""Settings ``name=value``, several after one ``--set`` or after several."""
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
 _Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
 _Format = Annotated[str | None, choice(*readable()), _UNSET]
+
+
+def setting_words(given: Sequence[Sequence[str]]) -> list[str]:
+    """Return the words of all ``--set``.
+
+    Raises:
+        ConfigError: Nothing follows one of them.
+    """
+    if () in given:
+        raise ConfigError("--set: expected name=value, got nothing")
+    return [word for words in given for word in words]
 
 
 @dataclass(frozen=True)

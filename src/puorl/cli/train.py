@@ -25,10 +25,12 @@ from puorl.cli.options import (
     Int,
     OptionalCount,
     Paths,
+    Settings,
     choice,
     compute_synchronously,
     make_console,
     print_json,
+    setting_words,
 )
 from puorl.cli.train_inputs import parse_settings, read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError, require
@@ -65,10 +67,6 @@ _LOGGER_IDS = "logger.json"
 """In the run's folder: the tracker's id of the run, so that a resumed run goes on there."""
 _POLICIES = "policies"
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
-_Settings = Annotated[
-    tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
-    tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
-]
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class Train:
     """Updates of each policy; the papers make a million."""
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "default"
     """Named settings of the learner to start from."""
-    settings: _Settings = ()
+    settings: Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
     action_bounds: Annotated[
         tuple[float, ...], tyro.conf.arg(metavar="LOW HIGH...", help_behavior_hint="")
@@ -169,8 +167,6 @@ class Train:
     def _check_learner(self) -> None:
         """Refuse settings that no form of the learner has, before rows are read."""
         compute_synchronously()
-        if () in self.settings:
-            raise ConfigError("--set: expected name=value, got nothing")
         known = {**LEARNERS, **DISCRETE_LEARNERS}
         forms = [name for name in (self.learner, f"discrete_{self.learner}") if name in known]
         for form in reversed(forms):
@@ -184,8 +180,7 @@ class Train:
     def _learner(self, form: str) -> Learner:
         from puorl.rl.trainer import check_steps
 
-        words = [word for given in self.settings for word in given]
-        settings = parse_settings(form, words)
+        settings = parse_settings(form, setting_words(self.settings))
         made = learners.make(form, num_steps=self.steps, preset=self.preset, **settings)
         check_steps(made, steps=self.steps)
         return made

@@ -163,7 +163,21 @@ def parse_settings(learner: str, words: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: No such learner or setting, or a value of another type.
     """
-    types = get_type_hints(type(presets(learner)["default"]))
+    return parse_fields(learner, type(presets(learner)["default"]), words)
+
+
+def parse_fields(subject: str, kind: type, words: Sequence[str]) -> dict[str, Any]:
+    """Parse words ``name=value``, each to the type of the field of a dataclass.
+
+    Args:
+        subject: What has these settings, for messages.
+        kind: The dataclass.
+        words: E.g. ``gamma=0.98``, ``layer_norm=false``, ``hidden=64,64``.
+
+    Raises:
+        ConfigError: No such field, or a value of another type.
+    """
+    types = get_type_hints(kind)
     settings: dict[str, Any] = {}
     for word in words:
         name, equals, text = (part.strip() for part in word.partition("="))
@@ -174,7 +188,7 @@ def parse_settings(learner: str, words: Sequence[str]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, types, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(
-                f"--set: expected a setting of {learner} among {', '.join(sorted(types))}, "
+                f"--set: expected a setting of {subject} among {', '.join(sorted(types))}, "
                 f"got {name!r}{hint}"
             )
         if name in settings:

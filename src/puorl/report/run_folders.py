@@ -28,6 +28,7 @@ from puorl.data.dataset import Dataset
 from puorl.data.formats import load_kept
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, current_keys
+from puorl.report.offline_part import Judged
 from puorl.rl.run import METRICS, RECORD, SPEC, check_metrics, read_record, read_spec
 
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
@@ -111,6 +112,8 @@ class Material:
     filterings: list[Filtering] = dataclasses.field(default_factory=list)
     trainings: list[Training] = dataclasses.field(default_factory=list)
     evaluations: list[Evaluated] = dataclasses.field(default_factory=list)
+    judgements: list[Judged] = dataclasses.field(default_factory=list)
+    """Evaluations from a log."""
     benchmarks: dict[str, Report] = dataclasses.field(default_factory=dict)
     """Reports of folders of `puorl bench run`."""
 
@@ -120,6 +123,7 @@ class Material:
             **{each.path: "filter" for each in self.filterings},
             **{each.path: "train" for each in self.trainings},
             **{each.path: each.command for each in self.evaluations},
+            **{each.path: "evaluate" for each in self.judgements},
             **dict.fromkeys(self.benchmarks, "bench run"),
         }
 
@@ -143,12 +147,12 @@ def read_paths(paths: Sequence[str]) -> Material:
         elif path.suffix == ".jsonl" and path.is_file():
             made.benchmarks[str(path)] = make_report(path)
         elif path.is_file():
-            made.evaluations.append(_named_evaluation(path))
+            _named_evaluation(path, made)
         else:
             raise DataError(f"{text}: expected {_KINDS}; found nothing there")
     # An evaluation in a named folder may be named as well.
-    single = {Path(each.path).resolve(): each for each in made.evaluations}
-    made.evaluations[:] = single.values()
+    made.evaluations[:] = list({Path(e.path).resolve(): e for e in made.evaluations}.values())
+    made.judgements[:] = list({Path(e.path).resolve(): e for e in made.judgements}.values())
     return made
 
 
@@ -157,12 +161,10 @@ def _read_folder(path: Path, made: Material) -> None:
         made.filterings.append(_filtering(path))
     elif (path / SPEC).is_file():
         made.trainings.append(_training(path))
-        made.evaluations.extend(_evaluations(path))
+        _evaluations(path, made)
     elif (path / RUNS).is_file():
         made.benchmarks[str(path)] = make_report(path)
-    elif found := _evaluations(path):
-        made.evaluations.extend(found)
-    else:
+    elif not _evaluations(path, made):
         what = "a folder of other files" if any(path.iterdir()) else "an empty folder"
         if (path / "results.json").is_file() and (path / "report.html").is_file():
             what = "a folder of puorl demo, whose own report.html is such a page"
@@ -230,23 +232,34 @@ def _metrics(path: Path) -> dict[str, dict[str, Curve]]:
     return {name: found[name] for name in sorted(found)}
 
 
-def _evaluations(folder: Path) -> list[Evaluated]:
+def _evaluations(folder: Path, made: Material) -> bool:
     """Read the evaluations in a folder, under any name; other JSON is ignored."""
     own = (SPEC, RECORD)
-    paths = (path for path in sorted(folder.glob("*.json")) if path.name not in own)
-    return [seen for path in paths if (seen := _evaluated(path)) is not None]
+    paths = [path for path in sorted(folder.glob("*.json")) if path.name not in own]
+    return any([_add(path, made) for path in paths])
 
 
-def _named_evaluation(path: Path) -> Evaluated:
-    found = _evaluated(path) if path.suffix == ".json" else None
-    if found is None:
+def _named_evaluation(path: Path, made: Material) -> None:
+    if path.suffix != ".json" or not _add(path, made):
         raise DataError(f"{path}: expected {_KINDS} (.json); got a file of another kind")
-    return found
 
 
-def _evaluated(path: Path) -> Evaluated | None:
-    """Read what evaluate printed, or train with --env; None for JSON of another kind."""
+def _add(path: Path, made: Material) -> bool:
+    """Add what evaluate wrote; return False for JSON of another kind."""
     content = read_json(path)
+    if isinstance(content, dict) and content.get("kind") == "offline":
+        judged = decode(Judged, {**content, "path": str(path)}, path)
+        if not judged.policies:
+            raise DataError(f"{path}: expected policies and their values, got none")
+        made.judgements.append(judged)
+        return True
+    if (seen := _evaluated(path, content)) is not None:
+        made.evaluations.append(seen)
+    return seen is not None
+
+
+def _evaluated(path: Path, content: Any) -> Evaluated | None:
+    """Read what evaluate printed, or train with --env; None for JSON of another kind."""
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected a JSON object, got {type(content).__name__}")
     inner: Any = content.get("evaluation", content)

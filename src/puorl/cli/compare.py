@@ -1,0 +1,160 @@
+"""`puorl compare`: train all methods on your own rows, and judge them alike."""
+
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.text import Text
+
+from puorl.cli.options import (
+    Count,
+    DataOptions,
+    Flag,
+    Float,
+    Int,
+    Paths,
+    Settings,
+    choice,
+    compute_synchronously,
+    make_console,
+    print_json,
+    setting_words,
+)
+from puorl.cli.train_inputs import parse_fields, parse_settings
+from puorl.core.errors import ConfigError, require
+from puorl.core.files import check_free, write_json
+from puorl.core.formatting import check_positive
+from puorl.core.hashing import checked_seed
+from puorl.core.run_folder import exclusive_beside
+from puorl.data.labels import read_labels
+from puorl.methods.base import METHODS
+from puorl.ope.config import OPEConfig
+from puorl.rl.learner import LEARNERS
+
+RESULT, PAGE = "compare.json", "report.html"
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Train all methods on your own rows with several seeds, and say which is best.
+
+    Methods: OLP (only labelled rows), Sharing-All (all rows), DARA, IGDF, PU (the
+    filter), and Oracle where --truth is given. Without --env, half of the
+    labelled episodes are held out before any method sees the data, and fitted Q
+    evaluation judges from them alone; with --env the policies act there.
+
+    Writes a folder: compare.json, report.html and run/ with the policies. After an
+    interruption the same command resumes the training.
+
+    Examples:
+      puorl compare all.csv --labelled "pump == 'P-01'" --unit column:pump --out cmp
+      puorl compare all.csv --labelled 'checked == 1' --methods olp,pu --out cmp
+      puorl compare mixed.hdf5 --labelled 'ours == 1' --env hopper --out cmp
+    """
+
+    paths: Paths
+    """Files, globs, or folders of Parquet or Minari."""
+    labelled: Annotated[str, tyro.conf.arg(metavar="EXPR|FILE")]
+    """Rows known to be the target's, as for puorl filter."""
+    out: Path
+    """Folder to write."""
+    methods: Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = None
+    """Among olp, sharing_all, dara, igdf, pu, oracle, with commas; by default all."""
+    learner: Annotated[str, choice(*LEARNERS)] = "td3_bc"
+    """Learning algorithm of all methods."""
+    seeds: Int = 3
+    """Policies of each method."""
+    steps: Count = 20_000
+    """Updates of each policy."""
+    seed: Int = 0
+    """Seed of everything."""
+    unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
+    """What the filter decides about: transition, window:50, episode, or column:NAME."""
+    truth: Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")] = None
+    """Rows that truly are the target's; for Oracle alone."""
+    env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
+    """Simulated domain to judge in, such as hopper; else the log judges."""
+    episodes: Count = 20
+    """Episodes of each policy there."""
+    held_out: Float = 0.5
+    """Fraction of the labelled episodes that judges, without --env."""
+    gamma: Float = 0.99
+    """Discount of a step, where the log judges."""
+    settings: Settings = ()
+    """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
+    judge: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE...", help_behavior_hint="")
+    ] = ()
+    """Settings of the judging that are to differ, e.g. updates=5000 critics=3."""
+    force: Flag = False
+    """Replace the results if they exist."""
+    json: Flag = False
+    """Print one JSON object on stdout and nothing else."""
+    data: DataOptions = DataOptions()
+
+    def run(self) -> None:
+        """Read, train, judge, write, print."""
+        check_positive("--steps", self.steps)
+        check_positive("--seeds", self.seeds)
+        checked_seed(self.seed)
+        settings = parse_settings(self.learner, setting_words(self.settings))
+        judging = parse_fields("--judge", OPEConfig, self.judge)
+        if self.env is not None:
+            require("mujoco", extra="sim", purpose="--env")
+        for name in (RESULT, PAGE):
+            check_free(self.out / name, force=self.force)  # before the work
+        known = read_labels(self.paths, self.labelled, **self.data.arguments())
+        if known.sampling == "two" and self.env is None:
+            raise ConfigError(
+                "--labelled: expected a condition or a list where the log judges, got a file of "
+                "rows; join both files, or judge in --env"
+            )
+        compute_synchronously()
+        from puorl.trial.comparison import as_page
+        from puorl.trial.run import compare
+
+        with exclusive_beside(self.out):
+            result = compare(
+                known.pool,
+                known.mask,
+                methods=None if self.methods is None else _listed(self.methods),
+                learner=self.learner,
+                seeds=self.seeds,
+                steps=self.steps,
+                unit=self.unit,
+                held_out=self.held_out,
+                truth=self.truth,
+                env=self.env,
+                episodes=self.episodes,
+                gamma=self.gamma,
+                seed=self.seed,
+                out=self.out,
+                progress=True,
+                judge=judging,
+                **settings,
+            )
+            shutil.rmtree(self.out / ".pu", ignore_errors=True)  # the filter's checkpoints
+            html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
+            write_json(self.out / RESULT, result.to_dict(), force=True)
+            (self.out / PAGE).write_text(html, encoding="utf-8")
+        if self.json:
+            print_json(result.to_dict())
+            return
+        console = make_console()
+        for note in result.notes:
+            console.print(Text(f"note: {note}", style="dim"))
+        console.print(Text(str(result)), soft_wrap=True)
+        console.print(Text(f"wrote {self.out / PAGE}; open it in a browser"))
+
+
+def _listed(names: str) -> list[str]:
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in found if name not in METHODS]:
+        raise ConfigError(
+            f"--methods: expected names among {', '.join(METHODS)}, got {unknown[0]!r}"
+        )
+    return found

@@ -1,0 +1,131 @@
+"""Fit several networks side by side: each lane draws its own rows, one compiled program for all."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from puorl.core.hashing import generator
+from puorl.core.progress import Advance, quiet
+from puorl.nn import adam, mlp
+
+Loss = Callable[[Any, Any], jax.Array]
+"""(parameters, batch) -> mean loss."""
+Prepare = Callable[[Any, Any], Any]
+"""(parameters, rows) -> rows as the loss wants them, for all batches of a chunk at once."""
+
+
+class FitState(NamedTuple):
+    """All lanes; every leaf has a leading axis of lanes."""
+
+    params: Any
+    moments: adam.Moments
+
+
+class Draws(NamedTuple):
+    """Rows that each lane may draw: positions (c, k) int32, and how many of them (c,) int32."""
+
+    table: jax.Array
+    num_rows: jax.Array
+
+
+class Schedule(NamedTuple):
+    """Lengths of a fit."""
+
+    updates: int
+    chunk: int
+    """Updates of one compiled call; `Prepare` sees the parameters before it."""
+    batch_size: int
+    learning_rate: float
+
+
+def fit(
+    sizes: tuple[int, ...],
+    loss: Loss,
+    rows: Any,
+    draws: Draws,
+    schedule: Schedule,
+    *,
+    seed: int,
+    purpose: str,
+    prepare: Prepare | None = None,
+    watch: Callable[[Any], Any] | None = None,
+    advance: Advance = quiet,
+) -> tuple[Any, list[np.ndarray]]:
+    """Fit all lanes; return their parameters, and what ``watch`` saw after every chunk.
+
+    Args:
+        sizes: Widths of the network, from input to output.
+        loss: A function of a module, so that its compiled program is found again.
+        rows: Tree of arrays with one leading axis of rows.
+        draws: Rows of each lane.
+        schedule: Updates and batches; the learning rate falls to zero over the second half.
+        seed: Decides weights and batches.
+        purpose: Names the random stream.
+        prepare: Changes drawn rows by the parameters at the start of a chunk.
+        watch: Looks at the parameters of all lanes after every chunk.
+        advance: Is told of the updates made.
+    """
+    num_lanes = len(draws.num_rows)
+    word = int(generator(seed, "ope", purpose).integers(2**31))
+    init_key, batch_key = jax.random.split(jax.random.key(word, impl="threefry2x32"))
+    state = _init(jax.random.split(init_key, num_lanes), sizes)
+    seen = []
+    for first in range(0, schedule.updates, schedule.chunk):
+        length = min(schedule.chunk, schedule.updates - first)
+        left = 2.0 * (1.0 - first / schedule.updates)
+        rate = jnp.float32(schedule.learning_rate * min(1.0, left))
+        keys = jax.random.split(jax.random.fold_in(batch_key, first), num_lanes)
+        shape = (length, schedule.batch_size)
+        state = _chunk(state, keys, rows, draws, rate, loss=loss, prepare=prepare, shape=shape)
+        if watch is not None:
+            seen.append(np.asarray(watch(state.params)))
+        advance(length)
+    return state.params, seen
+
+
+@partial(jax.jit, static_argnames="sizes")
+def _init(keys: jax.Array, sizes: tuple[int, ...]) -> FitState:
+    def lane(key: jax.Array) -> FitState:
+        last = mlp.Orthogonal(0.1)  # outputs start near 0
+        params = mlp.init_mlp(key, sizes, init="orthogonal", last_init=last, layer_norm=True)
+        return FitState(params, adam.init(params))
+
+    return jax.tree.map(
+        jnp.copy, jax.vmap(lane)(keys)
+    )  # both moments start equal: no shared memory
+
+
+@partial(jax.jit, static_argnames=("loss", "prepare", "shape"), donate_argnums=0)
+def _chunk(
+    state: FitState,
+    keys: jax.Array,
+    rows: Any,
+    draws: Draws,
+    rate: jax.Array,
+    *,
+    loss: Loss,
+    prepare: Prepare | None,
+    shape: tuple[int, int],
+) -> FitState:
+    def update(state: FitState, batch: Any) -> tuple[FitState, None]:
+        grad = jax.grad(loss)(state.params, batch)
+        made = adam.update(state.params, grad, state.moments, learning_rate=rate)
+        return FitState(*made), None
+
+    def lane(state: FitState, key: jax.Array, draws: Draws) -> FitState:
+        drawn = draws.table[jax.random.randint(key, shape, 0, draws.num_rows)]
+        batches = jax.tree.map(lambda each: each[drawn], rows)
+        if prepare is not None:
+            batches = prepare(state.params, batches)
+        return jax.lax.scan(update, state, batches)[0]
+
+    return jax.vmap(lane)(state, keys, draws)
+
+
+def as_draws(table: np.ndarray, count: np.ndarray) -> Draws:
+    """Put the rows of all lanes on the device."""
+    return Draws(jnp.asarray(table), jnp.asarray(count))

@@ -1,0 +1,349 @@
+"""`puorl.ope.evaluate`: from policies and held-out labelled episodes to values."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from puorl.core.errors import ConfigError
+from puorl.core.formatting import check_choice
+from puorl.core.hashing import checked_seed, generator
+from puorl.core.progress import progress_bar
+from puorl.core.stats import Estimate, student_t
+from puorl.data.dataset import Dataset
+from puorl.ope import importance
+from puorl.ope.behaviour import Behaviour, fit_behaviour, gaussian_log_density
+from puorl.ope.config import DENSITIES, ESTIMATORS, OPEConfig
+from puorl.ope.fqe import Critics, fit_critics
+from puorl.ope.logged import Lanes, LoggedEpisodes, draw_lanes, has_probabilities
+from puorl.ope.rollout import fit_model, roll_out
+from puorl.ope.values import OfflineEvaluation, Value
+
+DEFAULT = "fqe"
+"""The estimator that ranks policies, fixed on other tasks than those it is judged on."""
+_NOISE_DRAWS = 8
+_FEW_EPISODES = 10
+_FAR, _SOME = 0.5, 0.2
+"""Fractions of states outside the data from which estimates by networks are doubtful."""
+_DRIFTS = 0.1
+"""Drift of critics, relative to the interval's half width or the value, that is too much."""
+
+
+def evaluate(
+    policies: Any,
+    judge: Dataset,
+    *,
+    gamma: float = 0.99,
+    estimators: Sequence[str] | None = None,
+    action_noise: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    **settings: Any,
+) -> OfflineEvaluation:
+    """Estimate what policies are worth from logged episodes, without an environment.
+
+    The value of a policy is its expected discounted return from the logged starts; a record that
+    was cut is no end of the task.
+
+    Which rows serve what: ``judge`` alone is used, and must be held-out labelled episodes: rows
+    known to be the target's, on which no policy was trained, and which no filter has chosen. Every
+    network is fitted in several lanes on draws of these episodes, and each lane leaves out one fold
+    of them, so that weights and corrections of an episode come from a lane that has not seen it.
+
+    Args:
+        policies: One policy or several by name: anything with ``act(obs)``, or a function; with
+            ``probabilities(obs) -> (n, A)`` for actions that are codes.
+        judge: Held-out labelled episodes with rewards.
+        gamma: Discount of a step.
+        estimators: Names in `ESTIMATORS`; by default all that can be computed.
+        action_noise: Standard deviation of Gaussian noise on a deterministic policy's actions,
+            where each action's logged range is 2: importance sampling and doubly robust estimates
+            value the policy with it. Without noise such a policy has no density.
+        seed: Decides all randomness.
+        progress: Show a bar with the time left.
+        **settings: Fields of `OPEConfig` to change, e.g. ``updates=5_000``.
+
+    Raises:
+        ConfigError: Unknown estimators or settings, or densities without noise.
+        DataError: Rows without rewards or episodes, or policies of another size.
+    """
+    config = OPEConfig.of(settings)
+    named = _named(policies)
+    if not 0.0 <= gamma < 1.0:
+        raise ConfigError(f"gamma: expected 0 or more and less than 1, got {gamma}")
+    if action_noise is not None and not 0.0 < action_noise < math.inf:
+        raise ConfigError(f"action_noise: expected a positive number, got {action_noise}")
+    logged = LoggedEpisodes.of(
+        judge, discrete=True if all(map(has_probabilities, named.values())) else None
+    )
+    chosen = _chosen(estimators, logged, action_noise)
+    run = _Run(logged, config, gamma, action_noise, checked_seed(seed))
+    total = config.updates * len(named) if _needs_critics(chosen) else len(named)
+    values: dict[str, dict[str, Value]] = {}
+    outside: dict[str, float] = {}
+    with progress_bar("evaluation", total=total, unit="updates", show=progress) as advance:
+        for name, policy in named.items():
+            values[name], outside[name] = run.policy(name, policy, chosen, advance)
+    return OfflineEvaluation(
+        gamma=gamma,
+        num_episodes=logged.num_episodes,
+        num_rows=len(logged.reward),
+        default=DEFAULT if DEFAULT in chosen else chosen[0],
+        values=values,
+        behaviour=run.behaviour_value(),
+        outside=outside,
+        notes=run.notes(),
+        settings={"seed": seed, "action_noise": action_noise, **dataclasses.asdict(config)},
+    )
+
+
+def _named(policies: Any) -> dict[str, Any]:
+    if isinstance(policies, Mapping):
+        named = {str(name): policy for name, policy in policies.items()}
+    elif isinstance(policies, Sequence):
+        named = {f"policy-{i}": policy for i, policy in enumerate(policies)}
+    else:
+        named = {"policy": policies}
+    if not named:
+        raise ConfigError("ope: expected one or more policies, got none")
+    return named
+
+
+def _chosen(
+    estimators: Sequence[str] | None, logged: LoggedEpisodes, action_noise: float | None
+) -> list[str]:
+    has_densities = logged.discrete or action_noise is not None
+    if estimators is None:
+        names = [n for n in ESTIMATORS if has_densities or n not in DENSITIES]
+        return [name for name in names if name != "behaviour"]
+    for name in estimators:
+        check_choice("estimators", name, ESTIMATORS)
+        if name in DENSITIES and not has_densities:
+            raise ConfigError(
+                f"{name}: expected a policy with probabilities, got a deterministic one, whose "
+                "actions have no density; state action_noise=, e.g. 0.1, to value it with noise, "
+                "or use fqe or model"
+            )
+    asked = [name for name in ESTIMATORS if name in estimators and name != "behaviour"]
+    if not asked:
+        raise ConfigError(
+            f"estimators: expected some among {', '.join(n for n in ESTIMATORS)}; the behaviour's "
+            "own return, which is always given, judges no policy"
+        )
+    return asked
+
+
+def _needs_critics(names: Sequence[str]) -> bool:
+    return "fqe" in names or "dr" in names
+
+
+class _Run:
+    """What all policies of one evaluation share: episodes, lanes and fitted models."""
+
+    def __init__(
+        self,
+        logged: LoggedEpisodes,
+        config: OPEConfig,
+        gamma: float,
+        action_noise: float | None,
+        seed: int,
+    ) -> None:
+        self.logged, self.config, self.gamma, self.seed = logged, config, gamma, seed
+        self.noise = action_noise
+        self.drawn: Lanes = draw_lanes(logged.num_episodes, config.critics, seed)
+        self.behaviour: Behaviour = fit_behaviour(logged, self.drawn, config, seed=seed)
+        self.reward = logged.in_steps(logged.reward)
+        self.count = _bootstrap(logged.num_episodes, config.num_draws, seed)
+        self._model: Any = None
+
+    def policy(
+        self, name: str, policy: Any, chosen: Sequence[str], advance: Any
+    ) -> tuple[dict[str, Value], float]:
+        """Value one policy by all chosen estimators; return also how far it leaves the data."""
+        logged = self.logged
+        here = logged.choices(policy, logged.state.astype(np.float32), name)
+        outside = self.behaviour.outside(here)
+        critics, values = None, {}
+        if _needs_critics(chosen):
+            there = logged.choices(policy, logged.next_state.astype(np.float32), name)
+            critics = fit_critics(
+                logged,
+                (there, here[logged.starts]),
+                self.drawn,
+                self.config,
+                gamma=self.gamma,
+                seed=self.seed,
+                advance=advance,
+            )
+            if "fqe" in chosen:
+                values["fqe"] = self._by_critics(critics, outside)
+            if "dr" in chosen:
+                values["dr"] = self._doubly_robust(critics, here, there)
+        else:
+            advance(1)
+        if "model" in chosen:
+            values["model"] = self._by_model(policy, outside)
+        for each in ("pdis", "wis"):
+            if each in chosen:
+                values[each] = self._by_weights(each, here)
+        return {each: values[each] for each in chosen}, outside
+
+    def behaviour_value(self) -> Value:
+        """Return of the logged policy, which a new policy must beat."""
+        returns = importance.discounted(self.reward, self.gamma)
+        num = self.logged.num_episodes
+        draws = self.count[1:] @ returns / num
+        few = num < _FEW_EPISODES
+        text = f"Measured in {num} episodes, whoever acted in them" + (
+            "; too few for a dependable interval." if few else "."
+        )
+        return Value(_percentiles(returns.mean(), draws), float(num), few, text, tuple(draws))
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what holds for all policies alike."""
+        logged, found = self.logged, []
+        if logged.num_episodes < _FEW_EPISODES:
+            found.append(f"only {logged.num_episodes} episodes judge: every number is rough")
+        length = logged.place.shape[1]
+        cut = ~logged.terminal[logged.place.max(axis=1)]
+        if self.gamma**length > 0.05 and cut.any():
+            found.append(
+                f"records are cut after {length} steps, where the discount is still "
+                f"{self.gamma**length:.2f}: returns and importance sampling count what was logged, "
+                "fitted Q and the model go on"
+            )
+        return tuple(found)
+
+    def _by_critics(self, critics: Critics, outside: float) -> Value:
+        draws = critics.draws
+        estimate = _over_lanes(critics.value, draws)
+        half = 0.0 if estimate.interval is None else estimate.half_width
+        drifts = abs(critics.drift) > max(half, _DRIFTS * abs(estimate.value))
+        if drifts:
+            text = (
+                f"Do not trust it: after {self.config.updates:,} updates values still move by "
+                f"{critics.drift:+.3g}; take more updates."
+            )
+            return self._value(estimate, outside, draws, True, text)
+        return self._value(estimate, outside, draws, *_support(outside, "Critics guess there"))
+
+    def _by_model(self, policy: Any, outside: float) -> Value:
+        if self._model is None:
+            self._model = fit_model(self.logged, self.drawn, self.config, seed=self.seed)
+        rolled = roll_out(
+            self._model, self.logged, policy, self.drawn, gamma=self.gamma, seed=self.seed
+        )
+        estimate = _over_lanes(rolled.value, rolled.draws)
+        if rolled.outside > _SOME:
+            text = (
+                f"Do not trust it: in {rolled.outside:.0%} of the steps the model leaves the "
+                "logged range of states."
+            )
+            return self._value(estimate, outside, rolled.draws, True, text)
+        verdict = _support(outside, "The model guesses there")
+        return self._value(estimate, outside, rolled.draws, *verdict)
+
+    def _value(
+        self, estimate: Estimate, outside: float, draws: np.ndarray, doubtful: bool, text: str
+    ) -> Value:
+        size = self.logged.num_episodes * (1.0 - outside)
+        return Value(estimate, size, doubtful, text, tuple(map(float, draws)))
+
+    def _log_ratio(self, here: np.ndarray) -> np.ndarray:
+        """(e, t) float64. Log of the policy's density over the behaviour's, by step."""
+        logged = self.logged
+        if logged.discrete:
+            own = np.log(np.maximum((here * logged.action).sum(axis=1, dtype=np.float64), 1e-12))
+        else:
+            assert self.noise is not None
+            own = gaussian_log_density(logged.action - here, math.log(self.noise))
+        return logged.in_steps(own - self.behaviour.log_density(logged.action))
+
+    def _by_weights(self, name: str, here: np.ndarray) -> Value:
+        log_ratio = self._log_ratio(here)
+        estimator = importance.per_decision if name == "pdis" else importance.trajectory_wise
+        value, *draws = estimator(log_ratio, self.reward, self.gamma, self.count)
+        if name == "wis":
+            last = np.exp(log_ratio.sum(axis=1) - log_ratio.sum(axis=1).max())
+            size = float(np.square(last.sum()) / np.square(last).sum())
+        else:
+            size = importance.effective_size(log_ratio, self.reward, self.gamma)
+        return self._weighted(value, np.array(draws), size)
+
+    def _doubly_robust(self, critics: Critics, here: np.ndarray, there: np.ndarray) -> Value:
+        logged, log_ratio = self.logged, self._log_ratio(here)
+        q = self._held_out(critics.q(logged.obs, logged.action))
+        v, next_v = (
+            self._held_out(self._noisy_q(critics, obs, choice))
+            for obs, choice in ((logged.obs, here), (logged.next_obs, there))
+        )
+        value, *draws = importance.doubly_robust(
+            log_ratio,
+            self.reward,
+            logged.in_steps(q),
+            logged.in_steps(v),
+            logged.in_steps(np.where(logged.terminal, 0.0, next_v)),
+            self.gamma,
+            self.count,
+        )
+        size = importance.effective_size(log_ratio, self.reward, self.gamma)
+        return self._weighted(value, np.array(draws), size)
+
+    def _weighted(self, value: float, draws: np.ndarray, size: float) -> Value:
+        few = size < _FEW_EPISODES
+        text = (
+            f"Do not trust it: it rests on {size:.1f} of {self.logged.num_episodes} episodes."
+            if few
+            else f"It rests on {size:.0f} of {self.logged.num_episodes} episodes."
+        )
+        return Value(_percentiles(value, draws), size, few, text, tuple(map(float, draws)))
+
+    def _noisy_q(self, critics: Critics, obs: np.ndarray, choice: np.ndarray) -> np.ndarray:
+        """Average values over the noise that gives a deterministic policy its density."""
+        if self.logged.discrete or self.noise is None:
+            return critics.q(obs, choice)
+        rng, total = generator(self.seed, "ope", "noise"), 0.0
+        for _ in range(_NOISE_DRAWS):
+            noise = self.noise * rng.standard_normal(choice.shape, dtype=np.float32)
+            total = total + critics.q(obs, choice + noise)
+        return np.asarray(total) / _NOISE_DRAWS
+
+    def _held_out(self, by_lane: np.ndarray) -> np.ndarray:
+        """(n,) float64. What the lane that has not seen a row's episode says; else the mean."""
+        fold = self.drawn.fold[self.logged.episode]
+        own = by_lane[np.maximum(fold, 0), np.arange(len(fold))]
+        return np.where(fold >= 0, own, by_lane.mean(axis=0))
+
+
+def _support(outside: float, consequence: str) -> tuple[bool, str]:
+    share = f"in {outside:.0%} of the states the policy does what the log hardly ever shows"
+    if outside > _FAR:
+        return True, f"Do not trust it: {share}. {consequence}."
+    if outside > _SOME:
+        return False, f"With care: {share}. {consequence}."
+    return False, f"The policy stays inside the data: {share}."
+
+
+def _over_lanes(value: float, draws: np.ndarray) -> Estimate:
+    """Add an interval: the spread of lanes, each with its own draw of episodes, is the error."""
+    if len(draws) < 2:
+        return Estimate(value)
+    half = student_t(len(draws) - 1) * float(draws.std(ddof=1))
+    return Estimate(value, value - half, value + half)
+
+
+def _percentiles(value: float, draws: np.ndarray) -> Estimate:
+    known = draws[np.isfinite(draws)]
+    if len(known) < 2:
+        return Estimate(float(value))
+    low, high = np.quantile(known, (0.025, 0.975))
+    return Estimate(float(value), float(low), float(high))
+
+
+def _bootstrap(num_episodes: int, num_draws: int, seed: int) -> np.ndarray:
+    """(1 + b, e) float64. How often each draw has an episode; the first row is the sample."""
+    rng = generator(seed, "ope", "bootstrap")
+    drawn = rng.multinomial(num_episodes, np.full(num_episodes, 1.0 / num_episodes), num_draws)
+    return np.concatenate([np.ones((1, num_episodes)), drawn])

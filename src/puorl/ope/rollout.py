@@ -1,0 +1,156 @@
+"""Roll a policy out in learnt models of the machine: next state, reward and end of the task.
+
+Each lane is a network fitted on its own draw of episodes. Roll-outs start at the logged starts and
+end where the discount leaves a hundredth. A state that leaves the logged range is put back to its
+edge, and such steps are counted: there the model knows nothing.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from puorl.core.hashing import generator
+from puorl.nn import mlp
+from puorl.ope import lanes
+from puorl.ope.config import OPEConfig
+from puorl.ope.logged import Lanes, LoggedEpisodes
+
+_TAIL = 0.01
+_LONGEST = 2_000
+_MARGIN = 0.1
+"""How far beyond the logged range a state may go, as a fraction of that range."""
+
+
+class ModelRows(NamedTuple):
+    """Inputs and outcomes in standard units."""
+
+    given: jax.Array
+    outcome: jax.Array
+    """(n, d + 1): change of the state, and reward."""
+    known: jax.Array
+    """(n,) 1 where the next state was recorded."""
+    terminal: jax.Array
+
+
+class DynamicsModel(NamedTuple):
+    """Fitted models, one for each lane."""
+
+    params: Any
+    centre: np.ndarray
+    scale: np.ndarray
+    """(d + 1,) float64. Units of the outcome."""
+    low: np.ndarray
+    high: np.ndarray
+    """(d,) float32. Edges of the states, standardised."""
+    rewards: tuple[float, float]
+    """Smallest and largest logged reward."""
+    has_ends: bool
+    """Whether tasks end in the log at all."""
+
+    def step(self, obs: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return next states (c, k, d) before they are put back, rewards and survival (c, k)."""
+        given = np.concatenate([obs, action], axis=-1)
+        out = np.asarray(_predict(self.params, given), np.float64)
+        outcome = self.centre + self.scale * out[..., :-1]
+        alive = 1.0 / (1.0 + np.exp(out[..., -1])) if self.has_ends else np.ones(out.shape[:2])
+        return obs + outcome[..., :-1], np.clip(outcome[..., -1], *self.rewards), alive
+
+
+class Rollout(NamedTuple):
+    """Value of all starts, values by lane of the starts it drew, and how far data was left."""
+
+    value: float
+    draws: np.ndarray
+    """(c,) float64."""
+    outside: float
+    """Fraction of steps, by discount, at which a state was put back to the edge of the data."""
+
+
+def fit_model(
+    logged: LoggedEpisodes, drawn: Lanes, config: OPEConfig, *, seed: int
+) -> DynamicsModel:
+    """Fit a model of the dynamics, the reward and the ends in every lane."""
+    known = ~logged.terminal | (logged.next_state != logged.state).any(axis=1)
+    outcome = np.column_stack([logged.next_obs - logged.obs, logged.reward]).astype(np.float64)
+    centre, scale = outcome[known].mean(axis=0), outcome[known].std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    given = np.concatenate([logged.obs, logged.action], axis=1)
+    rows = ModelRows(
+        *(
+            jnp.asarray(each, jnp.float32)
+            for each in (given, (outcome - centre) / scale, known, logged.terminal)
+        )
+    )
+    params, _ = lanes.fit(
+        (given.shape[1], *config.hidden, outcome.shape[1] + 1),
+        _loss,
+        rows,
+        lanes.as_draws(*drawn.tables(logged.episode)),
+        lanes.Schedule(config.model_updates, 500, config.batch_size, 1e-3),
+        seed=seed,
+        purpose="model",
+    )
+    every = np.concatenate([logged.obs, logged.next_obs])
+    low, high = every.min(axis=0), every.max(axis=0)
+    margin = _MARGIN * (high - low)
+    rewards = float(logged.reward.min()), float(logged.reward.max())
+    ends = bool(logged.terminal.any())
+    return DynamicsModel(params, centre, scale, low - margin, high + margin, rewards, ends)
+
+
+def roll_out(
+    model: DynamicsModel,
+    logged: LoggedEpisodes,
+    policy: Any,
+    drawn: Lanes,
+    *,
+    gamma: float,
+    seed: int,
+) -> Rollout:
+    """Run a policy from all starts in all lanes; a lane's value is that of the starts it drew."""
+    num_lanes, start = len(drawn.weight), logged.obs[logged.starts]
+    obs = np.broadcast_to(start, (num_lanes, *start.shape)).astype(np.float32)
+    alive = np.ones(obs.shape[:2])
+    total, left, all_steps = np.zeros(obs.shape[:2]), 0.0, 0.0
+    rng = generator(seed, "ope", "roll-out")
+    horizon = min(math.ceil(math.log(_TAIL) / math.log(gamma)), _LONGEST) if gamma > 0 else 1
+    for step in range(horizon):
+        state = obs.reshape(-1, obs.shape[2]) * logged.scale + logged.centre
+        choice = logged.choices(policy, state.astype(np.float32))
+        if logged.discrete:
+            choice = _sampled(choice, rng)
+        action = np.clip(choice, -1.0, 1.0).reshape(*obs.shape[:2], -1)
+        moved, reward, survival = model.step(obs, action)
+        weight = gamma**step * alive
+        total += weight * reward
+        beyond = ((moved < model.low) | (moved > model.high)).any(axis=-1)
+        left += float((weight * beyond).sum())
+        obs = np.clip(moved, model.low, model.high).astype(np.float32)
+        all_steps += float(weight.sum())
+        alive = alive * survival
+    share = drawn.weight / drawn.weight.sum(axis=1, keepdims=True)
+    return Rollout(float(total.mean()), (total * share).sum(axis=1), left / all_steps)
+
+
+def _sampled(probability: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw a code from each row of probabilities, one-hot."""
+    edge = np.cumsum(probability, axis=1)
+    code = (rng.random((len(edge), 1)) * edge[:, -1:] > edge).sum(axis=1)
+    return np.eye(probability.shape[1], dtype=np.float32)[code]
+
+
+@jax.jit
+def _predict(params: Any, given: jax.Array) -> jax.Array:
+    return jax.vmap(mlp.apply_mlp)(params, given)
+
+
+def _loss(params: mlp.Params, rows: ModelRows) -> jax.Array:
+    out = mlp.apply_mlp(params, rows.given)
+    error = jnp.square(out[..., :-1] - rows.outcome)
+    # The reward of a terminal row is known even where its next state is not.
+    moved = (rows.known * error[..., :-1].mean(axis=-1) + error[..., -1]).mean()
+    logit = out[..., -1]
+    return moved + (jax.nn.softplus(logit) - rows.terminal * logit).mean()

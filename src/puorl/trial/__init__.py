@@ -1,0 +1,15 @@
+"""Try all methods on a user's own rows, and judge them; names are loaded when first used."""
+
+from typing import TYPE_CHECKING
+
+from puorl.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from puorl.trial.comparison import Comparison, Outcome
+    from puorl.trial.run import compare
+
+__all__ = ["Comparison", "Outcome", "compare"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__, {"comparison": "Comparison Outcome", "run": "compare"}
+)

@@ -1,0 +1,307 @@
+"""`puorl.compare`: train every method on a user's own rows, and judge all policies alike.
+
+With a simulator the policies act in it. Without one, labelled episodes are held out before any
+method sees the data, and off-policy evaluation judges from these alone.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError, TrainingError
+from puorl.core.formatting import check_positive, parse_count
+from puorl.core.hashing import checked_seed, generator
+from puorl.core.progress import progress_bar
+from puorl.data.dataset import Dataset
+from puorl.data.draw import Draw
+from puorl.data.split import HiddenTruth, PUSplit
+from puorl.data.training_set import TrainingSet
+from puorl.data.validate import LABELLED
+from puorl.envs.evaluate import evaluate as simulate
+from puorl.methods.base import METHODS, Method, find
+from puorl.ope.offline import DEFAULT
+from puorl.ope.offline import evaluate as judge_offline
+from puorl.pu.units import parse_unit, uses_dynamics
+from puorl.rl import learner as learners
+from puorl.rl import trainer
+from puorl.rl.policy import Policy
+from puorl.rl.run import RunSpec, TrainResult, checkpoint_interval, run, run_in_memory
+from puorl.trial.comparison import Comparison, Outcome
+
+_FEWEST_EPISODES = 4
+"""Labelled episodes without which none can be held out to judge."""
+
+
+class _Rows(NamedTuple):
+    split: PUSplit
+    judge: Dataset | None
+    """Held-out labelled episodes; None where an environment judges."""
+
+
+def compare(
+    data: Dataset,
+    labelled: np.ndarray | str | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    learner: str = "td3_bc",
+    seeds: int = 3,
+    steps: int | str = 20_000,
+    unit: str = "transition",
+    held_out: float = 0.5,
+    truth: np.ndarray | str | None = None,
+    env: Any = None,
+    episodes: int = 20,
+    gamma: float = 0.99,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+    judge: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Train every method on the same rows with several seeds, and say which is best, or cannot be.
+
+    Args:
+        data: Rows with rewards; some are labelled as the target's.
+        labelled: (n,) bool or a condition; by default the column of ``load(label=...)``.
+        methods: Names in `METHODS`; by default all, Oracle only where ``truth`` is given.
+        learner: Learning algorithm, the same for all methods.
+        seeds: Policies of each method; at least two for intervals.
+        steps: Updates of each policy.
+        unit: What the PU filter decides about, as for `DomainFilter`.
+        held_out: Fraction of the labelled episodes that judges and trains nobody, without ``env``.
+        truth: (n,) bool or a condition: rows that truly are the target's, for Oracle alone.
+        env: Domain or gymnasium environment of the target to judge in, instead of the log.
+        episodes: Episodes of each policy there.
+        gamma: Discount of off-policy evaluation.
+        seed: Decides all randomness.
+        out: Folder in which the training is kept, and resumed after a kill.
+        progress: Show bars.
+        judge: Settings of off-policy evaluation, fields of `puorl.ope.OPEConfig`.
+        **settings: Fields of the learner's config.
+
+    Raises:
+        ConfigError: Unknown methods or settings.
+        DataError: No rewards, too few labelled episodes to hold some out, or no truth for Oracle.
+        TrainingError: All policies of all methods were given up.
+    """
+    total = parse_count(steps, name="steps")
+    check_positive("seeds", seeds)
+    checked_seed(seed + seeds - 1)
+    names = _method_names(methods, has_truth=truth is not None)
+    made = learners.make(learner, num_steps=total, **settings)
+    trainer.check_steps(made, steps=total)
+    rows = _split(data, labelled, truth, unit, held_out if env is None else 0.0, seed)
+    folder = None if out is None else Path(out)
+    sets = _prepare(names, rows.split, unit, seed, folder, progress=progress)
+    spec = RunSpec(
+        made,
+        sets,
+        {name: range(seed, seed + seeds) for name in sets},
+        total,
+        checkpoint_interval(made, total),
+    )
+    with progress_bar("training", total=total, unit="steps", show=progress) as advance:
+        seen = 0
+
+        def show(point: trainer.Progress, lanes: int) -> None:
+            nonlocal seen
+            advance(point.step - seen if point.step > seen else 0, f"{lanes} lanes")
+            seen = point.step
+
+        if folder is None:
+            result = run_in_memory(spec, on_checkpoint=show)
+        else:
+            result = run(folder / "run", spec, on_checkpoint=show)
+    if not result.policies:
+        raise TrainingError(
+            "compare: every policy of every method was given up; look at the size of the rewards "
+            "with `puorl inspect`"
+        )
+    by_method = _by_method(names, result)
+    described = {
+        "learner": learner, "steps": total, "seeds": seeds, "unit": unit, "seed": seed,
+        "data": data.fingerprint, "split": rows.split.fingerprint,
+    }  # fmt: skip
+    if rows.judge is None:
+        return _in_environment(by_method, sets, env, episodes, described)
+    return _from_log(by_method, sets, rows.judge, gamma, judge, progress, described)
+
+
+def _method_names(methods: Sequence[str] | None, *, has_truth: bool) -> list[str]:
+    if methods is None:
+        return [name for name, entry in METHODS.items() if has_truth or not entry.needs_truth]
+    for name in methods:
+        find(name)
+        if METHODS[name].needs_truth and not has_truth:
+            raise ConfigError(
+                f"{name}: expected the truth of all rows, got none; give truth=, or leave it out"
+            )
+    if not methods:
+        raise ConfigError(f"methods: expected some among {', '.join(METHODS)}, got none")
+    return [name for name in METHODS if name in methods]
+
+
+def _split(
+    data: Dataset,
+    labelled: np.ndarray | str | None,
+    truth: np.ndarray | str | None,
+    unit: str,
+    held_out: float,
+    seed: int,
+) -> _Rows:
+    """Hold labelled episodes out, and make a split of the other rows."""
+    if data.reward is None:
+        raise DataError("compare: expected rows with a reward, got none; name its column")
+    if labelled is None and LABELLED not in data.columns:
+        raise DataError("labelled: expected a mask, a condition, or data loaded with label=")
+    mask = data.columns[LABELLED] if labelled is None else _as_mask(data, labelled)
+    kept, judge = np.ones(len(data), bool), None
+    if held_out:
+        chosen = _judges(data, mask, held_out, seed)
+        judge, kept = data[chosen], ~chosen
+    kind = parse_unit(unit)
+    by_episode = kind.kind in ("window", "episode") and not uses_dynamics("auto", kind)
+    split = PUSplit.from_mask(
+        data[kept], mask[kept], unit="episode" if by_episode else "transition", seed=seed
+    )
+    if truth is not None:
+        true = _as_mask(data, truth)[kept]
+        if not true[split.labelled].all():
+            raise DataError("truth: expected it to hold for all labelled rows, got some where not")
+        num = len(split.pool)
+        part = np.zeros(num, np.int8)
+        origin = Draw(np.where(true, 0, 1).astype(np.int32), np.arange(num), part, 0)
+        split = dataclasses.replace(split, truth=HiddenTruth(origin))
+    return _Rows(split, judge)
+
+
+def _as_mask(data: Dataset, given: np.ndarray | str) -> np.ndarray:
+    return data.where(given) if isinstance(given, str) else np.asarray(given, bool)
+
+
+def _judges(data: Dataset, mask: np.ndarray, held_out: float, seed: int) -> np.ndarray:
+    """(n,) bool. Rows of the labelled episodes that judge."""
+    if not 0.0 < held_out < 1.0:
+        raise ConfigError(f"held_out: expected a fraction between 0 and 1, got {held_out}")
+    episode = np.zeros(len(data), np.int64) if data.episode is None else data.episode
+    whole = np.setdiff1d(episode[mask], episode[~mask])
+    if len(whole) < _FEWEST_EPISODES:
+        raise DataError(
+            f"compare: expected {_FEWEST_EPISODES} or more episodes whose rows are all labelled, "
+            f"to hold some out, got {len(whole)}; label more episodes, name their column, or judge "
+            "in an environment with env="
+        )
+    number = min(max(2, round(held_out * len(whole))), len(whole) - 2)
+    chosen = generator(seed, "trial", "judges").permutation(whole)[:number]
+    return np.isin(episode, chosen)
+
+
+def _prepare(
+    names: Sequence[str],
+    split: PUSplit,
+    unit: str,
+    seed: int,
+    folder: Path | None,
+    *,
+    progress: bool,
+) -> dict[str, TrainingSet]:
+    sets = {}
+    with progress_bar("methods", total=len(names), unit="methods", show=progress) as advance:
+        for name in names:
+            method: Method = find(name).configured({"unit": unit} if name == "pu" else {})
+            options: dict[str, Any] = {}
+            if folder is not None and METHODS[name].resumable:
+                options["checkpoint"] = folder / f".{name}"
+            sets[name] = method.prepare(split, seed=seed, **options)
+            advance(1, name)
+    return sets
+
+
+def _by_method(names: Sequence[str], result: TrainResult) -> dict[str, dict[str, Policy]]:
+    if len(names) == 1:
+        return {names[0]: result.policies}
+    return {
+        name: {lane: p for lane, p in result.policies.items() if lane.startswith(f"{name}-seed-")}
+        for name in names
+    }
+
+
+def _outcome(
+    name: str, num_rows: int, scores: Sequence[float], num_seeds: int, **found: Any
+) -> Outcome:
+    return Outcome(
+        method=name,
+        title=METHODS[name].title,
+        num_rows=num_rows,
+        scores=tuple(map(float, scores)),
+        num_stopped=num_seeds - len(scores),
+        needs_truth=METHODS[name].needs_truth,
+        **found,
+    )
+
+
+def _in_environment(
+    by_method: Mapping[str, Mapping[str, Policy]],
+    sets: Mapping[str, TrainingSet],
+    env: Any,
+    episodes: int,
+    described: Mapping[str, Any],
+) -> Comparison:
+    outcomes, text = [], str(env)
+    for name, policies in by_method.items():
+        scores: Sequence[float] = ()
+        if policies:
+            seen = simulate(list(policies.values()), env, episodes=episodes, seed=described["seed"])
+            scores, text = seen.mean.tolist(), seen.env
+        outcomes.append(_outcome(name, len(sets[name]), scores, described["seeds"]))
+    return Comparison(
+        tuple(outcomes),
+        judged_by=f"{episodes} episodes in {text}",
+        unit="return",
+        settings=dict(described) | {"env": text, "episodes": episodes},
+    )
+
+
+def _from_log(
+    by_method: Mapping[str, Mapping[str, Policy]],
+    sets: Mapping[str, TrainingSet],
+    judge: Dataset,
+    gamma: float,
+    settings: Mapping[str, Any] | None,
+    progress: bool,
+    described: Mapping[str, Any],
+) -> Comparison:
+    policies = {lane: policy for own in by_method.values() for lane, policy in own.items()}
+    seen = judge_offline(
+        policies,
+        judge,
+        gamma=gamma,
+        estimators=[DEFAULT],
+        seed=described["seed"],
+        progress=progress,
+        **(settings or {}),
+    )
+    outcomes = []
+    for name, own in by_method.items():
+        values = [seen.values[lane][DEFAULT] for lane in own]
+        found: dict[str, Any] = {}
+        if values:
+            found = {
+                "draws": tuple(np.mean([value.draws for value in values], axis=0).tolist()),
+                "num_doubtful": sum(value.is_doubtful for value in values),
+                "outside": float(np.mean([seen.outside[lane] for lane in own])),
+            }
+        scores = [value.estimate.value for value in values]
+        outcomes.append(_outcome(name, len(sets[name]), scores, described["seeds"], **found))
+    return Comparison(
+        tuple(outcomes),
+        judged_by=f"{DEFAULT} from {seen.num_episodes} held-out labelled episodes",
+        unit=f"discounted return ({gamma:g} a step)",
+        behaviour=seen.behaviour.estimate,
+        notes=seen.notes,
+        settings=dict(described) | {"gamma": gamma, "ope": dict(seen.settings)},
+    )

@@ -1,0 +1,141 @@
+"""`puorl evaluate --offline`: which rows judge, what is printed, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from messages import message
+
+import puorl
+from puorl.cli.main import main
+from puorl.core.files import read_json, write_json
+
+QUICK = (
+    "--gamma", "0.8", "--set", "updates=100", "critics=2", "hidden=8", "batch_size=8",
+    "model_updates=20",
+)  # fmt: skip
+
+
+def write_log(path, num_episodes, seed, machine="A"):
+    """Write episodes of a linear machine, with a label and a reward."""
+    rng, lines = np.random.default_rng(seed), ["machine,run,obs_0,act_0,gain"]
+    for episode in range(num_episodes):
+        x = rng.uniform(-1, 1)
+        for _ in range(8):
+            u = np.clip(-0.4 * x + 0.4 * rng.normal(), -1, 1)
+            lines.append(f"{machine},{machine}{seed}-{episode},{x:.6f},{u:.6f},{1 - x * x:.6f}")
+            x = 0.8 * x + 0.4 * u
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+FIELDS = ("--episode", "run", "--reward", "gain")
+
+
+def make_run(folder, gains, trained_on=None):
+    """A folder as training leaves it, of linear controllers."""
+    names = [f"seed-{i}" for i in range(len(gains))]
+    write_json(folder / "run.json", {"groups": [names]})
+    for name, gain in zip(names, gains, strict=True):
+        layer = {"w": np.array([[-gain]], np.float32), "b": np.zeros(1, np.float32)}
+        puorl.Policy.of("clip", [layer]).save(folder / "policies" / f"{name}.safetensors")
+    if trained_on is not None:
+        asked = {"paths": [str(trained_on)], "fields": {"episode": "run", "reward": "gain"}}
+        write_json(folder / "record.json", {"invocations": [asked]})
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    write_log(tmp_path / "train.csv", 8, seed=0)
+    write_log(tmp_path / "judge.csv", 12, seed=1)
+    make_run(tmp_path / "run", [0.4, -0.4], trained_on="train.csv")
+    return tmp_path
+
+
+def refused(capsys, *words):
+    assert main(["evaluate", *words]) == 2
+    return message(capsys.readouterr().err)
+
+
+def test_policies_are_judged_and_ranked(here, capsys):
+    words = ["evaluate", "run", "--offline", "--data", "judge.csv", *FIELDS, *QUICK]
+    assert main([*words, "--out", "run/offline.json"]) == 0
+    text = capsys.readouterr().out
+    assert "from 12 logged starts" in text
+    assert "all rows of --data are taken as the target's" in text
+    assert "run: mean of 2 policies by fqe" in text
+    assert "choosing it is expected to cost" in text
+    content = read_json(here / "run" / "offline.json")
+    assert content["kind"] == "offline"
+    assert [each["group"] for each in content["policies"]] == ["run", "run"]
+    assert set(content["policies"][0]["values"]) == {"fqe", "model"}
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == content
+
+
+def test_with_noise_all_estimators_are_shown(here, capsys):
+    words = ["evaluate", "run/policies/seed-0.safetensors", "--offline", "--data", "judge.csv"]
+    assert main([*words, *FIELDS, *QUICK, "--action-noise", "0.4", "--json"]) == 0
+    [policy] = json.loads(capsys.readouterr().out)["policies"]
+    assert list(policy["values"]) == ["fqe", "model", "dr", "pdis", "wis"]
+    for value in policy["values"].values():
+        assert value["effective_size"] > 0
+        assert value["trust"]
+
+
+def test_episodes_that_were_trained_on_do_not_judge(here, capsys):
+    words = ["evaluate", "run", "--offline", "--data", "train.csv", "judge.csv", *FIELDS, *QUICK]
+    assert main([*words, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["num_episodes"] == 12
+    assert "8 episodes were left out: policies were trained on them" in content["notes"]
+    text = refused(capsys, "run", "--offline", "--data", "train.csv", *FIELDS)
+    assert "expected episodes that no policy was trained on, got none: all 8 were" in text
+
+
+def test_training_rows_that_are_gone_are_said_to_be_unchecked(here, capsys):
+    (here / "train.csv").unlink()
+    words = ["evaluate", "run", "--offline", "--data", "judge.csv", *FIELDS, *QUICK, "--json"]
+    assert main(words) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any("nobody checked" in note for note in notes)
+
+
+def test_only_labelled_episodes_judge(here, capsys):
+    write_log(here / "other.csv", 5, seed=2, machine="B")
+    both = (here / "judge.csv").read_text() + "".join(
+        line + "\n" for line in (here / "other.csv").read_text().splitlines()[1:]
+    )
+    (here / "both.csv").write_text(both)
+    words = ["evaluate", "run", "--offline", "--data", "both.csv", *FIELDS, *QUICK, "--json"]
+    assert main([*words, "--labelled", "machine == 'A'"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_episodes"] == 12
+    text = refused(capsys, *words[1:], "--labelled", "obs_0 > 0.1")
+    assert "whole episodes whose rows are all labelled" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--estimators", "wis"], "wis: expected a policy with probabilities"),
+        (["--estimators", "all"], "expected one of fqe"),
+        (["--gamma", "1"], "gamma: expected 0 or more and less than 1"),
+        (["--set", "critics=0"], "critics: expected 1 or more"),
+        (
+            ["--set", "updates=30", "target_interval=20"],
+            "updates: expected a multiple of target_interval",
+        ),
+        (["--set", "critic=2"], "did you mean critics?"),
+        (["--env", "hopper"], "--offline with --data and without --env"),
+        (["--out", "run/run.json"], "--out: expected a name that ends in .json"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(here, capsys, words, expected):
+    assert expected in refused(capsys, "run", "--offline", "--data", "judge.csv", *FIELDS, *words)
+
+
+def test_rows_without_rewards_are_refused(here, capsys):
+    text = refused(capsys, "run", "--offline", "--data", "judge.csv", "--episode", "run")
+    assert "expected rows with a reward" in text

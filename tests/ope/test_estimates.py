@@ -1,0 +1,248 @@
+"""Estimators with networks against exact values: a table of codes, and a linear machine."""
+
+import numpy as np
+import pytest
+import tabular
+
+from puorl import ope
+from puorl.core.errors import ConfigError
+from puorl.core.stats import Estimate
+from puorl.data.dataset import Dataset
+from puorl.ope.behaviour import fit_behaviour
+from puorl.ope.fqe import return_units, value_bounds
+from puorl.ope.logged import LoggedEpisodes, draw_lanes
+from puorl.ope.values import Value, rank
+
+SMALL = {
+    "critics": 3, "hidden": (32,), "batch_size": 64, "learning_rate": 1e-3, "updates": 2_000,
+    "target_interval": 50, "model_updates": 1_000,
+}  # fmt: skip
+GAMMA = 0.8
+
+
+def machine(num_episodes=30, steps=20, seed=0):
+    """Log a linear machine without noise of its own, under a noisy controller."""
+    rng, rows = np.random.default_rng(seed), []
+    for episode in range(num_episodes):
+        x = rng.uniform(-1, 1)
+        for step in range(steps):
+            u = float(np.clip(-0.4 * x + 0.4 * rng.normal(), -1, 1))
+            following = 0.8 * x + 0.4 * u
+            rows.append((x, u, following, 1.0 - x**2 - 0.1 * u**2, episode, step == steps - 1))
+            x = following
+    x, u, following, reward, episode, timeout = map(np.array, zip(*rows, strict=True))
+    return Dataset.from_arrays(
+        obs=x[:, None], action=u[:, None], reward=reward, next_obs=following[:, None],
+        episode=episode, timeout=timeout.astype(bool),
+    )  # fmt: skip
+
+
+def controller(gain):
+    return lambda obs: np.clip(-gain * np.asarray(obs), -1, 1)
+
+
+def true_value(data, gain):
+    x = data.obs[np.unique(data.episode, return_index=True)[1], 0].astype(float)
+    total = np.zeros(len(x))
+    for step in range(200):
+        u = np.clip(-gain * x, -1, 1)
+        total += GAMMA**step * (1.0 - x**2 - 0.1 * u**2)
+        x = 0.8 * x + 0.4 * u
+    return total.mean()
+
+
+@pytest.mark.parametrize("ends", [0.0, 0.15])
+def test_fitted_q_of_codes_equals_the_exact_value_of_the_logged_frequencies(ends):
+    data = tabular.log_rows(60, 15, seed=1, ends=ends)
+    seen = ope.evaluate(
+        tabular.TablePolicy(tabular.WANTED), data, gamma=GAMMA, estimators=["fqe"],
+        **SMALL | {"critics": 1, "updates": 3_000},
+    )  # fmt: skip
+    exact = tabular.empirical_value(data, tabular.WANTED, GAMMA)
+    behaviour = tabular.empirical_value(data, tabular.LOGGED, GAMMA)
+    found = seen.values["policy"]["fqe"].estimate
+    assert found.value == pytest.approx(exact, abs=0.05)
+    assert abs(exact - behaviour) > 0.2  # the test could tell them apart
+    assert found.interval is None  # a single critic has no spread
+
+
+def test_codes_go_through_all_estimators():
+    data = tabular.log_rows(60, 12, seed=2)
+    policies = {"wanted": tabular.TablePolicy(tabular.WANTED),
+                "logged": tabular.TablePolicy(tabular.LOGGED)}  # fmt: skip
+    seen = ope.evaluate(policies, data, gamma=GAMMA, **SMALL)
+    assert seen.estimators == ["fqe", "model", "dr", "pdis", "wis"]
+    for name in ("fqe", "dr", "pdis"):
+        for policy, table in (("wanted", tabular.WANTED), ("logged", tabular.LOGGED)):
+            exact = tabular.empirical_value(data, table, GAMMA)
+            found = seen.values[policy][name].estimate
+            assert found.value == pytest.approx(exact, abs=0.35), (policy, name)
+            assert found.low < found.value < found.high
+    # Of its own log the logged policy is carried by nearly all episodes.
+    assert seen.values["logged"]["pdis"].effective_size > 30
+    assert seen.values["wanted"]["wis"].effective_size < 30
+    assert seen.outside["logged"] < 0.05
+    content = seen.to_dict()
+    assert content["kind"] == "offline"
+    assert [each["policy"] for each in content["policies"]] == ["wanted", "logged"]
+
+
+def test_fitted_q_and_model_find_the_values_of_a_linear_machine():
+    data = machine()
+    gains = {"none": 0.0, "good": 0.9, "bad": -0.4}
+    seen = ope.evaluate(
+        {name: controller(gain) for name, gain in gains.items()},
+        data, gamma=GAMMA, **SMALL,
+    )  # fmt: skip
+    assert seen.estimators == ["fqe", "model"]  # a deterministic policy has no density
+    for name, gain in gains.items():
+        exact = true_value(data, gain)
+        for estimator in ("fqe", "model"):
+            assert seen.values[name][estimator].estimate.value == pytest.approx(exact, abs=0.15)
+    for estimator in ("fqe", "model"):
+        assert seen.ranking(estimator).order == ("good", "none", "bad")
+    assert "good" in str(seen)
+
+
+def test_with_noise_a_deterministic_policy_is_valued_by_weights_too():
+    data = machine()
+    seen = ope.evaluate(
+        controller(0.4), data, gamma=GAMMA, action_noise=0.4,
+        estimators=["dr", "pdis", "wis"], **SMALL,
+    )  # fmt: skip
+    # The logged controller is of this kind.
+    exact = seen.behaviour.estimate.value
+    for name in ("dr", "pdis"):
+        found = seen.values["policy"][name]
+        assert found.effective_size > 15
+        assert found.estimate.value == pytest.approx(exact, abs=0.2)
+    assert seen.values["policy"]["wis"].effective_size < 15  # weights of 20 steps multiply
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_gives_others():
+    data, options = machine(), SMALL | {"updates": 100, "model_updates": 500}
+    seen = [
+        ope.evaluate(controller(0.4), data, gamma=GAMMA, seed=seed, **options).to_dict()
+        for seed in (0, 0, 1)
+    ]
+    assert seen[0] == seen[1]
+    assert seen[0]["policies"] != seen[2]["policies"]
+
+
+def test_behaviour_model_tells_what_lies_outside_the_data():
+    logged = LoggedEpisodes.of(machine())
+    config = ope.OPEConfig(hidden=(32,), batch_size=64, model_updates=1_000)
+    fitted = fit_behaviour(logged, draw_lanes(logged.num_episodes, 3, 0), config, seed=0)
+    # Before they are cut, actions are normal with mean -0.4 x and deviation 0.4.
+    inner = np.abs(logged.action[:, 0]) < 0.9
+    z = (logged.action[:, 0] + 0.4 * logged.state[:, 0]) / 0.4
+    exact = -0.5 * z**2 - np.log(0.4) - 0.5 * np.log(2 * np.pi)
+    error = (fitted.log_density(logged.action) - exact)[inner]
+    assert abs(error.mean()) < 0.1
+    assert np.abs(error).mean() < 0.25
+    assert fitted.outside(logged.action) == pytest.approx(0.01, abs=0.005)
+    assert fitted.outside(-0.4 * logged.state.astype(np.float32)) < 0.02
+    assert fitted.outside(np.full_like(logged.action, 3.0)) > 0.95
+
+
+def test_a_policy_outside_the_data_is_doubtful_in_words():
+    far = lambda obs: np.full((len(obs), 1), 4.0)  # noqa: E731
+    options = SMALL | {"updates": 200}
+    seen = ope.evaluate(far, machine(), gamma=GAMMA, estimators=["fqe"], **options)
+    found = seen.values["policy"]["fqe"]
+    assert found.is_doubtful
+    assert found.trust.startswith("Do not trust it")
+    assert found.effective_size < 3
+
+
+def test_units_count_what_would_have_followed_a_cut_record():
+    reward = np.ones(60)
+    obs = np.linspace(0, 1, 60)[:, None]
+    ends = {"timeout": np.arange(60) % 20 == 19, "terminal": np.arange(60) % 20 == 19}
+    fields = {"obs": obs, "next_obs": obs, "action": obs, "reward": reward}
+    for flag, exact in (("timeout", 10.0), ("terminal", None)):
+        data = Dataset.from_arrays(**fields, episode=np.arange(60) // 20, **{flag: ends[flag]})
+        mean, _ = return_units(LoggedEpisodes.of(data), 0.9)
+        if exact is None:  # a task that ends is worth what was logged
+            exact = np.mean([(1 - 0.9**n) / 0.1 for n in range(1, 21)])
+        assert mean == pytest.approx(exact)
+
+
+def test_bounds_hold_every_possible_return():
+    logged = LoggedEpisodes.of(tabular.log_rows(20, 10, seed=0, ends=0.2), discrete=True)
+    low, high = value_bounds(logged, 0.9)
+    assert (low, high) == pytest.approx((-5.0, 20.0))
+    logged = LoggedEpisodes.of(tabular.log_rows(20, 10, seed=0), discrete=True)
+    assert value_bounds(logged, 0.9) == pytest.approx((-5.0, 20.0))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"estimators": ["wis"]}, "wis: expected a policy with probabilities.*action_noise="),
+        ({"estimators": ["nothing"]}, "expected one of fqe"),
+        ({"estimators": ["behaviour"]}, "judges no policy"),
+        ({"gamma": 1.0}, "gamma: expected 0 or more and less than 1"),
+        ({"action_noise": 0.0}, "action_noise: expected a positive number"),
+        ({"critic": 5}, "expected settings among critics"),
+        ({"updates": 150, "target_interval": 100}, "a multiple of target_interval"),
+        ({"updates": 0}, "updates: expected 1 or more"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_repair(options, match):
+    with pytest.raises(ConfigError, match=match):
+        ope.evaluate(controller(0.4), machine(4, 4), **options)
+
+
+def test_no_policies_are_refused():
+    with pytest.raises(ConfigError, match="one or more policies"):
+        ope.evaluate({}, machine(4, 4))
+
+
+# -------------------------------------------------------------------------------- ranking
+
+
+def value(mean, draws, doubtful=False):
+    return Value(Estimate(mean), 10.0, doubtful, "", tuple(mean + d for d in draws))
+
+
+def test_the_regret_of_a_choice_is_that_of_the_normal_distribution():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(2, 4_000))
+    found = rank({"a": value(0.0, draws[0]), "b": value(1.0, draws[1])}, "fqe")
+    # The difference is normal with mean 1 and deviation sqrt(2): E max(0, -D) in closed form.
+    z = 1 / np.sqrt(2)
+    from scipy.stats import norm
+
+    exact = np.sqrt(2) * (norm.pdf(z) - z * norm.cdf(-z))
+    assert found.regret == pytest.approx(exact, abs=0.03)
+    assert found.order == ("b", "a")
+    assert found.rivals == ("a",)
+    assert "cannot be told from a" in found.sentence
+
+
+def test_shared_noise_does_not_hide_a_difference():
+    noise = np.random.default_rng(0).normal(size=50)
+    found = rank({"a": value(0.0, noise), "b": value(0.5, noise)}, "fqe")
+    assert found.rivals == ()
+    assert found.regret == pytest.approx(0.0, abs=1e-6)
+    assert found.sentence.startswith("b is best")
+
+
+def test_a_ranking_says_what_it_does_not_know():
+    alone = rank({"a": value(1.0, (), doubtful=True)}, "fqe")
+    assert alone.order == ("a",)
+    unsure = rank({"a": value(1.0, (0.0,)), "b": value(2.0, (0.0,))}, "fqe")
+    assert np.isnan(unsure.regret)
+    assert "nothing says how surely" in unsure.sentence
+    doubtful = rank({"a": value(1.0, (0, 0.1), doubtful=True), "b": value(0.0, (0, 0.1))}, "fqe")
+    assert "doubtful" in doubtful.sentence
+
+
+def test_only_an_estimator_that_was_used_can_rank():
+    options = SMALL | {"critics": 1, "model_updates": 50}
+    seen = ope.evaluate(controller(0.4), machine(4, 4), estimators=["model"], **options)
+    assert seen.default == "model"
+    with pytest.raises(ConfigError, match="an estimator among model, got 'fqe'"):
+        seen.ranking("fqe")
+    assert any("only 4 episodes" in note for note in seen.notes)
