@@ -192,7 +192,8 @@ def profile_intervals(
     for level in levels:
         value = np.mean([(each.score > level).mean() for each in settings])
         means = np.mean([(scores > level).mean(axis=1) for scores in drawn], axis=0)
-        found.append(Estimate(float(value), *map(float, np.quantile(means, _TAILS))))
+        low, high = np.quantile(means, _TAILS)
+        found.append(Estimate(float(value), float(low), float(high)))
     return tuple(found)
 
 
