@@ -11,7 +11,6 @@ import matplotlib as mpl
 import matplotlib.ticker
 import numpy as np
 
-from puorl.core.files import write_json
 from puorl.envs.collect import QUALITIES
 from puorl.envs.evaluate import normalised_score
 
@@ -137,7 +136,8 @@ def main() -> None:
         draw(body, rows, chosen.page.parent / "images" / f"returns-{body}.png")
     # Of all versions of the policies: data made before stays known.
     contents = {row["recipe"]: row["content"] for row in good_rows(chosen.rows)}
-    write_json(ROOT / "src/puorl/envs/contents.json", contents, force=True)
+    shipped = ROOT / "src/puorl/envs/contents.json"
+    shipped.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
     print(f"{len(rows)} datasets drawn into {chosen.page}")
 
 

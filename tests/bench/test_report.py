@@ -1,5 +1,7 @@
 """The report as a page and as a command."""
 
+import csv
+import io
 import json
 import re
 import subprocess
@@ -15,6 +17,7 @@ from puorl.bench.report import (
     IQM,
     make_report,
     report_rows,
+    to_csv,
     to_json,
     to_markdown,
 )
@@ -26,6 +29,7 @@ from puorl.bench.report_page import (
     score_figure,
 )
 from puorl.bench.results import Named
+from puorl.bench.stats import difference
 from puorl.bench.store import Store
 from puorl.cli.bench import BenchReport
 from puorl.core.errors import ConfigError, DataError
@@ -130,6 +134,20 @@ def test_json_holds_every_cell_and_no_nan(report):
     assert content["overviews"][0]["improvement"]["OLP"]["num_settings"] == 6
 
 
+def test_csv_has_a_line_for_every_cell_with_the_numbers_of_the_tables(report):
+    lines = list(csv.DictReader(io.StringIO(to_csv(report))))
+    cells = json.loads(to_json(report))["cells"]
+    assert len(lines) == len(cells) > 10
+    for line, cell in zip(lines, cells, strict=True):
+        assert (line["method"], line["quality"]) == (cell["method"], cell["quality"])
+        mean = cell["summary"] and cell["summary"]["mean"]
+        assert line["mean"] == ("" if mean is None else str(mean))
+    task = next(t for t in report.results.tasks if report.results.summary(t, Named("olp")))
+    pu, olp = (report.results.summary(task, Named(name)) for name in ("pu", "olp"))
+    low = next(line["pu_minus_this_low"] for line in lines if line["method"] == "olp")
+    assert float(low) == difference(pu, olp).low
+
+
 def test_command_prints_text_markdown_latex_and_json(folder, capsys):
     BenchReport(folder, reference=Path("paper")).run()
     text = capsys.readouterr().out
@@ -158,7 +176,9 @@ def test_a_pipe_is_as_wide_as_columns_says(folder, capsys, monkeypatch):
 def test_command_writes_and_never_overwrites_unasked(folder, tmp_path, capsys):
     out = tmp_path / "tables"
     BenchReport(folder, format="all", out=out).run()
-    assert sorted(p.name for p in out.iterdir()) == ["report.html", "report.md", "report.tex"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "report.csv", "report.html", "report.md", "report.tex",
+    ]  # fmt: skip
     assert f"wrote {out / 'report.html'}" in capsys.readouterr().out
     with pytest.raises(DataError, match="already exists"):
         BenchReport(folder, format="all", out=out).run()

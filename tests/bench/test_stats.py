@@ -14,6 +14,7 @@ from puorl.bench.stats import (
     improvement_interval,
     iqm,
     iqm_interval,
+    profile_intervals,
     spread,
 )
 from puorl.core.stats import Estimate, student_t
@@ -262,3 +263,13 @@ def test_the_interval_covers_the_truth():
         seen = improvement_interval(one, other, source, repetitions=300).estimate
         held += seen.low <= scipy.stats.norm.cdf(0.5 / np.sqrt(2)) <= seen.high
     assert held >= 88
+
+
+def test_profile_is_the_fraction_of_runs_above_each_level_averaged_over_settings():
+    tasks = [runs(10, 30, 50, 70), runs(90, 90)]
+    seen = profile_intervals(tasks, (20.0, 60.0, 90.0), rng())
+    assert [each.value for each in seen] == [(3 / 4 + 1) / 2, (1 / 4 + 1) / 2, 0.0]
+    assert all(each.low <= each.value <= each.high for each in seen)
+    # The second setting has no spread: only the first widens the interval, by half its own.
+    alone = profile_intervals(tasks[:1], (60.0,), rng())[0]
+    assert seen[1].half_width == pytest.approx(alone.half_width / 2)

@@ -79,7 +79,8 @@ class Cells(HTMLParser):
 
 def test_there_is_a_table_for_everything(report):
     assert [each.name for each in report.tables] == [
-        "scores-1", "scores-2", "scores-3", "reference", "iqm", "improvement", "spread-1",
+        "scores-1", "scores-2", "scores-3", "reference", "iqm", "improvement", "profile",
+        "spread-1",
     ]  # fmt: skip
 
 

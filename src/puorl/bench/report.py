@@ -1,5 +1,7 @@
 """The benchmark's report: all numbers and tables, computed once and written in any format."""
 
+import csv
+import io
 import json
 import math
 import os
@@ -29,12 +31,15 @@ from puorl.bench.store import Row, Store
 from puorl.bench.tables import HOLE, Entry, Footnotes, Table
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
+from puorl.core.stats import Estimate
 from puorl.html.page import as_estimate, shorten
 
 TITLE = "Benchmark report"
 _LONGEST_REASON = 160
 _ENOUGH = 0.5
 """Fraction of the settings that a method must have for the others to be restricted to its own."""
+PROFILE_LEVELS = (20.0, 40.0, 60.0, 80.0, 100.0)
+"""Scores of the performance profiles."""
 _BOOTSTRAP = "in brackets the 95 % interval of a stratified bootstrap (Agarwal et al. 2021)."
 
 
@@ -94,6 +99,8 @@ class Overview:
     iqm: Mapping[Named, Aggregate]
     improvement: Mapping[Named, Aggregate]
     """Probability that `FOCUS` beats the method, over the settings that both have."""
+    profile: Mapping[Named, tuple[Estimate, ...]]
+    """Fraction of runs above each of `PROFILE_LEVELS`, over ``common``."""
 
     @property
     def title(self) -> str:
@@ -168,6 +175,7 @@ def report_rows(
     if reference is not None:
         tables.append(_reference_table(results, reference))
     tables += [_aggregate_table(kind, overviews) for kind in (IQM, IMPROVEMENT)]
+    tables.append(_profile_table(overviews))
     tables += [_spread_table(results, section) for section in results.sections]
     return Report(results, overviews, reference, tuple(table for table in tables if table.rows))
 
@@ -208,7 +216,15 @@ def _overview(
                 [results.cells[task, each].scores for task in both] for each in (FOCUS, method)
             )
             chances[method] = stats.improvement_interval(one, other, rng)
-    return Overview(section, scope, len(seen), common, iqms, chances)
+    # A generator of its own, so that the intervals above stay as they were.
+    own = generator(0, "bench", "profile")
+    profiles = {
+        method: stats.profile_intervals(
+            [results.cells[task, method].scores for task in common], PROFILE_LEVELS, own
+        )
+        for method in iqms
+    }
+    return Overview(section, scope, len(seen), common, iqms, chances, profiles)
 
 
 def _score_table(results: Results, section: Section, reference: Reference | None) -> Table:
@@ -379,6 +395,31 @@ def _aggregate_table(kind: Aggregation, overviews: Sequence[Overview]) -> Table:
     )
 
 
+def _profile_table(overviews: Sequence[Overview]) -> Table:
+    """Performance profiles of the widest overview of each section, one row a level."""
+    widest = {each.section: each for each in overviews if each.profile}
+    columns = list(dict.fromkeys(m for each in widest.values() for m in each.profile))
+    rows = [
+        (Entry(f"{each.title}, above {level:g}"), *(_fraction(each, m, i) for m in columns))
+        for each in widest.values()
+        for i, level in enumerate(PROFILE_LEVELS)
+    ]
+    return Table(
+        "profile",
+        "Performance profiles: fraction of runs above a score",
+        ("Settings, score", *(method.title for method in columns)),
+        tuple(rows),
+        f"Over the settings that all methods have; {_BOOTSTRAP}",
+    )
+
+
+def _fraction(overview: Overview, method: Named, index: int) -> Entry:
+    if method not in overview.profile:
+        return Entry(HOLE)
+    seen = overview.profile[method][index]
+    return Entry(f"{seen.value:.2f}", f"{seen.low:.2f} to {seen.high:.2f}")
+
+
 def _aggregate(found: Aggregate | None, digits: int, notes: Footnotes) -> Entry:
     if found is None:
         return Entry(HOLE, marks=notes.mark("too few settings with runs of this method"))
@@ -453,12 +494,48 @@ def to_json(report: Report) -> str:
                 "num_common": len(each.common),
                 "iqm": _aggregates_json(each.iqm),
                 "improvement": _aggregates_json(each.improvement),
+                "profile": {
+                    method.title: {
+                        f"{level:g}": seen.to_dict()
+                        for level, seen in zip(PROFILE_LEVELS, found, strict=True)
+                    }
+                    for method, found in each.profile.items()
+                },
             }
             for each in report.overviews
         ],
         "notes": list(results.notes),
     }
     return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+
+
+def to_csv(report: Report) -> str:
+    """Format the scores as CSV, one line for a setting and a method; unknown numbers are empty."""
+    results = report.results
+    lines = [
+        _csv_line(report, task, method)
+        for task in results.tasks
+        for method in results.methods
+        if (task, method) in results.cells
+    ]
+    file, header = io.StringIO(), dict.fromkeys(name for line in lines for name in line)
+    writer = csv.DictWriter(file, list(header), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return file.getvalue()
+
+
+def _csv_line(report: Report, task: Task, method: Named) -> dict[str, Any]:
+    cell = _finite(_cell_json(report, task, method))
+    nested = ("seeds", "summary", "reference", "filter", "spread", "holes")
+    line = {name: value for name, value in cell.items() if name not in nested}
+    for source, before in (("summary", ""), ("reference", "reference_")):
+        found = cell[source] or {}
+        line |= {before + name: found.get(name) for name in ("num", "mean", "std", "half_width")}
+    line |= {name: cell["filter"].get(name) for name in ("alpha", "true_alpha", "accuracy")}
+    ours, other = (report.results.summary(task, each) for each in (FOCUS, method))
+    seen = stats.difference(ours, other).to_dict() if ours and other and method != FOCUS else {}
+    return line | {f"{FOCUS.name}_minus_this_{n}": seen.get(n) for n in ("value", "low", "high")}
 
 
 def _cell_json(report: Report, task: Task, method: Named) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _curve(cell: CellResult) -> dict[float, Estimate]:
 
 
 def _overviews(report: Report) -> Markup:
-    names = (IQM.name, IMPROVEMENT.name, "reference")
+    names = (IQM.name, IMPROVEMENT.name, "profile", "reference")
     tables = [as_html(table) for table in report.tables if table.name in names]
     figures = []
     last = {each.section: each for each in report.overviews}  # the one of all shifts

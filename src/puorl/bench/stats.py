@@ -179,6 +179,24 @@ def improvement_interval(
     return Aggregate(Estimate(float(value), float(low), float(high)), len(one), num_runs)
 
 
+def profile_intervals(
+    settings: Sequence[SettingScores],
+    levels: Sequence[float],
+    rng: np.random.Generator,
+    *,
+    repetitions: int = REPETITIONS,
+) -> tuple[Estimate, ...]:
+    """Performance profile: the fraction of runs above each level, averaged over settings."""
+    drawn = _resample(settings, rng, repetitions)
+    found = []
+    for level in levels:
+        value = np.mean([(each.score > level).mean() for each in settings])
+        means = np.mean([(scores > level).mean(axis=1) for scores in drawn], axis=0)
+        low, high = np.quantile(means, _TAILS)
+        found.append(Estimate(float(value), float(low), float(high)))
+    return tuple(found)
+
+
 def _iqms(score: np.ndarray) -> np.ndarray:
     """(samples, values) to (samples,)."""
     ordered = np.sort(score, axis=1)

@@ -36,7 +36,12 @@ if TYPE_CHECKING:  # importing these loads jax
     from puorl.bench.plan import Plan, PlanStatus
     from puorl.bench.report import Report
 
-_FILES = {"markdown": "report.md", "latex": "report.tex", "html": "report.html"}
+_FILES = {
+    "markdown": "report.md",
+    "latex": "report.tex",
+    "html": "report.html",
+    "csv": "report.csv",
+}
 """Format of a report to its usual file."""
 _PIPE_WIDTH = 180
 """Columns where neither COLUMNS nor a terminal sets the width."""
@@ -190,10 +195,10 @@ def _as_json(part: Part) -> dict[str, Any]:
 class BenchReport:
     """Show the results of a benchmark: tables and figures.
 
-    Reads the rows of puorl bench run, which may still be running. text, markdown
-    and latex are printed unless --out names a file; html is written to
-    report.html beside the rows, and all writes report.md, report.tex and
-    report.html there, or into the folder --out.
+    Reads the rows of puorl bench run, which may still be running. text, markdown,
+    latex and csv (the scores) are printed unless --out names a file; html is
+    written to report.html beside the rows, and all writes report.md, report.tex,
+    report.html and report.csv there, or into the folder --out.
 
     Examples:
       puorl bench report results
@@ -208,7 +213,7 @@ class BenchReport:
     """CSV file of published numbers to show beside ours; paper for the paper's."""
     out: OptionalPath = None
     """File to write; for all, the folder."""
-    format: Literal["text", "markdown", "latex", "html", "all"] = "text"
+    format: Literal["text", "markdown", "latex", "html", "csv", "all"] = "text"
     """Format to print or write."""
     json: Flag = False
     """Print all numbers as one JSON object, and nothing else."""
@@ -294,14 +299,15 @@ def _describe(plan: "Plan", ahead: "PlanStatus") -> str:
 
 def _written(report: "Report", name: str) -> str:
     """Return the report in one of the formats of files."""
-    from puorl.bench.report import to_latex, to_markdown
+    from puorl.bench.report import to_csv, to_latex, to_markdown
     from puorl.bench.report_page import as_page
 
     if name == "text":
         file = io.StringIO()
         _print(report, SafeConsole(file=file, highlight=False, width=_PIPE_WIDTH))
         return file.getvalue()
-    return {"markdown": to_markdown, "latex": to_latex, "html": as_page}[name](report)
+    writers = {"markdown": to_markdown, "latex": to_latex, "html": as_page, "csv": to_csv}
+    return writers[name](report)
 
 
 def _print(report: "Report", console: Console) -> None:
