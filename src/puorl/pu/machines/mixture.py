@@ -40,8 +40,8 @@ _NUM_DIRECTIONS = 4
 """In which units' mean states and actions are compared."""
 _OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called outside."""
-_NEAR = 3.0
-"""Groups are one driver if others lie so many times farther apart."""
+_NEAR_DRIVERS, _NEAR_TYPES = 1.3, 3.0
+"""Groups are one driver, or one type under several, if others lie so many times farther apart."""
 
 
 class Mixture(NamedTuple):
@@ -116,7 +116,7 @@ class Mixture(NamedTuple):
 
     def with_near(self) -> "Mixture":
         """Count types that lie near ours, seen from the others, as ours driven in another way."""
-        group = _merge_near(self.mean)
+        group = _merge_near(self.mean, _NEAR_TYPES)
         ours = tuple(np.flatnonzero(group == group[0]).tolist())
         return self._replace(ours=ours) if len(ours) < self.num_types else self
 
@@ -402,7 +402,7 @@ def find_drivers(
     if found.gain < SEEN:
         return np.zeros(len(z), int), found.gain
     # Machines shift how they are driven a little, too: near groups are one driver.
-    driver = _merge_near(found.mean)[np.argmax(found.log_density(z), axis=1)]
+    driver = _merge_near(found.mean, _NEAR_DRIVERS)[np.argmax(found.log_density(z), axis=1)]
     order = np.argsort(-np.bincount(driver[label == 0], minlength=driver.max() + 1), kind="stable")
     rank = np.empty(len(order), int)
     rank[order] = np.arange(len(order))
@@ -424,7 +424,7 @@ def find_ranges(x: np.ndarray, unit: np.ndarray, rng: np.random.Generator) -> np
     return found.member if found.gain >= SEEN else np.zeros(len(mean), int)
 
 
-def _merge_near(mean: np.ndarray) -> np.ndarray:
+def _merge_near(mean: np.ndarray, least: float) -> np.ndarray:
     """(k,) int. Groups of means: nearest are joined, until the next join is relatively farthest."""
     group = [np.arange(len(mean))]
     joins = []
@@ -437,7 +437,7 @@ def _merge_near(mean: np.ndarray) -> np.ndarray:
         joined = np.where(now == now[two], now[one], now)
         group.append(np.unique(joined, return_inverse=True)[1].reshape(-1))
     ratio = [later / max(first, 1e-12) for first, later in zip(joins, joins[1:], strict=False)]
-    return group[1 + int(np.argmax(ratio))] if ratio and max(ratio) > _NEAR else group[0]
+    return group[1 + int(np.argmax(ratio))] if ratio and max(ratio) > least else group[0]
 
 
 def _starts(
