@@ -206,7 +206,8 @@ def _has_text_actions(block: _Block, table: _Table) -> bool:
         for line in islice(csv.reader(block.lines, delimiter=table.delimiter), _LOOKED_AT):
             seen += [line[place].strip()] if len(line) > place else []
     filled = [cell for cell in seen if cell]
-    return 2 * sum(map(is_number, filled)) < len(filled)
+    # A number with a decimal comma is no code: a message names the option for it.
+    return 2 * sum(is_number(cell.replace(",", ".")) for cell in filled) < len(filled)
 
 
 def _check_size(table: _Table, fraction: float) -> None:
