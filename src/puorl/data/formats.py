@@ -333,7 +333,7 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
         names = dataclasses.replace(names, reward="")
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
-    names = dataclasses.replace(names, **dict.fromkeys(unused))
+    names = dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
     raw: RawRows = read(source, names)
     for field in unused:
         # A field that a reader found under a usual name becomes a column.
