@@ -230,12 +230,12 @@ def test_decimal_comma():
     ],
 )
 def test_seconds(stamps, expected):
-    values, wrong = seconds(stamps, "log")
+    values, wrong, _ = seconds(stamps, "log")
     assert (values.tolist(), wrong) == (expected, [])
 
 
 def test_other_text_among_stamps_is_counted():
-    values, wrong = seconds(["1970-01-01", "soon", "", "1970-01-02"], "log")
+    values, wrong, _ = seconds(["1970-01-01", "soon", "", "1970-01-02"], "log")
     np.testing.assert_array_equal(values, [0.0, np.nan, np.nan, 86_400.0])
     assert wrong == [1]
     with pytest.raises(DataError, match="expected numbers or ISO 8601 stamps, got 'soon' in row 1"):
@@ -246,7 +246,11 @@ def test_zones():
     mixed = ["2024-01-01T12:00", "2024-01-01T11:00Z", "2024-07-01T12:00", "2024-07-01T12:00+02:00"]
     with pytest.raises(DataError, match="got '2024-01-01T11:00Z' in row 1; .*--time-zone"):
         seconds(mixed, "log")
-    values, _ = seconds(mixed, "log", "Europe/Berlin")
+    values, _, notes = seconds(mixed, "log", "Europe/Berlin")
+    assert notes == ()
+    assert (
+        "UTC; name theirs with --time-zone" in seconds(["1970-01-01"], "log: column t (time)")[2][0]
+    )
     assert values[0] == values[1]
     assert values[2] == values[3]  # daylight saving time
     for name in ("Europe/Nowhere", "../etc/passwd", ""):

@@ -317,6 +317,15 @@ def test_the_encoding_can_be_named(tmp_path, encoding):
         puorl.load(path, encoding="rot13")
 
 
+def test_a_column_that_only_looks_like_a_field_need_not_be_one(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("obs_0,act_0,t,terminal\n1,2,early,maybe\n3,4,late,no\n")
+    data = puorl.load(path, time="", terminal="")
+    assert (data.time, data.columns["t"].tolist()) == (None, ["early"])
+    assert "t: not used as time, as asked" in data.provenance.notes
+    assert "terminal" in data.provenance.missing
+
+
 def test_the_format_of_stamps_can_be_named(tmp_path):
     path = tmp_path / "log.csv"
     stamps = ["25.10.2026 02:59:59", "25.10.2026 03:00:00", "25.10.2026 03:00:01"]

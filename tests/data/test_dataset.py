@@ -221,3 +221,15 @@ def test_masked_and_ragged_arrays_are_refused():
         Dataset.from_arrays(obs=obs, action=np.zeros((4, 1)))
     with pytest.raises(DataError, match="action: expected rows of equal length"):
         Dataset.from_arrays(obs=np.zeros((2, 1)), action=[[1, 2], [3]])
+
+
+def test_text_as_pandas_holds_it_is_text():
+    names = np.array(["a", "a", "b", "b"], dtype=object)
+    data = Dataset.from_arrays(
+        obs=np.zeros((4, 1)), action=np.zeros((4, 1)), episode=names, columns={"site": names}
+    )
+    assert (data.episode.tolist(), data.columns["site"].tolist()) == ([0, 1], ["a", "b"])
+    with pytest.raises(DataError, match="got dtype object"):
+        Dataset.from_arrays(
+            obs=np.zeros((2, 1)), action=np.zeros((2, 1)), episode=np.array(["a", 1], dtype=object)
+        )

@@ -365,3 +365,24 @@ def test_damage_is_noticed_or_harmless(tmp_path_factory, data):
     # Rarely a flip hides the whole schema entry: the file then reads as a table of other origin.
     hidden = found.provenance.source == (str(folder / "hurt.parquet"),)
     assert hidden or found.provenance == dataset.provenance
+
+
+@pytest.mark.parametrize("how", ["stream", "file"])
+def test_arrow_files_and_folders_of_hugging_face(tmp_path, how):
+    folder = tmp_path / "saved" / "train"  # as Dataset.save_to_disk and DatasetDict lay it out
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text("{}")
+    (folder / "cache-17.arrow").write_bytes(b"not rows")
+    columns = {"observation.state": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], "action": [[1.0]] * 3}
+    table = pa.table(columns | {"episode_index": [0, 0, 0], "pump": ["a", "b", "c"]})
+    make = {"stream": pa.ipc.new_stream, "file": pa.ipc.new_file}[how]
+    file = folder / "data-00000-of-00001.arrow"
+    with make(file, table.schema) as writer:
+        writer.write_table(table)
+    for path in (file, folder, tmp_path / "saved"):
+        data = load(path)
+        assert data.obs.tolist() == [[0, 1], [2, 3]]
+        assert data.columns["pump"].tolist() == ["a", "b"]
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(DataError, match="expected a readable Arrow file"):
+        load(file)

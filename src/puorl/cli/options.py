@@ -133,7 +133,7 @@ class DataOptions:
     time_format: Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")] = (
         None
     )
-    """Format of time stamps that are not ISO 8601, such as '%%d.%%m.%%Y %%H:%%M:%%S'."""
+    """Format of time stamps that are not ISO 8601, such as '%d.%m.%Y %H:%M:%S'."""
     time_zone: _Name = None
     """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
     action_kind: Annotated[str | None, tyro.conf.arg(metavar="KIND", help_behavior_hint="")] = None

@@ -57,7 +57,7 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
     """
     claimed = named(header, names, source)
     given = set(claimed)
-    _search(claimed, header, source, "column")
+    _search(claimed, header, source, "column", names.unused)
     guessed = []
     for field, found in claimed.items():
         if field not in given:
@@ -66,6 +66,9 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
             guessed.append(f"{field} = {few if len(found) <= _MOST_NAMED else many}")
     notes = [f"fields found by their usual names: {', '.join(guessed)}"] if guessed else []
     notes += notes_on_ends(header, [name for columns in claimed.values() for name in columns])
+    for field in names.unused:
+        columns = _usual(field, Claims(claimed).rest(header), claimed) or ()
+        notes += [f"{name}: not used as {field}, as asked" for name in columns]
     return Claims({field: claimed[field] for field in FIELDS if field in claimed}, tuple(notes))
 
 
@@ -104,11 +107,15 @@ def named(
 
 
 def _search(
-    claimed: dict[str, tuple[str, ...]], available: Sequence[str], source: str, kind: str
+    claimed: dict[str, tuple[str, ...]],
+    available: Sequence[str],
+    source: str,
+    kind: str,
+    unused: Sequence[str] = (),
 ) -> None:
     """Add the fields that were not named and have a usual name."""
     for field in FIELDS:
-        if field in claimed:
+        if field in claimed or (field in unused and field not in ("obs", "action")):
             continue
         free = Claims(claimed).rest(available)
         if kind == "column" and (found := _usual(field, free, claimed)):

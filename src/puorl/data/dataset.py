@@ -401,9 +401,12 @@ def _own_array(name: str, values: Any) -> np.ndarray:
             "masked ones; remove those rows, or fill them, before"
         )
     try:
-        return np.array(values, subok=False)
+        array = np.array(values, subok=False)
     except ValueError as error:
         raise DataError(f"arrays: {name}: expected rows of equal length, got: {error}") from error
+    if array.dtype == object and all(isinstance(each, str) for each in array.flat):
+        return array.astype(str)  # as pandas holds text
+    return array
 
 
 def _with_common_codes(parts: Sequence[Dataset]) -> Sequence[Dataset]:

@@ -92,7 +92,12 @@ _TABLE = (
     Format("npz", (".npz",), "NumPy's archive of named arrays"),
     Format("csv", _packed(".csv", ".tsv"), "text table with a header line", writable=False),
     Format("jsonl", _packed(".jsonl", ".ndjson"), "one JSON object a line", writable=False),
-    Format("parquet", (".parquet", ".pq"), "Parquet file, or a folder of them", package="pyarrow"),
+    Format(
+        "parquet",
+        (".parquet", ".pq", ".arrow", ".feather"),
+        "Parquet or Arrow file, or a folder of them",
+        package="pyarrow",
+    ),
     Format(
         "minari",
         ("",),
@@ -292,10 +297,11 @@ def _inside(path: Path) -> list[Path]:
     if (path / SETTINGS).is_file() and (path / FILTER_MARKER).is_file():
         return [path / read_as(FilterSettings, path / SETTINGS).kept.file]
     # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
+    found = sorted(path.rglob("*.parquet")) or sorted(path.rglob("*.arrow"))
     files = [
         file
-        for file in sorted(path.rglob("*.parquet"))
-        if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+        for file in found
+        if not any(part.startswith((".", "_", "cache-")) for part in file.relative_to(path).parts)
     ]
     if not files:
         known = next((hint for file, hint in _NO_ROWS.items() if (path / file).is_file()), None)
@@ -332,7 +338,7 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
         names = dataclasses.replace(names, reward="")
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
-    names = dataclasses.replace(names, **dict.fromkeys(unused))
+    names = dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
     raw: RawRows = read(source, names)
     for field in unused:
         # A field that a reader found under a usual name becomes a column.

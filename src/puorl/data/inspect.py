@@ -344,7 +344,8 @@ def _on_missing(seen: Inspection) -> _Sentences:
         advice = "filter and train need --missing drop or hold, or another file"
         yield "problem", f"{num_bad:,} rows have cells that are missing or no numbers: {advice}"
     if "reward" in missing:
-        yield "warning", "no reward: the filter works without it, training needs one"
+        text = "no reward: the filter and bc work without it, other learners need --reward"
+        yield "warning", text
     if "terminal" in missing:
         yield "warning", "no terminal flags: every row is taken as if the task went on"
     if "timeout" in missing and seen.ends.num_timeout:
@@ -449,7 +450,9 @@ def _on_clock(seen: Inspection) -> _Sentences:
         return
     if clock.num_gaps:
         steps = f"median step {clock.step_median:g}, longest {clock.step_max:g}"
-        yield "warning", f"{clock.num_gaps:,} gaps in time inside episodes ({steps})"
+        counted = [n.number for n in seen.notes if isinstance(n, Note) and n.kind == "time_gaps"]
+        left = " between the rows that are left" if counted not in ([], [clock.num_gaps]) else ""
+        yield "warning", f"{clock.num_gaps:,} gaps in time inside episodes{left} ({steps})"
     if clock.num_resets:
         yield "warning", f"the clock runs backwards {clock.num_resets:,} times"
     if clock.num_duplicated:

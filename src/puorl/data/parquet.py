@@ -1,4 +1,4 @@
-"""Parquet files of any origin, files that puorl writes, and tables in memory (DataFrames).
+"""Parquet and Arrow files, Parquet files that puorl writes, and tables in memory (DataFrames).
 
 Arrow columns become NumPy arrays as CSV columns do: a null is NaN among numbers and flags and ""
 among text; dates, times and stamps become seconds. Files that puorl writes have a column for each
@@ -43,16 +43,19 @@ _MAY_BE_UNKNOWN = ("next_obs", "next_action")
 _EXACT_IN_FLOAT = 2**53
 _READ_AHEAD = 2**24
 """Bytes of columns that are read together."""
+_ARROW, _ARROW_MAGIC = (".arrow", ".feather"), b"ARROW1"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read a Parquet file.
+    """Read a Parquet file, or an Arrow file as Hugging Face's datasets and Feather write it.
 
     Raises:
-        DataError: Not a readable Parquet file, or a column is missing or has no plain values.
+        DataError: Not a readable file, or a column is missing or has no plain values.
         MissingExtraError: pyarrow is not installed.
     """
+    if path.suffix.lower() in _ARROW:
+        return _read_arrow(path, names)
     parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
     with (
         reading(path, "Parquet file", "check that the file is whole"),
@@ -64,6 +67,18 @@ def read(path: Path, names: FieldNames) -> RawRows:
                 "take another copy"
             )
         return _rows(file, names, str(path))
+
+
+def _read_arrow(path: Path, names: FieldNames) -> RawRows:
+    ipc = require("pyarrow.ipc", extra="parquet", purpose="reading Arrow files")
+    with (
+        reading(path, "Arrow file", "check that the file is whole"),
+        open(path, "rb") as file,
+    ):
+        is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+        file.seek(0)
+        table = (ipc.open_file if is_file else ipc.open_stream)(file).read_all()
+        return _rows(_InMemory(table.replace_schema_metadata(None)), names, str(path))
 
 
 def read_frame(frame: Any, names: FieldNames) -> RawRows:

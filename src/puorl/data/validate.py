@@ -51,6 +51,8 @@ class FieldNames:
     """What to do with cells that are missing or no numbers; see `puorl.data.missing`."""
     gap: float = MAX_STEP
     """A time step longer than this many median steps is a gap."""
+    unused: tuple[str, ...] = ()
+    """Fields that are declared absent, whatever columns have their usual names."""
     decimal: str = "."
     """Sign before the fraction of a number in a text table: a point or a comma."""
     encoding: str | None = None
