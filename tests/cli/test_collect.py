@@ -134,7 +134,7 @@ def test_interrupt_leaves_no_file(tmp_path, start, monkeypatch):
         "collect.record = marked\n"
         "sys.exit(main(sys.argv[2:]))"
     )
-    process = start(code, [str(mark), *words(out, rows="400k")])
+    process = start(code, [str(mark), *words(out, rows="10M")])
     wait_until(mark.exists)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)

@@ -301,7 +301,7 @@ sys.exit(main())
 
 def test_interruption_ends_in_130_and_leaves_nothing(tmp_path):
     pytest.importorskip("mujoco")
-    words = "collect --env hopper --quality random --rows 400k --seed 0 --no-cache --out o.npz"
+    words = "collect --env hopper --quality random --rows 5M --seed 0 --no-cache --out o.npz"
     run = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, *words.split()],
         capture_output=True,
