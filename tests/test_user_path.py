@@ -194,7 +194,7 @@ def test_the_report_names_alpha(walk):
     page = html.unescape((folder / "ours" / "report.html").read_text())
     assert "alpha" in page
     assert report["advice"] in page
-    assert "alpha (bbe)" in (folder / "printed.txt").read_text()
+    assert "check (bbe)" in (folder / "printed.txt").read_text()
 
 
 def test_the_policies_act_and_were_tried(walk):
@@ -221,7 +221,7 @@ def test_the_same_with_the_settings_that_a_user_gets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = write_logs(tmp_path / "logs")
     printed = keep(installed)
-    assert "alpha (bbe)" in printed
+    assert "check (bbe)" in printed
     check_kept(tmp_path, log)
     installed(*"train ours --learner td3_bc --steps 2000 --out run".split())
     tried = json.loads(installed(*"evaluate run --env hopper --episodes 10 --json".split()))

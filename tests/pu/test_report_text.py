@@ -61,11 +61,18 @@ def test_verdict_and_advice_stand_first():
 
 def test_numbers_with_intervals():
     text = " ".join(shown(REPORT).split())
-    assert "alpha (bbe) 31.0 29.0 to 33.0" in text
-    assert "alpha (dedpul) 45.0 –" in text
+    assert "check (bbe) 31.0 29.0 to 33.0" in text
+    assert "check (dedpul) 45.0 –" in text
     assert "precision 96.2 95.1 to 100.0" in text
     assert "29,685 of 99,000" in text
     assert "upper estimate" not in text
+
+
+def test_the_filters_own_alpha_stands_first_and_others_are_checks():
+    own = replace(REPORT, alpha=alpha_estimate(0.3, (0.28, 0.34), method="bbe"))
+    text = " ".join(shown(own).split())
+    assert text.index("alpha 30.0 28.0 to 34.0") < text.index("check (bbe) 31.0")
+    assert text.count("A check: alpha estimated again.") == 2
 
 
 def test_upper_estimate_is_said():

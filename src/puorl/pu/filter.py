@@ -1,5 +1,6 @@
 """DomainFilter: find the target's rows among unlabelled ones, given a few labelled rows."""
 
+import dataclasses
 import inspect
 import os
 import warnings
@@ -252,7 +253,7 @@ class DomainFilter:
             for make in (cross_fit, cross_fit_behaviour)
         )
         score, grouping = self.predict_proba(split), model.grouping(split)
-        return make_report(
+        made = make_report(
             split,
             scores,
             behaviour,
@@ -264,6 +265,7 @@ class DomainFilter:
             unit=model.unit,
             rng=generator(seed, "filter", "report"),
         )
+        return dataclasses.replace(made, alpha=model.alpha)
 
     def metadata(self, split: PUSplit) -> dict[str, Any]:
         """Return settings and results of the fit, JSON-ready."""

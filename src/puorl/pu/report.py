@@ -51,7 +51,7 @@ class FilterReport:
     """One or two sentences: what to do."""
     warnings: tuple[str, ...]
     alphas: tuple[Estimate, ...]
-    """Two estimators, the filter's own first; it may differ from the filter's value."""
+    """Checks of the filter's alpha: its own estimator in other folds, and another estimator."""
     alphas_agree: bool
     quality: Quality
     shortcut: Shortcut
@@ -65,6 +65,8 @@ class FilterReport:
     unit: str
     settings: dict[str, Any]
     """Preset, learner, inputs, seed, fingerprint of the split: JSON-ready."""
+    alpha: Estimate | None = None
+    """The filter's own; None in reports that were stored without it."""
 
     @property
     def unit_column(self) -> str:

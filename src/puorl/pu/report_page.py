@@ -32,16 +32,18 @@ _NARROWEST = 0.1  # of the axis of alpha: small differences should look small
 
 
 def alpha_picture(report: FilterReport) -> Markup:
-    """Draw every estimate of alpha with its interval; empty without an estimate."""
-    if not report.alphas:
+    """Draw the filter's alpha and the checks of it; empty without an estimate."""
+    named = [(f"check: {shorten(each.method, LONGEST_NAME)}", each) for each in report.alphas]
+    if report.alpha is not None:
+        named = [("alpha, the filter's own", report.alpha), *named]
+    if not named:
         return Markup("")
     dots = []
-    for each in report.alphas:
+    for name, each in named:
         ends = as_percent_range(each.low, each.high)
-        name = shorten(each.method, LONGEST_NAME) + ("" if dots else " (the filter's method)")
         text = as_percent(each.value) + (f" ({ends})" if ends else "")
         dots.append(charts.Dot(name, each, text))
-    values = [end for each in report.alphas for end in (each.value, each.low, each.high)]
+    values = [end for _, each in named for end in (each.value, each.low, each.high)]
     known = [value for value in values if math.isfinite(value)]
     low, high = min(known), max(known)
     air = max(0.15 * (high - low), (_NARROWEST - (high - low)) / 2)

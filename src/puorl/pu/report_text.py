@@ -18,6 +18,7 @@ from puorl.pu.unit_table import as_table, doubtful
 
 WIDTH = 80
 ALPHA = "Fraction of target rows among the unlabelled."
+_CHECK = "A check: alpha estimated again."
 LONGEST_NAME = 80
 VERDICT_NAMES = {
     "clear": "clear",
@@ -174,8 +175,10 @@ def _number_table() -> Table:
 
 def _numbers(report: FilterReport) -> Table:
     quality, table = report.quality, _number_table()
-    for alpha in report.alphas:
-        table.add_row(f"alpha ({alpha.method})", *_cells(alpha), ALPHA)
+    if report.alpha is not None:
+        table.add_row("alpha", *_cells(report.alpha), ALPHA)
+    for check in report.alphas:
+        table.add_row(f"check ({check.method})", *_cells(check), _CHECK)
     is_upper = quality.precision_is_upper and quality.precision_is_known
     for name, meaning in MEANINGS[quality.is_soft].items():
         shown = name == "Recall" or not quality.precision_is_open
