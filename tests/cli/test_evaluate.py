@@ -213,7 +213,7 @@ def test_the_program_itself_answers_and_needs_no_jax(here):
 def test_the_examples_of_the_help_are_understood():
     lines = [text.strip() for text in str(Evaluate.__doc__).splitlines()]
     commands = [text for text in lines if text.startswith("puorl evaluate")]
-    assert len(commands) == 4
+    assert len(commands) == 7
     for command in commands:
         words = shlex.split(command)[2:]
         assert tyro.cli(Evaluate, args=words, config=PARSING).paths

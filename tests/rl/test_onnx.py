@@ -1,5 +1,7 @@
 """Policies as ONNX files act in onnxruntime as they do in NumPy."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,26 @@ def test_onnxruntime_acts_as_numpy_does(tmp_path, kind, norm):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["softmax", "greedy", "bcq"])
+def test_probabilities_of_codes_are_numpys(tmp_path, kind):
+    rng = np.random.default_rng(4)
+    params = layers(rng, OBS_DIM, 16, ACT_DIM)
+    if kind == "bcq":
+        behaviour = layers(rng, OBS_DIM, 8, ACT_DIM)
+        params = {"q": params, "behaviour": behaviour, "threshold": np.full(1, 0.6)}
+    codes = ("down", "hold", "up")
+    policy = Policy.of(kind, params, mean=rng.normal(size=OBS_DIM), codes=codes)
+    policy.to_onnx(tmp_path / "policy.onnx")
+    obs = 2 * rng.normal(size=(500, OBS_DIM)).astype(np.float32)
+    runtime = session(tmp_path / "policy.onnx")
+    [chances] = runtime.run(["probabilities"], {"obs": obs})
+    expected = policy.probabilities(obs)
+    assert (expected.max(axis=1) == 1).all() == (kind != "softmax")
+    assert len(set(expected.argmax(axis=1))) == ACT_DIM
+    np.testing.assert_allclose(chances, expected, atol=1e-5)
+    assert json.loads(runtime.get_modelmeta().custom_metadata_map["puorl.codes"]) == list(codes)
+
+
 def test_a_trained_policy_acts_alike(tmp_path):
     rng = np.random.default_rng(0)
     obs = 100 + 20 * rng.normal(size=(300, 2))
@@ -79,4 +101,4 @@ def test_files_are_not_overwritten_and_all_kinds_are_tried(tmp_path):
     with pytest.raises(DataError, match="already exists"):
         random_policy("clip").to_onnx(tmp_path / "a.onnx")
     random_policy("clip").to_onnx(tmp_path / "a.onnx", force=True)
-    assert {"tanh", "clip", "td7"} <= set(KINDS)
+    assert set(KINDS) == {"tanh", "clip", "td7", "softmax", "greedy", "bcq"}

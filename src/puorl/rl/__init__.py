@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from puorl.rl.learner import LEARNERS, Learner, make, presets
+    from puorl.rl.learner import DISCRETE_LEARNERS, LEARNERS, Learner, form_of, make, presets
     from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
     from puorl.rl.policy import NumpyPolicy, Policy
     from puorl.rl.run import RunSpec, TrainResult, checkpoint_interval
     from puorl.rl.train import train_many
 
 __all__ = [
+    "DISCRETE_LEARNERS",
     "LEARNERS",
     "Learner",
     "MLflow",
@@ -26,6 +27,7 @@ __all__ = [
     "TrainResult",
     "WandB",
     "checkpoint_interval",
+    "form_of",
     "make",
     "presets",
     "train_many",
@@ -34,7 +36,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "learner": "LEARNERS Learner make presets",
+        "learner": "DISCRETE_LEARNERS LEARNERS Learner form_of make presets",
         "metrics": "MLflow Sink TensorBoard WandB",
         "policy": "NumpyPolicy Policy",
         "run": "RunSpec TrainResult checkpoint_interval",

@@ -21,7 +21,7 @@ from puorl.rl.double_dqn import init_network, log_probability
 from puorl.rl.iql import Config, State
 from puorl.rl.learner import Batch, Learner, Sizes, policy_mean
 
-PRESETS = {"default": Config()}
+PRESETS = {"default": Config(normalise_states=True)}
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
@@ -48,7 +48,8 @@ def make(config: Config, *, num_steps: int) -> Learner:
         update=partial(iql.update, config=config, num_steps=num_steps, loss=policy_loss),
         actor=lambda state: state.policy,
         actor_kind="softmax",
-        normalise_states=True,
-        scale_rewards=True,
+        normalise_states=config.normalise_states,
+        scale_rewards=config.reward_scale == 0.0,
+        reward_factor=config.reward_scale or 1.0,
         discrete=True,
     )

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from puorl import __version__
-from puorl.core.errors import ConfigError
 from puorl.nn.numpy_mlp import NumpyPolicy
 
 _IR_VERSION, _OPSET = 8, 17
@@ -21,8 +20,8 @@ _IR_VERSION, _OPSET = 8, 17
 _FLOAT = 1
 _NORM_EPSILON = 1e-5
 _SMALLEST_SIZE = 1e-8
-INPUT, OUTPUT = "obs", "action"
-"""Names of the graph's input (n, d) and output (n, m), both float32."""
+INPUT, OUTPUT, CHANCES = "obs", "action", "probabilities"
+"""Names of the graph's input (n, d) and output (n, m), both float32; of codes, probabilities."""
 
 
 def to_onnx(policy: NumpyPolicy, properties: dict[str, str]) -> bytes:
@@ -31,30 +30,42 @@ def to_onnx(policy: NumpyPolicy, properties: dict[str, str]) -> bytes:
     Args:
         policy: What to write.
         properties: Texts to store beside the graph, by name.
-
-    Raises:
-        ConfigError: A kind of policy that has no graph here.
     """
     graph = _Graph()
     x = graph.add("Div", graph.add("Sub", INPUT, policy.mean), policy.scale)
+    if policy.codes is not None:
+        _add_chances(graph, policy, x)
+        return _model(graph, policy.obs_dim, CHANCES, policy.act_dim, properties)
     if policy.kind in ("tanh", "clip"):
         y = _network(graph, policy, "", x)
-    elif policy.kind == "td7":
+    else:
         z = _avg_l1_norm(graph, _network(graph, policy, "encoder.", x, "Elu"))
         first = _avg_l1_norm(graph, _network(graph, policy, "linear.", x))
         y = _network(graph, policy, "mlp.", graph.add("Concat", first, z, axis=-1))
-    else:
-        raise ConfigError(
-            f"onnx: expected a policy of the kind tanh, clip or td7, got {policy.kind}; use its "
-            "safetensors file with puorl.Policy, which needs NumPy only"
-        )
     one = np.ones(1, np.float32)
     unit = graph.add("Tanh", y) if policy.kind != "clip" else _between(graph, y, -one, one)
     low, high = policy.low, policy.high
     middle, reach = high / 2 + low / 2, high / 2 - low / 2
     action = graph.add("Add", graph.add("Mul", unit, reach), middle)
     graph.add("Identity", _between(graph, action, low, high), output=OUTPUT)
-    return _model(graph, policy.obs_dim, policy.act_dim, properties)
+    return _model(graph, policy.obs_dim, OUTPUT, policy.act_dim, properties)
+
+
+def _add_chances(graph: "_Graph", policy: NumpyPolicy, x: str) -> None:
+    """Add the probabilities of all codes, 1 for a greedy choice."""
+    if policy.kind == "softmax":
+        graph.add("Softmax", _network(graph, policy, "", x), output=CHANCES, axis=-1)
+        return
+    values = _network(graph, policy, "q." if policy.kind == "bcq" else "", x)
+    if policy.kind == "bcq":
+        logits = _network(graph, policy, "behaviour.", x)
+        below = graph.add("Sub", logits, graph.add("ReduceMax", logits, axes=[-1], keepdims=1))
+        with np.errstate(divide="ignore"):
+            least = np.log(policy.arrays["threshold"])
+        allowed = graph.add("GreaterOrEqual", below, least)
+        values = graph.add("Where", allowed, values, np.full(1, -np.inf, np.float32))
+    best = graph.add("ReduceMax", values, axes=[-1], keepdims=1)
+    graph.add("Cast", graph.add("Equal", values, best), output=CHANCES, to=_FLOAT)
 
 
 def _network(
@@ -111,11 +122,13 @@ class _Graph:
         return name
 
 
-def _model(graph: _Graph, obs_dim: int, act_dim: int, properties: dict[str, str]) -> bytes:
+def _model(
+    graph: _Graph, obs_dim: int, output: str, act_dim: int, properties: dict[str, str]
+) -> bytes:
     content = [_message(1, node) for node in graph.nodes]
     content += [_text(2, "policy")]
     content += [_message(5, constant) for constant in graph.constants]
-    content += [_message(11, _value(INPUT, obs_dim)), _message(12, _value(OUTPUT, act_dim))]
+    content += [_message(11, _value(INPUT, obs_dim)), _message(12, _value(output, act_dim))]
     entries = [_text(1, name) + _text(2, text) for name, text in sorted(properties.items())]
     model = [
         _number(1, _IR_VERSION),

@@ -125,14 +125,17 @@ class Policy(NumpyPolicy):
         """Write an ONNX file, with the scaling of states and actions inside.
 
         Its input ``obs`` is (n, d) and its output ``action`` (n, m), both float32, in the units of
-        the data. Unlike `act` it takes values that are not finite, and gives such actions.
+        the data. For discrete actions the output is ``probabilities`` (n, A) of the codes, which
+        ``puorl.codes`` of the file's properties lists as JSON. Unlike `act` it takes values that
+        are not finite, and gives such actions.
 
         Raises:
-            ConfigError: A kind of policy that cannot be written as ONNX.
             DataError: Something is at ``path`` and ``force`` is off, or it cannot be written.
         """
         kept = {name: self.metadata.get(name) for name in ("learner", "steps", "seed")}
         texts = {f"puorl.{k}": str(v) for k, v in kept.items() if v is not None}
+        if self.codes is not None:
+            texts["puorl.codes"] = json.dumps(self.codes)
         content = to_onnx(self, {**texts, "puorl.fingerprint": self.fingerprint})
         with atomic_path(path, force=force) as part:
             part.write_bytes(content)
