@@ -78,3 +78,15 @@ def test_d3rlpy_can_use_every_kept_row():
             )
             found.append(values)
     assert sorted(found, key=repr) == sorted(expected(data), key=repr)
+
+
+def test_d3rlpy_gets_the_positions_of_codes():
+    d3rlpy = pytest.importorskip("d3rlpy")
+    rows = np.arange(12) % 3
+    data = puorl.Dataset.from_arrays(
+        obs=np.arange(12.0)[:, None], action=np.array(["a", "b", "c"])[rows], reward=np.ones(12)
+    )
+    made = data.to_d3rlpy()
+    info = made.dataset_info
+    assert (info.action_space, info.action_size) == (d3rlpy.ActionSpace.DISCRETE, 3)
+    assert made.episodes[0].actions[:11, 0].tolist() == rows[:11].tolist()

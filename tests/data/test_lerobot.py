@@ -48,6 +48,17 @@ def test_all_transitions_come_back(tmp_path):
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.mark.parametrize("codes", [["up", "down", "stay"], [0, 1, 7]])
+def test_discrete_actions_come_back(tmp_path, codes):
+    chosen = np.array(codes)[np.random.default_rng(0).integers(0, 3, 40)]
+    obs = np.random.default_rng(1).normal(size=(40, 2))
+    data = puorl.Dataset.from_arrays(obs=obs, action=chosen, episode=np.arange(40) // 10)
+    puorl.save(data, tmp_path / "folder", format="lerobot")
+    back = puorl.load(tmp_path / "folder")
+    assert back.action_codes == data.action_codes
+    np.testing.assert_array_equal(back.action, data.action)
+
+
 def test_the_layout_is_that_of_version_3(tmp_path):
     data = rows()
     puorl.save(data, tmp_path / "folder", format="lerobot")

@@ -261,15 +261,22 @@ class Dataset:
         """Return the rows as d3rlpy's MDPDataset, in which every row is a usable transition.
 
         Each run of following rows is an episode. One that was cut has a last step more, which holds
-        the last next state; d3rlpy learns from all steps but that one.
+        the last next state; d3rlpy learns from all steps but that one. Discrete actions are given
+        as positions among ``action_codes``.
 
         Raises:
             DataError: There are no rewards.
         """
         d3rlpy = require("d3rlpy", purpose="making d3rlpy's MDPDataset")
         arrays = {name: a.astype(np.float32) for name, a in padded_runs(self.rows).items()}
-        kind = d3rlpy.ActionSpace.CONTINUOUS
-        return d3rlpy.dataset.MDPDataset(**arrays, action_space=kind)
+        if self.action_codes is None:
+            return d3rlpy.dataset.MDPDataset(**arrays, action_space=d3rlpy.ActionSpace.CONTINUOUS)
+        arrays["actions"] = arrays["actions"].argmax(axis=1)[:, None].astype(np.int32)
+        return d3rlpy.dataset.MDPDataset(
+            **arrays,
+            action_space=d3rlpy.ActionSpace.DISCRETE,
+            action_size=len(self.action_codes),
+        )
 
     def with_action_codes(self, codes: Sequence[str]) -> "Dataset":
         """Return the same rows with more codes, or in another order.

@@ -15,6 +15,7 @@ import numpy as np
 
 from puorl.core.errors import DataError, require
 from puorl.core.files import read_json
+from puorl.core.formatting import code_values
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import runs_of
 from puorl.data.parquet import read_frame
@@ -61,7 +62,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     for field in ("obs", "action"):
         listed = info.get("features", {}).get(_FEATURES[field], {}).get("names")
         listed = next(iter(listed.values()), None) if isinstance(listed, dict) else listed
-        if isinstance(listed, list) and len(set(listed)) == rows.arrays[field].shape[1]:
+        if isinstance(listed, list) and (len(set(listed)),) == rows.arrays[field].shape[1:]:
             setattr(rows, f"{field}_names", tuple(map(str, listed)))
     return rows
 
@@ -85,6 +86,9 @@ def write(dataset: Dataset, path: Path) -> None:
     held: dict[str, np.ndarray] = {
         name: rows[field][order] for field, name in _FEATURES.items() if field in rows
     }
+    if dataset.action_codes is not None:
+        codes = np.array(code_values(dataset.action_codes))
+        held["action"] = codes[held["action"].argmax(axis=1)]
     held |= {
         "next.truncated": last & ~held["next.terminated"],
         "next.done": last,
@@ -101,6 +105,7 @@ def write(dataset: Dataset, path: Path) -> None:
     table = pa.table({name: _arrow(pa, name, array) for name, array in held.items()})
     given = dataset.provenance
     columns = {_FEATURES["obs"]: given.obs_names, _FEATURES["action"]: given.action_names}
+    columns |= {} if dataset.action_codes is None else {_FEATURES["action"]: ()}
     features = {name: _feature(array, columns.get(name)) for name, array in held.items()}
     info = {
         "codebase_version": "v3.0",
