@@ -106,16 +106,15 @@ def with_action_bounds(chosen: TrainingSet, bounds: Sequence[Any] | None) -> Tra
     width = chosen.pool.action.shape[1]
     low = high = np.zeros(0)
     try:
-        low, high = (np.broadcast_to(np.asarray(end, np.float64), width) for end in bounds)
-        fits = bool(np.isfinite([low, high]).all() and (low < high).all())
+        ends = [np.broadcast_to(np.asarray(end, np.float64), width) for end in bounds]
     except (TypeError, ValueError):
-        fits = False
-    if not fits:
+        ends = []
+    if len(ends) != 2 or not (np.isfinite(ends).all() and (ends[0] < ends[1]).all()):
         raise ConfigError(
             f"action_bounds: expected low and high, one or {width} finite numbers each, with low "
             f"below high, got {bounds!r}"
         )
-    stated = tuple(low.tolist()), tuple(high.tolist())
+    stated = tuple(ends[0].tolist()), tuple(ends[1].tolist())
     provenance = dataclasses.replace(chosen.pool.provenance, action_range=stated)
     pool = dataclasses.replace(chosen.pool, provenance=provenance)
     return dataclasses.replace(chosen, pool=pool)
