@@ -16,7 +16,6 @@ import datetime
 import json
 import os
 import platform
-import tempfile
 import time
 from collections import defaultdict
 from importlib.metadata import version
@@ -123,47 +122,52 @@ def ours(task: tasks.Task, policy: str, args: argparse.Namespace) -> dict[str, A
 
 
 def d3rlpy_fqe(task: tasks.Task, policy: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Estimate by d3rlpy's FQE with its defaults, and with its scalers of states and rewards."""
+    """Estimate by d3rlpy's FQE with its defaults, and with standardised states and rewards."""
     import d3rlpy
     import torch
 
-    class Impl:
-        def predict_best_action(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.as_tensor(np.asarray(task.policies[policy].act(x.numpy()), np.float32))
-
-    class Algo:
-        impl = Impl()
-
     rows = task.judge
-    ends = rows.timeout.copy()
     # An episode that the log cuts without a flag would be refused.
     last = np.append(rows.episode[1:] != rows.episode[:-1], True)
-    ends |= last & ~rows.terminal
-    data = d3rlpy.dataset.MDPDataset(
-        rows.obs.astype(np.float32), rows.action.astype(np.float32),
-        rows.reward.astype(np.float32), rows.terminal.astype(np.float32), ends.astype(np.float32),
-    )  # fmt: skip
-    first = np.unique(rows.episode, return_index=True)[1]
-    starts = rows.obs[first].astype(np.float32)
-    action = np.asarray(task.policies[policy].act(starts), np.float32)
+    ends = (rows.timeout | last) & ~rows.terminal
+    starts = rows.obs[np.unique(rows.episode, return_index=True)[1]]
+    act = task.policies[policy].act
     values = {}
     for name, scaled in (("d3rlpy", False), ("d3rlpy_scaled", True)):
+        centre = rows.obs.mean(axis=0) * scaled
+        scale = rows.obs.std(axis=0) + 1e-6 if scaled else np.ones_like(centre)
+        factor = float(rows.reward.std()) if scaled else 1.0  # no shift: tasks may end
+
+        class Algo:
+            """What d3rlpy asks for actions: here, in units of the rows that it was given."""
+
+            def __init__(self, centre: np.ndarray, scale: np.ndarray) -> None:
+                self.centre, self.scale, self.impl = centre, scale, self
+
+            def predict_best_action(self, x: torch.Tensor) -> torch.Tensor:
+                obs = (x.numpy() * self.scale + self.centre).astype(np.float32)
+                return torch.as_tensor(np.asarray(act(obs), np.float32))
+
+        data = d3rlpy.dataset.MDPDataset(
+            ((rows.obs - centre) / scale).astype(np.float32),
+            rows.action.astype(np.float32),
+            (rows.reward / factor).astype(np.float32),
+            rows.terminal.astype(np.float32),
+            ends.astype(np.float32),
+        )
         d3rlpy.seed(args.seed)
-        options: dict[str, Any] = dict(D3RLPY, gamma=tasks.GAMMA)
-        if scaled:
-            options["observation_scaler"] = d3rlpy.preprocessing.StandardObservationScaler()
-            options["reward_scaler"] = d3rlpy.preprocessing.StandardRewardScaler()
-        fqe = d3rlpy.ope.FQE(algo=Algo(), config=d3rlpy.ope.FQEConfig(**options))
-        with tempfile.TemporaryDirectory() as folder:
-            fqe.fit(
-                data, n_steps=args.updates, n_steps_per_epoch=args.updates, show_progress=False,
-                logger_adapter=d3rlpy.logging.NoopAdapterFactory(), experiment_name=folder,
-            )  # fmt: skip
-        value = float(fqe.predict_value(starts, action).mean())
-        if scaled:  # its values are sums of scaled rewards
-            scaler = fqe.reward_scaler
-            value = value * scaler.std + scaler.mean / (1 - tasks.GAMMA)
-        values[name] = {"value": value}
+        config = d3rlpy.ope.FQEConfig(**D3RLPY, gamma=tasks.GAMMA)
+        fqe = d3rlpy.ope.FQE(algo=Algo(centre, scale), config=config)
+        fqe.fit(
+            data,
+            n_steps=args.updates,
+            n_steps_per_epoch=args.updates,
+            show_progress=False,
+            logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
+        )
+        first = ((starts - centre) / scale).astype(np.float32)
+        action = np.asarray(act(starts.astype(np.float32)), np.float32)
+        values[name] = {"value": factor * float(fqe.predict_value(first, action).mean())}
     return {"values": values, "settings": D3RLPY}
 
 

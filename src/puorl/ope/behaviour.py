@@ -71,11 +71,13 @@ def fit_behaviour(
         _code_loss if logged.discrete else _gaussian_loss,
         rows,
         lanes.as_draws(*drawn.tables(logged.episode)),
-        lanes.Schedule(config.model_updates, 500, config.batch_size, 1e-3),
+        lanes.Schedule(
+            config.model_updates, min(200, config.model_updates), config.batch_size, 1e-3
+        ),
         seed=seed,
         purpose="behaviour",
     )
-    output = np.asarray(_outputs(params, rows.obs, logged.discrete), np.float64)
+    output = lanes.in_blocks(partial(_outputs, discrete=logged.discrete), params, logged.obs)
     fold = drawn.fold[logged.episode]
     row = np.arange(len(fold))
     held_out = output[np.maximum(fold, 0), row]
@@ -86,7 +88,7 @@ def fit_behaviour(
 
 
 @partial(jax.jit, static_argnames="discrete")
-def _outputs(params: Any, obs: jax.Array, discrete: bool) -> jax.Array:
+def _outputs(params: Any, obs: jax.Array, *, discrete: bool) -> jax.Array:
     out = jax.vmap(lambda own: mlp.apply_mlp(own, obs))(params)
     if discrete:
         return jax.nn.log_softmax(out, axis=-1)

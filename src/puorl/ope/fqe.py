@@ -24,11 +24,6 @@ from puorl.ope import lanes
 from puorl.ope.config import OPEConfig
 from puorl.ope.logged import Lanes, LoggedEpisodes
 
-_BLOCK = 8_192
-"""Rows whose values are computed at a time."""
-_AVERAGED = 0.25
-"""The last part of the training over which values are averaged."""
-
 
 class CriticRows(NamedTuple):
     """What a critic learns from; logged returns have mean 0 and deviation 1 in its units."""
@@ -55,37 +50,29 @@ class Critics(NamedTuple):
     unit: float
     """Value of 0, and of a difference of 1, in the critics' units."""
     curve: np.ndarray
-    """(iterations, 2, c) float64. Value by each lane after every target update: of all starts, and
-    of the starts that the lane drew."""
+    """(k, 2, c) float64. Value by each lane at k points of the last quarter of the training: of all
+    starts, and of the starts that the lane drew."""
 
     @property
     def value(self) -> float:
         """Value of the policy: the mean over lanes, of all starts."""
-        return float(self._last[:, 0].mean())
+        return float(self.curve[:, 0].mean())
 
     @property
     def draws(self) -> np.ndarray:
         """(c,) float64. Value by each lane, of the starts that it drew."""
-        return self._last[:, 1].mean(axis=0)
+        return self.curve[:, 1].mean(axis=0)
 
     @property
     def drift(self) -> float:
         """Change of the mean value between the two halves of the last quarter."""
-        last = self._last[:, 0].mean(axis=1)
+        last = self.curve[:, 0].mean(axis=1)
         half = len(last) // 2
         return float(last[half:].mean() - last[:half].mean()) if half else 0.0
 
-    @property
-    def _last(self) -> np.ndarray:
-        return self.curve[-max(1, round(_AVERAGED * len(self.curve))) :]
-
     def q(self, obs: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """(c, k) float64. Value of a choice in each row by each critic."""
-        parts = [
-            _all_lanes(self.params, obs[i : i + _BLOCK], choice[i : i + _BLOCK], self.discrete)
-            for i in range(0, len(obs), _BLOCK)
-        ]
-        q = np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)
+        q = lanes.in_blocks(_lanes_of[self.discrete], self.params, obs, choice)
         return self.centre + self.unit * q
 
 
@@ -130,7 +117,7 @@ def fit_critics(
     weight = drawn.weight / drawn.weight.sum(axis=1, keepdims=True)
 
     def watch(params: Any) -> np.ndarray:
-        q = np.asarray(_all_lanes(params, start_obs, start_choice, logged.discrete), np.float64)
+        q = np.asarray(_lanes_of[logged.discrete](params, start_obs, start_choice), np.float64)
         return centre + unit * np.stack([q.mean(axis=1), (q * weight).sum(axis=1)])
 
     params, curve = lanes.fit(
@@ -205,5 +192,8 @@ _targets, _discrete_targets = (partial(td_targets, discrete=each) for each in (F
 
 
 @partial(jax.jit, static_argnames="discrete")
-def _all_lanes(params: Any, obs: jax.Array, choice: jax.Array, discrete: bool) -> jax.Array:
+def _all_lanes(params: Any, obs: jax.Array, choice: jax.Array, *, discrete: bool) -> jax.Array:
     return jax.vmap(lambda own: q_values(own, obs, choice, discrete=discrete))(params)
+
+
+_lanes_of = {each: partial(_all_lanes, discrete=each) for each in (False, True)}

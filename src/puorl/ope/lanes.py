@@ -15,7 +15,13 @@ from puorl.nn import adam, mlp
 Loss = Callable[[Any, Any], jax.Array]
 """(parameters, batch) -> mean loss."""
 Prepare = Callable[[Any, Any], Any]
-"""(parameters, rows) -> rows as the loss wants them, for all batches of a chunk at once."""
+"""(parameters, rows) -> rows as the loss wants them, for all batches of a round at once."""
+_AT_ONCE = 200
+"""Updates of one compiled call, about."""
+_BLOCK = 8_192
+"""Rows that networks are applied to at a time."""
+_WATCHED = 0.25
+"""The last part of a fit that is watched."""
 
 
 class FitState(NamedTuple):
@@ -36,8 +42,8 @@ class Schedule(NamedTuple):
     """Lengths of a fit."""
 
     updates: int
-    chunk: int
-    """Updates of one compiled call; `Prepare` sees the parameters before it."""
+    round: int
+    """Updates between two calls of `Prepare`, which sees the parameters before them."""
     batch_size: int
     learning_rate: float
 
@@ -55,7 +61,7 @@ def fit(
     watch: Callable[[Any], Any] | None = None,
     advance: Advance = quiet,
 ) -> tuple[Any, list[np.ndarray]]:
-    """Fit all lanes; return their parameters, and what ``watch`` saw after every chunk.
+    """Fit all lanes; return their parameters, and what ``watch`` saw in the last quarter.
 
     Args:
         sizes: Widths of the network, from input to output.
@@ -65,8 +71,8 @@ def fit(
         schedule: Updates and batches; the learning rate falls to zero over the second half.
         seed: Decides weights and batches.
         purpose: Names the random stream.
-        prepare: Changes drawn rows by the parameters at the start of a chunk.
-        watch: Looks at the parameters of all lanes after every chunk.
+        prepare: Changes drawn rows by the parameters at the start of a round.
+        watch: Looks at the parameters of all lanes now and then in the last quarter.
         advance: Is told of the updates made.
     """
     num_lanes = len(draws.num_rows)
@@ -74,16 +80,18 @@ def fit(
     init_key, batch_key = jax.random.split(jax.random.key(word, impl="threefry2x32"))
     state = _init(jax.random.split(init_key, num_lanes), sizes)
     seen = []
-    for first in range(0, schedule.updates, schedule.chunk):
-        length = min(schedule.chunk, schedule.updates - first)
-        left = 2.0 * (1.0 - first / schedule.updates)
+    rounds = -(-schedule.updates // schedule.round)
+    at_once = max(1, _AT_ONCE // schedule.round)
+    for first in range(0, rounds, at_once):
+        number = min(at_once, rounds - first)
+        left = 2.0 * (1.0 - first / rounds)
         rate = jnp.float32(schedule.learning_rate * min(1.0, left))
-        keys = jax.random.split(jax.random.fold_in(batch_key, first), num_lanes)
-        shape = (length, schedule.batch_size)
-        state = _chunk(state, keys, rows, draws, rate, loss=loss, prepare=prepare, shape=shape)
-        if watch is not None:
+        keys = jax.random.split(jax.random.fold_in(batch_key, first), (num_lanes, number))
+        shape = (schedule.round, schedule.batch_size)
+        state = _rounds(state, keys, rows, draws, rate, loss=loss, prepare=prepare, shape=shape)
+        if watch is not None and first + number > (1.0 - _WATCHED) * rounds:
             seen.append(np.asarray(watch(state.params)))
-        advance(length)
+        advance(number * schedule.round)
     return state.params, seen
 
 
@@ -94,13 +102,12 @@ def _init(keys: jax.Array, sizes: tuple[int, ...]) -> FitState:
         params = mlp.init_mlp(key, sizes, init="orthogonal", last_init=last, layer_norm=True)
         return FitState(params, adam.init(params))
 
-    return jax.tree.map(
-        jnp.copy, jax.vmap(lane)(keys)
-    )  # both moments start equal: no shared memory
+    # Both moments start equal, and donated arrays must not share memory.
+    return jax.tree.map(jnp.copy, jax.vmap(lane)(keys))
 
 
 @partial(jax.jit, static_argnames=("loss", "prepare", "shape"), donate_argnums=0)
-def _chunk(
+def _rounds(
     state: FitState,
     keys: jax.Array,
     rows: Any,
@@ -116,12 +123,15 @@ def _chunk(
         made = adam.update(state.params, grad, state.moments, learning_rate=rate)
         return FitState(*made), None
 
-    def lane(state: FitState, key: jax.Array, draws: Draws) -> FitState:
-        drawn = draws.table[jax.random.randint(key, shape, 0, draws.num_rows)]
-        batches = jax.tree.map(lambda each: each[drawn], rows)
-        if prepare is not None:
-            batches = prepare(state.params, batches)
-        return jax.lax.scan(update, state, batches)[0]
+    def lane(state: FitState, keys: jax.Array, draws: Draws) -> FitState:
+        def one_round(state: FitState, key: jax.Array) -> tuple[FitState, None]:
+            drawn = draws.table[jax.random.randint(key, shape, 0, draws.num_rows)]
+            batches = jax.tree.map(lambda each: each[drawn], rows)
+            if prepare is not None:
+                batches = prepare(state.params, batches)
+            return jax.lax.scan(update, state, batches)
+
+        return jax.lax.scan(one_round, state, keys)[0]
 
     return jax.vmap(lane)(state, keys, draws)
 
@@ -129,3 +139,12 @@ def _chunk(
 def as_draws(table: np.ndarray, count: np.ndarray) -> Draws:
     """Put the rows of all lanes on the device."""
     return Draws(jnp.asarray(table), jnp.asarray(count))
+
+
+def in_blocks(function: Callable[..., Any], params: Any, *arrays: np.ndarray) -> np.ndarray:
+    """Apply a function of all lanes to rows, a block at a time; join (c, block, ...) along rows."""
+    parts = [
+        np.asarray(function(params, *(each[i : i + _BLOCK] for each in arrays)), np.float64)
+        for i in range(0, len(arrays[0]), _BLOCK)
+    ]
+    return np.concatenate(parts, axis=1)

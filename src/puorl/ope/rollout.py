@@ -89,7 +89,9 @@ def fit_model(
         _loss,
         rows,
         lanes.as_draws(*drawn.tables(logged.episode)),
-        lanes.Schedule(config.model_updates, 500, config.batch_size, 1e-3),
+        lanes.Schedule(
+            config.model_updates, min(200, config.model_updates), config.batch_size, 1e-3
+        ),
         seed=seed,
         purpose="model",
     )
