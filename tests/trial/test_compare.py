@@ -206,3 +206,16 @@ def test_the_command_writes_table_page_and_policies(tmp_path, monkeypatch, capsy
     assert "cmp/compare.json" in message(capsys.readouterr().err)
     assert main([*words[:-1], "other", "--methods", "all"]) == 2
     assert "--methods: expected names among olp" in message(capsys.readouterr().err)
+
+
+def test_codes_are_compared_with_bcq_in_the_place_of_td3_bc():
+    data = two_machines()
+    codes = np.array(["down", "up"])[(data.action[:, 0] > 0).astype(int)]
+    coded = puorl.Dataset.from_arrays(
+        obs=data.obs, action=codes, reward=data.reward, next_obs=data.next_obs,
+        episode=data.episode, timeout=data.timeout, columns=data.columns,
+    )  # fmt: skip
+    small = {"steps": 20, "seeds": 2, "hidden": (8,), "batch_size": 16}
+    found = puorl.compare(coded, "known == 1", methods=["olp", "sharing_all"], judge=JUDGE, **small)
+    assert found.settings["learner"] == "discrete_bcq"
+    assert all(np.isfinite(each.scores).all() for each in found.outcomes)

@@ -33,7 +33,7 @@ from puorl.core.run_folder import exclusive_beside
 from puorl.data.labels import read_labels
 from puorl.methods.base import METHODS
 from puorl.ope.config import OPEConfig
-from puorl.rl.learner import LEARNERS
+from puorl.rl.learner import NAMES
 
 RESULT, PAGE = "compare.json", "report.html"
 
@@ -64,8 +64,8 @@ class Compare:
     """Folder to write."""
     methods: Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = None
     """Among olp, sharing_all, dara, igdf, pu, oracle, with commas; by default all."""
-    learner: Annotated[str, choice(*LEARNERS)] = "td3_bc"
-    """Learning algorithm of all methods."""
+    learner: Annotated[str, choice(*NAMES)] = "td3_bc"
+    """Learning algorithm of all methods; bcq takes the place of td3_bc if actions are codes."""
     seeds: Int = 3
     """Policies of each method."""
     steps: Count = 20_000
@@ -101,7 +101,6 @@ class Compare:
         check_positive("--steps", self.steps)
         check_positive("--seeds", self.seeds)
         checked_seed(self.seed)
-        settings = parse_settings(self.learner, setting_words(self.settings))
         judging = parse_fields("--judge", OPEConfig, self.judge)
         if self.env is not None:
             require("mujoco", extra="sim", purpose="--env")
@@ -115,8 +114,10 @@ class Compare:
             )
         compute_synchronously()
         from puorl.trial.comparison import as_page
-        from puorl.trial.run import compare
+        from puorl.trial.run import compare, form_for
 
+        form = form_for(self.learner, known.pool)
+        settings = parse_settings(form, setting_words(self.settings))
         with exclusive_beside(self.out):
             result = compare(
                 known.pool,

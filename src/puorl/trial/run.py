@@ -68,7 +68,8 @@ def compare(
         data: Rows with rewards; some are labelled as the target's.
         labelled: (n,) bool or a condition; by default the column of ``load(label=...)``.
         methods: Names in `METHODS`; by default all, Oracle only where ``truth`` is given.
-        learner: Learning algorithm, the same for all methods.
+        learner: Learning algorithm, the same for all methods; where actions are discrete, BCQ is
+            taken for the default.
         seeds: Policies of each method; at least two for intervals.
         steps: Updates of each policy.
         unit: What the PU filter decides about, as for `DomainFilter`.
@@ -92,6 +93,7 @@ def compare(
     check_positive("seeds", seeds)
     checked_seed(seed + seeds - 1)
     names = _method_names(methods, has_truth=truth is not None)
+    learner = form_for(learner, data)
     made = learners.make(learner, num_steps=total, **settings)
     trainer.check_steps(made, steps=total)
     rows = _split(data, labelled, truth, unit, held_out if env is None else 0.0, seed)
@@ -129,6 +131,14 @@ def compare(
     if rows.judge is None:
         return _in_environment(by_method, sets, env, episodes, described)
     return _from_log(by_method, sets, rows.judge, gamma, judge, progress, described)
+
+
+def form_for(learner: str, data: Dataset) -> str:
+    """Return the form of a learner for the data's actions, BCQ for TD3+BC if they are discrete."""
+    discrete = data.action_codes is not None
+    return learners.form_of(
+        "bcq" if discrete and learner == "td3_bc" else learner, data.action_codes
+    )
 
 
 def _method_names(methods: Sequence[str] | None, *, has_truth: bool) -> list[str]:
