@@ -32,6 +32,7 @@ from readout import unit_types
 from simulate import VERSION, Fleet, Kind, Table, draw_parameters, record
 
 import puorl
+from puorl.pu.machines import drift
 
 WINDOW, NUM_WINDOWS, NUM_FREE = 100, 40, 10
 """Rows of a window, windows of a record, and windows at its start in which nothing changes."""
@@ -118,14 +119,14 @@ def _watch(
     changes = [("none", "step", "none", "ramp")[k % 4] for k in range(NUM_WATCHED)]
     num_rows = _RUNS * _ROWS
     first = (rng.uniform(*_CHANGES, NUM_WATCHED) * num_rows).astype(int)
-    drift = {name: np.ones((NUM_WATCHED, num_rows)) for name in parameters}
+    course = {name: np.ones((NUM_WATCHED, num_rows)) for name in parameters}
     ends: list[Mapping[str, float]] = []
     for k, change in enumerate(changes):
         length = rng.uniform(*_RAMPS) * WINDOW if change == "ramp" else 1.0
         factors = draw_kind(choice[k % len(choice)], 1, rng).factors if change != "none" else {}
         part = np.clip((np.arange(num_rows) - first[k] + 1) / length, 0.0, 1.0)
         for name, factor in factors.items():
-            drift[name][k] += (factor - 1.0) * part
+            course[name][k] += (factor - 1.0) * part
         ends.append(factors)
     table = record(
         long,
@@ -134,7 +135,7 @@ def _watch(
         habits,
         rng.integers(fleet.operators, size=(NUM_WATCHED, _RUNS)),
         rng,
-        drift={name: value.reshape(-1, _ROWS) for name, value in drift.items()},
+        drift={name: value.reshape(-1, _ROWS) for name, value in course.items()},
     )
     units = np.unique(table["unit"])
     made = []
@@ -200,7 +201,22 @@ def follow_linear(fitted: Any, data: puorl.Dataset) -> float | None:
     return None
 
 
-FOLLOWERS: dict[str, Follower] = {"linear": follow_linear}
+def follow_dynamics(fitted: Any, data: puorl.Dataset) -> float | None:
+    """Time at which the filter's own drift watch raises its alarm.
+
+    Args:
+        fitted: Filter that was fitted to the pool.
+        data: Rows of one unit in the order of time.
+    """
+    window = np.arange(len(data)) // WINDOW
+    [course] = drift.follow(fitted.model_, data, window)
+    if course.alarm is None:
+        return None
+    assert data.time is not None
+    return float(data.time[window == course.alarm][-1])
+
+
+FOLLOWERS: dict[str, Follower] = {"linear": follow_linear, "dynamics": follow_dynamics}
 NEEDS_FILTER = frozenset(FOLLOWERS) - {"linear"}
 
 

@@ -107,6 +107,12 @@ class Filter:
         None
     )
     """Rows known to be the target's: a condition, or a file, as described above."""
+    labelled_as: Annotated[
+        tuple[tuple[str, str], ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(metavar="NAME EXPR", help_behavior_hint="may be repeated"),
+    ] = ()
+    """A name for other machines, and a condition for rows of some that are known to be such."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
     """What to decide about: transition, window:50 (steps), episode, or column:NAME."""
     evidence: Literal["auto", "dynamics", "rows"] = "auto"
@@ -167,13 +173,20 @@ class Filter:
             console.print(Text(f"note: {note}", style="dim"))
         _check_needs(known.pool, unit, self.inputs)
         evidence = self._evidence(unit)
+        self._check_names(evidence)
         split = self._split(known, unit, evidence, console)
         flt, config = self._filter(evidence)
         settings = self._settings(split, config)
         if run.begin(_basis(settings)):
             console.print(f"going on from an unfinished run ({run.work})")
         console.print("learning ...")
-        flt.fit(split, seed=self.seed, progress=True, checkpoint=run.checkpoint("fit"))
+        flt.fit(
+            split,
+            seed=self.seed,
+            progress=True,
+            checkpoint=run.checkpoint("fit"),
+            labelled_as=dict(self.labelled_as),
+        )
         report = None
         if self.no_report:
             alpha = f"alpha (target rows among the unlabelled): {flt.alpha_.value:.1%}"
@@ -211,6 +224,16 @@ class Filter:
                 f"{option}; decide by --evidence rows"
             )
         return "dynamics"
+
+    def _check_names(self, evidence: str) -> None:
+        names = [name for name, _ in self.labelled_as]
+        if names and evidence == "rows":
+            raise ConfigError(
+                "--labelled-as: expected units that are decided by how they move, got rows; name "
+                "them with --unit column:NAME"
+            )
+        if len(set(names)) < len(names):
+            raise ConfigError("--labelled-as: expected each name once; join its conditions by or")
 
     def _split(self, known: LabelledRows, unit: Unit, evidence: str, console: Console) -> PUSplit:
         held_out = held_out_unit(evidence, unit)
@@ -265,6 +288,7 @@ class Filter:
         if codes is not None and not any("," in code for code in codes):
             fields["action_kind"] = f"discrete:{','.join(codes)}"  # new logs may lack some
         arguments |= {"paths": list(self.paths), "out": str(self.out), "data": fields}
+        arguments["labelled_as"] = [list(pair) for pair in self.labelled_as]
         return {
             "arguments": arguments,
             "versions": {
@@ -362,7 +386,9 @@ def _basis(settings: dict[str, Any]) -> dict[str, str | int]:
         "versions": ("puorl", "numpy", "jax", "device"),
         "fingerprints": ("data", "labels", "config"),
     }
-    return {name: settings[group][name] for group, names in named.items() for name in names}
+    basis = {name: settings[group][name] for group, names in named.items() for name in names}
+    others = settings["arguments"]["labelled_as"]
+    return basis | ({"labelled_as": str(others)} if others else {})
 
 
 def _check_needs(data: Dataset, unit: Unit, inputs: str) -> None:

@@ -20,7 +20,7 @@ from puorl.cli.options import (
     print_json,
 )
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import check_free
+from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import FILTER_MARKER, MODEL, SETTINGS, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.labels import row_numbers, write_table
@@ -51,7 +51,7 @@ class Score:
     Examples:
       puorl score kept new.csv
       puorl score kept 'logs/2024-*.csv' --out scores.csv
-      puorl score kept new.csv --by-time 1d --json > drift.json
+      puorl score kept new.csv --by-time 1d --page drift.html
     """
 
     model: tyro.conf.Positional[Path]
@@ -62,8 +62,10 @@ class Score:
     """CSV to write: a line for each unit, row, or window of a unit."""
     by_time: Annotated[str | None, tyro.conf.arg(metavar="SPAN", help_behavior_hint="")] = None
     """Length of windows: 1d, 6h, 30min; 3600 in the log's own unit of time; or 500rows."""
+    page: OptionalPath = None
+    """HTML page to write with --by-time: a time line of every unit, with band and alarm."""
     force: Flag = False
-    """Replace the file if it exists."""
+    """Replace the files if they exist."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
@@ -71,8 +73,11 @@ class Score:
     def run(self) -> None:
         """Read, judge, write and print."""
         span = None if self.by_time is None else parse_span(self.by_time)
-        if self.out is not None:
-            check_free(self.out, force=self.force)
+        if self.page is not None and span is None:
+            raise ConfigError("--page: expected --by-time with it: it shows units over time")
+        for path in (self.out, self.page):
+            if path is not None:
+                check_free(path, force=self.force)
         options, folder = read_folder(self.model, self.data)
         data = options.load(self.paths)
         compute_synchronously()
@@ -94,18 +99,18 @@ class Score:
 
             self._show_courses(follow(model, data, windows(data, model.unit, span)))
         elif isinstance(model, MachineModel):
-            self._show_units(unit_rows(model.predict_units(data)))
+            self._show_units(unit_rows(model.predict_units(data), model.names))
         else:
             self._show_rows(flt, data)
 
     def _show_units(self, rows: "tuple[UnitRow, ...]") -> None:
-        from puorl.pu.unit_table import as_table, type_name, write_units
+        from puorl.pu.unit_table import as_table, type_of, write_units
 
         if self.out is not None:
             write_units(self.out, rows, force=self.force)
         outside = [row.name for row in rows if row.cluster < 0]
         if self.json:
-            content = [dataclasses.asdict(row) | {"type": type_name(row.cluster)} for row in rows]
+            content = [dataclasses.asdict(row) | {"type": type_of(row)} for row in rows]
             self._print({"units": content, "outside": outside})
             return
         kept = sum(row.keep for row in rows)
@@ -155,6 +160,11 @@ class Score:
             )
             names = ("unit", "window", "time", "probability", "distance", "band", "alarm")
             write_table(self.out, names, lines, force=self.force)
+        if self.page is not None:
+            from puorl.pu.machines.drift_page import as_page
+
+            with atomic_path(self.page, force=self.force) as part:
+                part.write_text(as_page(courses), encoding="utf-8")
         if self.json:
             self._print({"units": [_as_content(each) for each in courses]})
             return
@@ -177,8 +187,9 @@ class Score:
         print_json({"file": None if self.out is None else str(self.out), **content})
 
     def _say_written(self, console: Console) -> None:
-        if self.out is not None:
-            console.print(Text(f"wrote {self.out}"), soft_wrap=True)
+        for path in (self.out, self.page):
+            if path is not None:
+                console.print(Text(f"wrote {path}"), soft_wrap=True)
 
 
 def _cell(value: float) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,11 +26,11 @@ from puorl.pu.fitting import fit, identity
 from puorl.pu.machines import files as machine_files
 from puorl.pu.machines import fitting as machines
 from puorl.pu.machines.findings import UnitTable
-from puorl.pu.machines.model import MachineModel
+from puorl.pu.machines.model import MachineModel, label_others
 from puorl.pu.machines.report import MachineReport, make_machine_report
 from puorl.pu.model import FilterModel, Mode, keep
 from puorl.pu.report import FilterReport, make_report
-from puorl.pu.units import held_out_unit, parse_unit, uses_dynamics
+from puorl.pu.units import Unit, held_out_unit, number_units, parse_unit, uses_dynamics
 
 
 class DomainFilter:
@@ -113,6 +114,7 @@ class DomainFilter:
         seed: int = 0,
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        labelled_as: Mapping[str, np.ndarray | str] | None = None,
     ) -> "DomainFilter":
         """Fit to labelled and unlabelled rows, instead of earlier ones.
 
@@ -124,9 +126,12 @@ class DomainFilter:
             seed: Seed of initial weights and batches, and of what is held out of a dataset.
             progress: Show a bar.
             checkpoint: Folder for progress; the same call continues a killed fit.
+            labelled_as: Names of other domains, each with rows of units known to belong to it:
+                (n,) bool over the pool, or a condition. For ``dynamics`` only.
 
         Raises:
-            ConfigError: Unknown preset, mode, unit, estimator or learner.
+            ConfigError: Unknown preset, mode, unit, estimator or learner; ``labelled_as`` where
+                rows decide.
             DataError: Too few labelled rows, or features in which nothing varies.
         """
         check_fork()
@@ -139,12 +144,18 @@ class DomainFilter:
         by_dynamics = uses_dynamics(self.evidence, unit)
         job = "machines" if by_dynamics else "fit"
         store = Checkpoint(checkpoint, identity(job, split, config, unit, seed))
-        learn = machines.fit if by_dynamics else fit
-        self.model_ = learn(
-            split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
-        )
-        if isinstance(self.model_, MachineModel):
-            self.model_ = self.model_.with_row_fits(split.pool)
+        if labelled_as and not by_dynamics:
+            raise ConfigError(
+                "labelled_as: expected units that are decided by dynamics, got rows; name them "
+                "with unit='column:NAME' or 'episode'"
+            )
+        if by_dynamics:
+            model = _fit_machines(split, config, unit, seed, store, progress, labelled_as or {})
+            self.model_ = model.with_row_fits(split.pool)
+        else:
+            self.model_ = fit(
+                split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
+            )
         self._split = split
         return self
 
@@ -353,3 +364,23 @@ class DomainFilter:
 _PARAMS = {
     name: argument.default for name, argument in inspect.signature(DomainFilter).parameters.items()
 }
+
+
+def _fit_machines(
+    split: PUSplit,
+    config: FilterConfig,
+    unit: Unit,
+    seed: int,
+    checkpoint: Checkpoint,
+    progress: bool,
+    labelled_as: Mapping[str, np.ndarray | str],
+) -> MachineModel:
+    """Learn how units move, then sort them into types, of which some may have names."""
+    found = number_units(split.pool, unit)
+    label = machines.labels_of_units(split, found, unit)
+    label = label_others(split.pool, found, label, labelled_as)
+    made = machines.embed(
+        split.pool, found, config.machines, seed=seed, checkpoint=checkpoint, progress=progress
+    )
+    model = machines.find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
+    return dataclasses.replace(model, names=tuple(labelled_as))

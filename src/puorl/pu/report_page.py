@@ -24,7 +24,7 @@ from puorl.pu.report_text import (
     describe_types,
     mostly_sure,
 )
-from puorl.pu.unit_table import COLUMNS, NONE, cells, doubtful, type_name
+from puorl.pu.unit_table import COLUMNS, NONE, cells, doubtful, type_of
 
 _SPIKY = 0.25  # a bin this full flattens all others on a linear axis
 _MOST_DOUBTFUL = 10
@@ -123,8 +123,8 @@ def auroc_picture(title: str, estimates: dict[str, Estimate]) -> Markup:
 def machine_picture(report: MachineReport) -> Markup:
     """Draw the map of the machines: their places, types, and how well the places are known."""
     clusters = sorted({row.cluster for row in report.units}, key=lambda k: (k < 0, k))
-    groups = [type_name(k) for k in clusters]
-    count = {name: sum(type_name(row.cluster) == name for row in report.units) for name in groups}
+    named = {row.cluster: type_of(row) for row in report.units}
+    count = {named[k]: sum(row.cluster == k for row in report.units) for k in clusters}
     return charts.scatter(
         "Map of the machines",
         "; ".join(f"{name}: {number} units" for name, number in count.items()),

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from puorl.data.labels import write_table
+from puorl.pu.machines.findings import NONE, OURS
 from puorl.pu.machines.report import UnitRow
 
 COLUMNS = ("unit", "rows", "labelled", "evidence", "probability", "decision", "type", "agreement")
-OURS, NONE = "ours", "none of these"
 _DOUBT, _AGREEMENT = 0.05, 0.9
 _MOST_ROWS = 12
 
@@ -23,6 +23,11 @@ def type_name(cluster: int) -> str:
     ['none of these', 'ours', 'A', 'B']
     """
     return NONE if cluster < 0 else OURS if cluster == 0 else chr(ord("A") + cluster - 1)
+
+
+def type_of(row: UnitRow) -> str:
+    """Name the type of a unit, as it was labelled or by a letter."""
+    return row.name_of_type or type_name(row.cluster)
 
 
 def decision(row: UnitRow) -> str:
@@ -50,7 +55,7 @@ def cells(row: UnitRow) -> tuple[str, ...]:
         f"{row.evidence:+.1f}",
         f"{row.probability:.3f}",
         decision(row),
-        type_name(row.cluster),
+        type_of(row),
         f"{row.agreement:.2f}",
     )
 
@@ -69,7 +74,7 @@ def write_units(path: str | os.PathLike[str], rows: Sequence[UnitRow], *, force:
             repr(row.evidence),
             repr(row.probability),
             decision(row),
-            type_name(row.cluster),
+            type_of(row),
             repr(row.agreement),
         )
         for row in rows

@@ -104,7 +104,6 @@ def with_action_bounds(chosen: TrainingSet, bounds: Sequence[Any] | None) -> Tra
     if bounds is None:
         return chosen
     width = chosen.pool.action.shape[1]
-    low = high = np.zeros(0)
     try:
         ends = [np.broadcast_to(np.asarray(end, np.float64), width) for end in bounds]
     except (TypeError, ValueError):

@@ -13,6 +13,7 @@ from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines.model import RowFit, thin_rows
 from puorl.pu.machines.report import MachineReport
+from puorl.pu.unit_table import type_of
 from puorl.pu.units import Unit, number_units
 
 ROBOT = Unit("column", column="robot")
@@ -210,6 +211,41 @@ def test_the_report_holds_all_units_and_comes_back_from_json(fitted):
     assert "Only one unit is known" in report.advice
     back = MachineReport.from_dict(json.loads(json.dumps(report.to_dict())))
     assert back == report
+
+
+def test_other_types_may_be_known_by_name(split, fitted, tmp_path):
+    flt = DomainFilter(unit="column:robot", config=fitted.config)
+    flt.fit(split, seed=0, labelled_as={"old": "robot == 'm01'"})
+    table = flt.units_
+    np.testing.assert_array_equal(table.keep, is_ours(table.name))
+    assert table.probability[table.name == "m01"] == 0
+    assert (table.cluster[~table.keep] == 1).all()
+    flt.save(tmp_path / "filter")
+    for each in (flt, DomainFilter.load(tmp_path / "filter")):
+        rows = {row.name: type_of(row) for row in each.report(split).units}
+        assert rows == {name: "ours" if ours else "old" for name, ours in named(table)}
+    back = MachineReport.from_dict(json.loads(json.dumps(flt.report().to_dict())))
+    assert back == flt.report()
+
+
+def named(table):
+    return zip(table.name.tolist(), is_ours(table.name), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("labelled_as", "error"),
+    [
+        ({"old": "robot == 'm00'"}, "label each unit once"),
+        ({"old": "robot == 'm01'", "new": "robot == 'm01'"}, "label each unit once"),
+        ({"old": "robot == 'none'"}, "that holds for some of them"),
+        ({"ours": "robot == 'm01'"}, "which is reserved"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(split, labelled_as, error):
+    with pytest.raises((ConfigError, DataError), match=error):
+        DomainFilter(unit="column:robot").fit(split, seed=0, labelled_as=labelled_as)
+    with pytest.raises(ConfigError, match="got rows"):
+        DomainFilter().fit(split, seed=0, labelled_as=labelled_as)
 
 
 def test_another_seed_decides_alike_and_the_same_seed_the_same(split, fitted):

@@ -74,6 +74,7 @@ def write(
         **{name: getattr(model, name).to_dict() for name in _ESTIMATES},
         "arrays": hashing.of_arrays(arrays),
         "finding": dataclasses.asdict(model.finding),
+        "names": list(model.names),
         "row_fits": [fit._asdict() for fit in model.row_fits],
         "split": model.split_fingerprint,
     }
@@ -115,6 +116,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
                 **{k: arrays[f"units.{k}"] for k in UnitTable._fields if k != "name"},
             ),
             finding=Finding(**content["finding"]),
+            names=tuple(content.get("names", ())),
             row_fits=tuple(RowFit(**fit) for fit in content.get("row_fits", ())),
             split_fingerprint=content["split"],
             **{name: Estimate.from_dict(content[name]) for name in _ESTIMATES},

@@ -11,6 +11,9 @@ import numpy as np
 from puorl.pu.machines.mixture import SEEN
 
 Verdict = Literal["dynamics", "both", "behaviour", "neither", "confounded"]
+OURS, NONE = "ours", "none of these"
+RESERVED = (OURS, NONE)
+"""Names that types have, and that others must not have."""
 LITTLE_OVERLAP = 0.05
 FEW_UNITS = 3
 _NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60

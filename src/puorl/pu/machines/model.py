@@ -1,12 +1,12 @@
 """MachineModel: the result of a fit, its decisions about units, and units that it has not seen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
@@ -15,7 +15,7 @@ from puorl.nn import mlp
 from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents, View
-from puorl.pu.machines.findings import Finding, UnitTable
+from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
 from puorl.pu.machines.mixture import SEEN, Mixture, mahalanobis, weights
 from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
@@ -111,6 +111,8 @@ class MachineModel:
     precision: Estimate
     finding: Finding
     split_fingerprint: str
+    names: tuple[str, ...] = ()
+    """Names of the types 1, 2 and so on of which units were labelled."""
     row_fits: tuple[RowFit, ...] = ()
     """For each view; none in filters from before they were measured."""
 
@@ -248,6 +250,47 @@ class MachineModel:
         return np.minimum(len(chances) * np.min(chances, axis=0), 1.0)
 
 
+def label_others(
+    data: Dataset,
+    found: Units,
+    label: np.ndarray,
+    labelled_as: Mapping[str, np.ndarray | str],
+) -> np.ndarray:
+    """(units,) int64. Labels with units of named other types: 1 for the first name, and so on.
+
+    Args:
+        data: The pool.
+        found: Its units.
+        label: (units,) int. 0 for units known to be ours, -1 for others.
+        labelled_as: Names, each with (n,) bool over the pool, or a condition.
+
+    Raises:
+        ConfigError: A name that types have already.
+        DataError: No rows, or a unit that is labelled twice.
+    """
+    label = label.copy()
+    for number, (name, rows) in enumerate(labelled_as.items(), start=1):
+        if not name or name in RESERVED:
+            raise ConfigError(
+                f"labelled_as: expected a name of your own, got {name!r}, which is reserved"
+            )
+        mask = data.where(rows) if isinstance(rows, str) else np.asarray(rows, bool)
+        if mask.shape != (len(data),) or not mask.any():
+            raise DataError(
+                f"labelled_as {name}: expected a mask over {len(data):,} rows, or a condition, "
+                f"that holds for some of them, got {int(mask.sum()):,} of {mask.size:,}"
+            )
+        units = np.unique(found.number[mask])
+        twice = units[label[units] >= 0]
+        if len(twice):
+            raise DataError(
+                f"labelled_as {name}: expected units that have no other label, got "
+                f"{found.name[twice[0]]}; label each unit once"
+            )
+        label[units] = number
+    return label
+
+
 def estimate_latents(
     view: ViewModel,
     lane: int,
@@ -370,7 +413,8 @@ def decide(
         latents: z of the units, for each view and lane.
         lanes: Result of `judge_lanes`.
         found: Names and sizes of the units.
-        label: (n,) int. 0 for units that are known to be ours, -1 for unknown ones.
+        label: (n,) int. 0 for units that are known to be ours, above 0 for those known to be of
+            another type, -1 for unknown ones.
         driver: As in `judge_lanes`.
         ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
             units of the fit, whose types are known.
@@ -379,7 +423,7 @@ def decide(
     prior = float(np.prod([each.prior for each in lanes]))
     if ordinary is not None:  # as common as it is for an ordinary unit to look so: even odds
         said = said * ordinary / (ordinary + FALSELY_OUTSIDE)
-    probability = np.where(label == 0, 1.0, said)
+    probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
     agreement = np.prod(
         [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes], axis=0
@@ -403,7 +447,7 @@ def decide(
         evidence=np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior)),
         misfit=np.square(z - mixture.mean[0]).sum(axis=1) / 2.0,
         keep=keep,
-        cluster=np.where(outside, -1, np.where(keep, 0, other)),
+        cluster=np.where(label >= 0, label, np.where(outside, -1, np.where(keep, 0, other))),
         agreement=agreement,
         position=position,
         spread=np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale,

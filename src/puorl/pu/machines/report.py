@@ -1,6 +1,6 @@
 """MachineReport: every unit, what the choice rests on, and how good it is. Free of jax."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ class UnitRow:
     y: float
     spread: float
     """Standard error of x and y."""
+    name_of_type: str = ""
+    """Given with `labelled_as`; empty for types that have letters."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ class MachineReport:
         return cls(**made)
 
 
-def unit_rows(table: UnitTable) -> tuple[UnitRow, ...]:
-    """Return the table row by row, the surest of ours first."""
+def unit_rows(table: UnitTable, names: Sequence[str] = ()) -> tuple[UnitRow, ...]:
+    """Return the table row by row, the surest of ours first; ``names`` are of types from 1 on."""
     made = []
     for i in np.lexsort((table.name, -table.evidence, ~table.labelled)):
         made.append(
@@ -95,6 +97,7 @@ def unit_rows(table: UnitTable) -> tuple[UnitRow, ...]:
                 x=float(table.position[i, 0]),
                 y=float(table.position[i, 1]),
                 spread=float(table.spread[i]),
+                name_of_type=names[k - 1] if 0 < (k := int(table.cluster[i])) <= len(names) else "",
             )
         )
     return tuple(made)
@@ -112,7 +115,7 @@ def make_machine_report(model: "MachineModel", settings: Mapping[str, Any]) -> M
         recall=model.recall,
         precision=model.precision,
         agreement=float(model.units.agreement[asked].mean()),
-        units=unit_rows(model.units),
+        units=unit_rows(model.units, model.names),
         view=view.view,
         unit=str(model.unit),
         settings=dict(settings),

@@ -1,0 +1,89 @@
+"""Units followed over time as an HTML page: a time line for each, with its band."""
+
+from collections.abc import Sequence
+
+from puorl.html import charts, page
+from puorl.html.page import Markup, as_count, shorten
+from puorl.pu.machines.drift import FALSE_ALARMS, UnitCourse
+from puorl.pu.report_text import LONGEST_NAME
+
+_MOST_DRAWN = 24
+"""Units whose time lines are drawn: those with an alarm first."""
+
+
+def time_line(course: UnitCourse, *, x_label: str = "time") -> Markup:
+    """Draw how far a unit is from its own beginning, the usual band, and the alarm."""
+    name, count = shorten(course.name, LONGEST_NAME), len(course.time)
+    lines = [
+        charts.Line(
+            "distance from its beginning",
+            course.time.tolist(),
+            course.distance.tolist(),
+            low=(0.0,) * count,
+            high=(course.band,) * count,
+            end=f"{course.distance[-1]:.1f}",
+        )
+    ]
+    if course.alarm is not None:
+        k = course.alarm
+        beyond = [value if i >= k else float("nan") for i, value in enumerate(course.distance)]
+        lines.append(charts.Line("after the alarm", course.time.tolist(), beyond))
+    return charts.lines(
+        f"Time line of {name}",
+        f"{name}: {describe(course)}",
+        line=lines,
+        x_label=x_label,
+        y_label="in deviations",
+        within=(0.0, 1.5 * course.band),
+    )
+
+
+def describe(course: UnitCourse) -> str:
+    """Say in a sentence whether and when a unit left its own kind."""
+    if course.alarm is None:
+        return f"no alarm in {as_count(len(course.time))} windows."
+    k = course.alarm
+    return (
+        f"changed by time {course.time[k]:g} (window {k + 1} of {len(course.time)}): "
+        f"{course.distance[k]:.2g} from its beginning, {course.band:.2g} is usual."
+    )
+
+
+def as_page(courses: Sequence[UnitCourse]) -> str:
+    """Make a self-contained page of all units, those with an alarm first."""
+    order = sorted(courses, key=lambda each: (each.alarm is None, each.name))
+    changed = [each.name for each in order if each.alarm is not None]
+    names = shorten(", ".join(changed), 10 * LONGEST_NAME)
+    headline = f"{names}: not as they were" if changed else "No unit has changed"
+    num_windows = sum(len(each.time) for each in courses)
+    sentence = (
+        f"{as_count(len(courses))} units were followed over {as_count(num_windows)} windows. The "
+        f"band is made to be exceeded by chance in {1000 * FALSE_ALARMS:g} of 1,000 windows; an "
+        "alarm needs two windows in a row beyond it. An alarm says that a unit no longer moves as "
+        "it did at first, not why."
+    )
+    drawn = [page.figure(time_line(each), describe(each)) for each in order[:_MOST_DRAWN]]
+    table = page.table(
+        "All units; a click on a head sorts",
+        ("Unit", "Windows", "Alarm at", "Largest distance", "Band", "Probability, first", "Last"),
+        (
+            (
+                each.name,
+                as_count(len(each.time)),
+                "" if each.alarm is None else f"{each.time[each.alarm]:g}",
+                f"{max(v for v in each.distance if v == v):.2f}",
+                f"{each.band:.2f}",
+                f"{each.probability[0]:.3f}",
+                f"{each.probability[-1]:.3f}",
+            )
+            for each in order
+        ),
+        numeric=(1, 2, 3, 4, 5, 6),
+        sortable=True,
+    )
+    return page.document(
+        "Units over time",
+        page.banner("caution" if changed else "good", "Drift", headline, sentence),
+        page.section("Time lines", page.side_by_side(*drawn)),
+        page.section("All units", page.movable(table, "All units")),
+    )
