@@ -26,11 +26,11 @@ from puorl.pu.fitting import fit, identity
 from puorl.pu.machines import files as machine_files
 from puorl.pu.machines import fitting as machines
 from puorl.pu.machines.findings import UnitTable
-from puorl.pu.machines.model import MachineModel, label_others
+from puorl.pu.machines.model import MachineModel
 from puorl.pu.machines.report import MachineReport, make_machine_report
 from puorl.pu.model import FilterModel, Mode, keep
 from puorl.pu.report import FilterReport, make_report
-from puorl.pu.units import Unit, held_out_unit, number_units, parse_unit, uses_dynamics
+from puorl.pu.units import held_out_unit, parse_unit, uses_dynamics
 
 
 class DomainFilter:
@@ -150,8 +150,15 @@ class DomainFilter:
                 "with unit='column:NAME' or 'episode'"
             )
         if by_dynamics:
-            model = _fit_machines(split, config, unit, seed, store, progress, labelled_as or {})
-            self.model_ = model.with_row_fits(split.pool)
+            self.model_ = machines.fit(
+                split,
+                config,
+                unit=unit,
+                seed=seed,
+                checkpoint=store,
+                progress=progress,
+                labelled_as=labelled_as or {},
+            )
         else:
             self.model_ = fit(
                 split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
@@ -364,23 +371,3 @@ class DomainFilter:
 _PARAMS = {
     name: argument.default for name, argument in inspect.signature(DomainFilter).parameters.items()
 }
-
-
-def _fit_machines(
-    split: PUSplit,
-    config: FilterConfig,
-    unit: Unit,
-    seed: int,
-    checkpoint: Checkpoint,
-    progress: bool,
-    labelled_as: Mapping[str, np.ndarray | str],
-) -> MachineModel:
-    """Learn how units move, then sort them into types, of which some may have names."""
-    found = number_units(split.pool, unit)
-    label = machines.labels_of_units(split, found, unit)
-    label = label_others(split.pool, found, label, labelled_as)
-    made = machines.embed(
-        split.pool, found, config.machines, seed=seed, checkpoint=checkpoint, progress=progress
-    )
-    model = machines.find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
-    return dataclasses.replace(model, names=tuple(labelled_as))

@@ -1,6 +1,7 @@
 """From a split to a MachineModel: train the views, estimate latents, find types, decide."""
 
 import dataclasses
+from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from puorl.pu.machines.model import (
     decide,
     estimate_latents,
     judge_lanes,
+    label_others,
     quality,
     thin_rows,
 )
@@ -64,18 +66,20 @@ def fit(
     seed: int,
     checkpoint: Checkpoint,
     progress: bool = False,
+    labelled_as: Mapping[str, np.ndarray | str] | None = None,
 ) -> MachineModel:
-    """Learn how units move, and which are ours.
+    """Learn how units move, and which are ours; other types may be known by name.
 
     Raises:
-        DataError: Too few units or rows.
+        DataError: Too few units or rows, or names that do not fit.
     """
-    found = number_units(split.pool, unit)
-    label = labels_of_units(split, found, unit)
+    found, names = number_units(split.pool, unit), labelled_as or {}
+    label = label_others(split.pool, found, labels_of_units(split, found, unit), names)
     made = embed(
         split.pool, found, config.machines, seed=seed, checkpoint=checkpoint, progress=progress
     )
-    return find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
+    model = find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
+    return dataclasses.replace(model, names=tuple(names)).with_row_fits(split.pool)
 
 
 def embed(
@@ -143,7 +147,8 @@ def find_types(
 
     Args:
         made: Latents of the units.
-        label: (units,) int. 0 for units known to be ours, -1 for unknown ones.
+        label: (units,) int. 0 for units known to be ours, above 0 for those of other named types,
+            -1 for unknown ones.
         fingerprint: Of the split.
         config: Settings of the embedding.
         unit: What is decided about.
