@@ -123,6 +123,7 @@ def tell(seed: int) -> list[dict[str, Any]]:
             with open(folder / "ours/keep.csv", newline="", encoding="utf-8") as file:
                 kept = {row["pump_id"] for row in csv.DictReader(file)}
             rows.append({"kept": len(kept), "kept_ours": len(kept & ours), "ours": len(ours)})
+            print(json.dumps(rows[-1]), flush=True)
     return rows
 
 

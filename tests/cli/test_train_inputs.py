@@ -86,6 +86,12 @@ def test_the_name_that_the_reward_had_before_the_filter_is_known(here):
         read(["hard"], DataOptions(reward="gian"))
 
 
+def test_a_formula_may_begin_with_a_minus(here):
+    filter_folder(here / "units", train_rows(reward=None, columns={"kpi": np.arange(300.0)}))
+    assert main(words("--reward", "-abs(kpi - 5)", data="units")) == 0
+    assert main(words("--reward", "-kpi", data="rows.npz", out="none")) == 2  # no such column
+
+
 def test_only_bc_learns_without_rewards(here, capsys):
     puorl.save(train_rows(reward=None), "bare.npz")
     assert main(words("--learner", "iql", data="bare.npz", out="none")) == 2

@@ -317,6 +317,14 @@ def test_the_encoding_can_be_named(tmp_path, encoding):
         puorl.load(path, encoding="rot13")
 
 
+@pytest.mark.parametrize("others", ["", "n/a"])
+def test_cells_that_say_nan_are_counted_with_the_other_bad_ones(tmp_path, others):
+    path = tmp_path / "log.csv"
+    path.write_text(f"obs_0,act_0\n1,2\nNaN,4\n5,6\n7,nan\n{others},1\n9,1\n")
+    with pytest.raises(DataError, match=r"row 1 \(line 3\), .*got 'NaN'.*; 3 bad cells in all"):
+        puorl.load(path)
+
+
 def test_a_column_that_only_looks_like_a_field_need_not_be_one(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("obs_0,act_0,t,terminal\n1,2,early,maybe\n3,4,late,no\n")

@@ -99,7 +99,7 @@ def _run(name: str, words: list[str]) -> int:
     try:
         chosen = tyro.cli(
             command,
-            args=words,
+            args=_with_formulas(words),
             prog=f"puorl {name}",
             description=help_text(command),
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
@@ -110,6 +110,22 @@ def _run(name: str, words: list[str]) -> int:
         return int(leaving.code or 0)
     chosen.run()
     return 0
+
+
+def _with_formulas(words: list[str]) -> list[str]:
+    """Join --reward with a formula that begins with a minus, which looks like an option.
+
+    >>> _with_formulas(["--reward", "-abs(x)", "--out", "run"])
+    ['--reward=-abs(x)', '--out', 'run']
+    """
+    joined: list[str] = []
+    for word in words:
+        is_negative = word.startswith("-") and not word.startswith("--") and word != "-h"
+        if joined[-1:] == ["--reward"] and is_negative:
+            joined[-1] = f"--reward={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _overview() -> str:

@@ -329,6 +329,10 @@ def _add(block: _Block, table: _Table) -> None:
             values = record[str(place.pop(column))]
             if column not in parsed:
                 values = _numbers(values.tolist(), f"{column} ({name})", block, table)
+            elif name not in _MAY_BE_EMPTY and np.isnan(values).any():
+                _note_bad(
+                    np.flatnonzero(np.isnan(values)), "NaN", f"{column} ({name})", block, table
+                )
             matrix[:, j] = values
         table.numbers.setdefault(name, []).append(matrix)
     for name, i in place.items():
@@ -338,20 +342,27 @@ def _add(block: _Block, table: _Table) -> None:
 
 def _numbers(texts: list[str], column: str, block: _Block, table: _Table) -> np.ndarray:
     """(n,) float64. Parse cells; count those that are missing or no numbers, which become NaN."""
-    name, _, owner = column.rpartition(" ")
-    may_be_empty = owner[1:-1] in _MAY_BE_EMPTY
+    may_be_empty = column.rpartition(" ")[2][1:-1] in _MAY_BE_EMPTY
     values, bad = np.full(len(texts), np.nan), []
     for i, cell in enumerate(texts if table.decimal == "." else cells.with_points(texts)):
         if is_number(cell):
             values[i] = float(cell)
-        elif cell.strip() or not may_be_empty:
+        if np.isnan(values[i]) and not (may_be_empty and cell.strip().lower() in ("", "nan")):
             bad.append(i)
     if bad:
-        row = block.first_row + bad[0]
-        line = _lines_of_rows(block, table)[bad[0]]
-        place = f"row {row} (line {line}), column {column}: "
-        table.rows.note_bad(name, len(bad), row, place + _wrong(texts[bad[0]], owner[1:-1]))
+        _note_bad(bad, texts[bad[0]], column, block, table)
     return values
+
+
+def _note_bad(
+    bad: Sequence[int] | np.ndarray, first: str, column: str, block: _Block, table: _Table
+) -> None:
+    """Count bad cells of a column; ``first`` is the text of the first of them."""
+    name, _, owner = column.rpartition(" ")
+    row = block.first_row + int(bad[0])
+    line = _lines_of_rows(block, table)[int(bad[0])]
+    place = f"row {row} (line {line}), column {column}: "
+    table.rows.note_bad(name, len(bad), row, place + _wrong(first, owner[1:-1]))
 
 
 def _wrong(cell: str, owner: str) -> str:
