@@ -114,7 +114,7 @@ def test_a_seed_need_not_be_given(helped):
         own = text.partition("│ --")[0]
         assert not own or "(default: 0)" in own.replace(" │ │ ", " "), name
     takes = {name for name, text in told.items() if text}
-    assert takes == {"collect", "split", "filter", "train", "evaluate", "demo"}
+    assert takes == {"collect", "split", "filter", "train", "evaluate", "compare", "demo"}
 
 
 def test_help_on_a_terminal_without_our_signs():
@@ -201,6 +201,7 @@ READERS = {
     "explain {} P-01": ("none", "folder", "good.npz"),
     "score {} good.npz": ("none", "folder", "good.npz"),
     "train {} --steps 10 --out out": ROWS,
+    "compare {} --labelled a==1 --steps 10 --out out": ROWS,
     "evaluate {} --env hopper": (*POLICIES, "folder", "good.npz"),
     "collect --env hopper --rows 9 --seed 0 --out out.npz --policy {}": (*POLICIES, "folder"),
     "report {}": ("none", "folder", "empty.jsonl", "garbage.jsonl", "garbage.txt", "good.npz"),

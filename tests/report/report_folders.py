@@ -51,7 +51,7 @@ def make_filter_folder(folder, report):
     """As `puorl filter` leaves it, but for the learning, which takes long."""
     rows = dataclasses.replace(train_rows(), columns={"labelled": np.arange(300) < 40})
     split = puorl.PUSplit.from_mask(rows, rows.columns["labelled"], seed=0)
-    asked = Filter(("logs/*.npz",), "checked == 1", Path("kept"), unit="window:5", seed=3)
+    asked = Filter(("logs/*.npz",), Path("kept"), "checked == 1", unit="window:5", seed=3)
     kept = {"file": "kept.npz", "num_rows": len(rows), "fingerprint": rows.fingerprint}
     settings = asked._settings(split, PRESETS["default"])
     (folder / "model").mkdir(parents=True)
