@@ -17,6 +17,7 @@ from puorl.cli.options import Flag, Int, compute_synchronously, print_json
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import check_reachable, write_json
 from puorl.core.formatting import describe_time
+from puorl.core.run_folder import UNITS
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.demo.study import Data, DemoSettings, Filtered, Trained
@@ -29,8 +30,8 @@ _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
 class Demo:
     """Run the whole method at small scale: data, filter, training, result.
 
-    Records two machines in the simulator, hides which row is from which, lets the
-    filter find ours from a few labelled rows, compares its label-free report with
+    Records a fleet of robots in the simulator, some of them with a weak motor, lets
+    the filter find the sound ones from one that is known, compares its report with
     the truth, trains policies on four choices of rows (OLP, Sharing-All, PU,
     Oracle) and evaluates them. Needs no GPU and no download; a few minutes on two
     cores. The folder of an earlier demo is renamed, not replaced.
@@ -42,9 +43,9 @@ class Demo:
     """
 
     out: Path = Path("demo")
-    """Folder to make: report.html, results.json and the policies."""
+    """Folder to make: report.html, units.csv, results.json and the policies."""
     seed: Int = 0
-    """Seed of rows, labels, filter and training; the same seed gives the same results."""
+    """Seed of robots, runs, filter and training; the same seed gives the same results."""
     json: Flag = False
     """Print the results as one JSON object on stdout, and all else on stderr."""
 
@@ -75,14 +76,16 @@ class Demo:
     def _run_stages(self, folder: Path, console: Console) -> dict[str, Any]:
         """Run and print each stage, and fill the folder; return all results."""
         from puorl.demo import page, study
+        from puorl.pu.unit_table import write_units
 
         began = time.perf_counter()
         settings = study.SETTINGS.seeded(self.seed)
-        _show_question(settings, console)
+        _heading(f"puorl demo, seed {self.seed}", console)
+        console.print(_table(("scaled down", "demo", "paper"), page.sizes(settings)))
         data = study.make_data(settings, show=True)
-        _show_data(data, console)
+        _show_data(settings, data, console)
         filtered = study.fit_filter(settings, data, show=True)
-        _show_filter(settings, data, filtered, console)
+        _show_filter(data, filtered, console)
         trained = study.train(settings, data, filtered, show=True)
         _show_training(settings, trained, console)
         results = study.to_dict(settings, data, filtered, trained)
@@ -90,6 +93,7 @@ class Demo:
         command = f"puorl demo --seed {self.seed}"
         html = page.as_page(settings, data, filtered, trained, command=command)
         (folder / PAGE).write_text(html, encoding="utf-8")
+        write_units(folder / UNITS, filtered.report.units)
         for name, made in trained.policies.items():
             for policy in made:
                 number = policy.metadata["seed"]
@@ -125,45 +129,23 @@ def _rename_old(folder: Path) -> Path | None:
 # ------------------------------------------------------------------------------ printing
 
 
-def _show_question(settings: "DemoSettings", console: Console) -> None:
+def _show_data(settings: "DemoSettings", data: "Data", console: Console) -> None:
     from puorl.demo import page
 
-    _heading(f"puorl demo, seed {settings.setting.split_seed}", console)
-    _paragraph(page.question(settings), console)
-    console.print(_table(("scaled down", "demo", "paper"), page.sizes(settings)))
-
-
-def _show_data(data: "Data", console: Console) -> None:
     _heading(f"1  data ({describe_time(data.seconds)})", console)
-    for number, dataset in enumerate(data.sources):
-        whose = "ours" if number == 0 else "another machine's"
-        origin = dataset.provenance
-        _paragraph(
-            f"{len(dataset):,} rows of {origin.domain}, {origin.behaviour}: {whose}", console
-        )
-    split = data.split
-    _paragraph(
-        f"mixed, origin hidden: {len(split.labelled):,} rows are known to be ours, "
-        f"{len(split.unlabelled):,} are unlabelled",
-        console,
-    )
+    _paragraph(page.question(settings, data), console)
 
 
-def _show_filter(
-    settings: "DemoSettings", data: "Data", filtered: "Filtered", console: Console
-) -> None:
+def _show_filter(data: "Data", filtered: "Filtered", console: Console) -> None:
     from puorl.demo import page
     from puorl.pu.report_text import as_text
 
     _heading(f"2  filter ({describe_time(filtered.seconds)})", console)
-    _paragraph(page.filter_settings(filtered) + " Its report, made without labels:", console)
+    _paragraph(f"{page.filter_settings(filtered)} Its report, from one known robot:", console)
     console.print(as_text(filtered.report))
-    _paragraph(page.row_counts(data, filtered) + ". With the truth beside it:", console)
+    _paragraph(page.decisions(data, filtered) + ". With the truth beside it:", console)
     header = ("", "estimate", "95 % interval", "truth", "truth is")
     console.print(_table(header, page.estimates(filtered)))
-    caution = page.caution(settings, filtered)
-    if caution:
-        _paragraph(caution, console)
 
 
 def _show_training(settings: "DemoSettings", trained: "Trained", console: Console) -> None:
@@ -175,7 +157,7 @@ def _show_training(settings: "DemoSettings", trained: "Trained", console: Consol
         _paragraph(f"{title}: {page.MEANINGS[name]}", console)
     for line in page.given_up(trained):
         console.print(Text(f"given up: {line}", style="yellow"))
-    header = ("method", "rows", "truly ours", "score", "PU minus it")
+    header = ("method", "rows", "truly sound", "score", "PU minus it")
     table = _table(header, page.results(trained), bold=TITLES["pu"])
     table.caption = (
         f"{page.SCORE} Means and 95 % intervals over {settings.num_seeds} policies, "

@@ -110,7 +110,7 @@ class Filter:
     labelled_as: Annotated[
         tuple[tuple[str, str], ...],
         tyro.conf.UseAppendAction,
-        tyro.conf.arg(metavar="NAME EXPR", help_behavior_hint="may be repeated"),
+        tyro.conf.arg(metavar="NAME EXPR", help_behavior_hint="(may be repeated)"),
     ] = ()
     """A name for other machines, and a condition for rows of some that are known to be such."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from puorl.core.stats import mean_estimate
-from puorl.demo.study import TITLES, Data, DemoSettings, Filtered, Trained, to_dict
+from puorl.demo.study import CONTROLLERS, TITLES, Data, DemoSettings, Filtered, Trained, to_dict
 from puorl.envs.bodies import body
 from puorl.html import charts, page
 from puorl.html.page import (
@@ -23,10 +23,10 @@ from puorl.pu.report_page import as_sections
 
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 MEANINGS = {
-    "olp": "only the labelled rows",
-    "sharing_all": "all rows, as if all were ours",
-    "pu": "the labelled rows and those that the filter kept",
-    "oracle": "all rows that truly are ours, which is unknown in practice",
+    "olp": "only the rows of the known robot",
+    "sharing_all": "all rows, as if all robots were sound",
+    "pu": "the rows of the known robot and of those that the filter kept",
+    "oracle": "the rows of all robots that truly are sound, which is unknown in practice",
 }
 """The rows on which each method trains."""
 _BASELINES = ("olp", "sharing_all")
@@ -39,39 +39,31 @@ _SPACE = Markup('<div style="height:.8rem"></div>')
 # -------------------------------------------------------------------------------- texts
 
 
-def question(settings: DemoSettings) -> str:
-    """State the question for the machines at hand."""
-    setting = settings.setting
-    others = " and ".join(
-        f"{source.body}/{source.domain} driven by a {source.quality} policy"
-        for source, _ in setting.others
-    )
-    short = "" if setting.horizon is None else f" in short runs ({setting.horizon:,} steps at most)"
+def question(settings: DemoSettings, data: Data) -> str:
+    """State the question for the robots at hand."""
+    joint, _, strength = settings.weakness.partition(":")[2].partition("=")
     return (
-        f"We want a policy for one machine, {setting.body}/nominal. We have {setting.rows:,} rows "
-        f"of logs{short}, of which {as_percent(setting.target_fraction, digits=0)} come from it "
-        f"(driven by a {setting.target.quality} policy) and the rest from another, {others}. The "
-        f"logs do not say which is which: only {setting.num_labelled:,} rows are known to be ours. "
-        "Can we train as well as if we knew?"
+        f"A fleet of {len(data.robots)} {settings.body} robots has left a log of "
+        f"{len(data.split.pool):,} rows. All look alike, and the parts of each differ by up to "
+        f"{as_percent(settings.wear, digits=0)}. But in some of them the motor {joint} is weak: it "
+        f"gives {as_percent(float(strength), digits=0)} of its torque. Nobody wrote down in which. "
+        f"Several controllers drove them; weak ones mostly ran a test signal. One robot, "
+        f"{data.known}, was looked at and is sound. Which others are? And can we train a policy "
+        "for sound robots as well as if we knew?"
     )
 
 
 def evaluation(settings: DemoSettings) -> str:
     """Describe the final evaluation, which does not depend on the length of the runs."""
-    limit = body(settings.setting.body).max_steps
+    limit = body(settings.body).max_steps
     return f"{settings.episodes} episodes each in the task's usual length, {limit:,} steps at most"
 
 
 def sizes(settings: DemoSettings) -> list[tuple[str, str, str]]:
     """List sizes here and in the paper: name, demo, paper."""
-    setting = settings.setting
-    digits = 1 if setting.labelled_fraction < 0.01 else 0
-    fraction = as_percent(setting.labelled_fraction, digits=digits)
-    horizon = setting.horizon or body(setting.body).max_steps
     return [
-        ("rows", f"{setting.rows:,}", "1,000,000"),
-        ("steps of a run, at most", f"{horizon:,}", "1,000"),
-        ("labelled rows", f"{setting.num_labelled:,} ({fraction})", "10,000 (1 %)"),
+        ("rows", f"{settings.num_rows:,}", "1,000,000"),
+        ("steps of a run, at most", f"{settings.horizon:,}", "1,000"),
         ("hidden layers", ", ".join(map(str, settings.hidden)), "256, 256"),
         ("rows in a batch", str(settings.batch_size), "256"),
         ("updates", f"{settings.steps:,}", "1,000,000"),
@@ -82,53 +74,39 @@ def sizes(settings: DemoSettings) -> list[tuple[str, str, str]]:
 def filter_settings(filtered: Filtered) -> str:
     """Say whether the filter has its default settings."""
     usual = filtered.report.settings["preset"] == "default"
-    which = "its default settings" if usual else "smaller settings than the default"
+    which = "its default settings" if usual else "fewer and smaller models than by default"
     return f"The filter has {which}."
 
 
 def estimates(filtered: Filtered) -> list[tuple[str, str, str, str, str]]:
     """List name, label-free estimate, interval, truth, and whether the interval contains it."""
-    report, truth = filtered.report, filtered.truth
-    low, high = report.alphas[0].interval or (math.nan, math.nan)
-    rows = [("alpha", report.alphas[0].value, low, high, truth.alpha)]
-    for name in ("recall", "precision", "purity"):
-        found = getattr(report.quality, name)
-        rows.append((name, found.value, found.low, found.high, getattr(truth, name)))
+    rows = [
+        (name, getattr(filtered.report, name), getattr(filtered.truth, name))
+        for name in ("alpha", "recall", "precision")
+    ]
     return [
-        (name, as_percent(value), as_percent_range(a, b), as_percent(true), _inside(a, b, true))
-        for name, value, a, b, true in rows
+        (
+            name,
+            as_percent(found.value),
+            as_percent_range(found.low, found.high),
+            as_percent(true),
+            _inside(found.low, found.high, true),
+        )
+        for name, found, true in rows
     ]
 
 
-def caution(settings: DemoSettings, filtered: Filtered) -> str:
-    """Explain a cautious verdict of the report; empty where it has none."""
-    texts = []
-    if filtered.report.verdict == "behaviour":
-        texts.append(
-            "The report is right to ask for a second look: the two machines were driven by "
-            "different policies, so behaviour alone separates the rows, and without labels that "
-            "cannot be told from a difference of machines."
-        )
-    if filtered.report.columns and settings.setting.shift == "entire_body":
-        texts.append(
-            "The columns that it names are speeds: Walker2d's are clipped at 10, HalfCheetah's are "
-            "not, so here that too is a difference of machines."
-        )
-    if texts:
-        texts.append("The truth shows the outcome.")
-    return " ".join(texts)
-
-
-def row_counts(data: Data, filtered: Filtered) -> str:
-    """Count the rows, and those that were kept."""
+def decisions(data: Data, filtered: Filtered) -> str:
+    """Count the decisions, and those that are right."""
+    truth, kept = filtered.truth, filtered.filter.units_.keep
     return (
-        f"{len(data.split.labelled):,} labelled and {len(data.split.unlabelled):,} unlabelled "
-        f"rows; {filtered.report.quality.num_kept:,} of the unlabelled were kept"
+        f"{int(kept.sum()) - 1} of the {truth.num_asked} other robots were kept with "
+        f"{data.known}. The filter is right about {truth.num_right} of {truth.num_asked}"
     )
 
 
 def results(trained: Trained) -> list[tuple[str, str, str, str, str]]:
-    """List method, number of its rows, fraction of them that is ours, score, and PU minus it."""
+    """List method, number of its rows, fraction of sound robots' rows, score, and PU minus it."""
     return [
         (
             title,
@@ -184,17 +162,19 @@ def as_page(
     """Make a self-contained HTML page of all stages; ``command`` is shown for repeating it."""
     good, whole = is_expected(trained), to_dict(settings, data, filtered, trained)
     headline = (
-        "Within noise of knowing which rows are ours, and above both others"
+        "Within noise of knowing which robots are sound, and above both others"
         if good
         else "Not what the method promises, at this size and seed"
     )
+    verdict, *rest = as_sections(filtered.report)
     return page.document(
         "puorl demo",
         page.banner("good" if good else "caution", "Result", headline, conclusion(trained)),
-        page.section("The question", page.paragraph(question(settings))),
-        _data(whole),
-        *_filter(settings, filtered),
-        _kept(data, filtered),
+        page.section("The question", page.paragraph(question(settings, data))),
+        _data(data),
+        page.section("The filter, from one known robot", verdict),
+        *rest,
+        _beside_truth(data, filtered),
         _training(settings, trained),
         page.section(
             "What was scaled down",
@@ -210,59 +190,60 @@ def as_page(
             ),
         ),
         _reproduce(whole, command),
-        lead=f"Seed {settings.setting.split_seed}. {as_count(settings.setting.rows)} rows, "
-        f"{settings.num_seeds} policies for each of {len(TITLES)} methods.",
+        lead=f"Seed {settings.seed}. {as_count(len(data.robots))} robots, "
+        f"{as_count(len(data.split.pool))} rows, {settings.num_seeds} policies for each of "
+        f"{len(TITLES)} methods.",
     )
 
 
-def _data(whole: dict[str, Any]) -> Markup:
-    data, rows = whole["data"], []
-    for number, source in enumerate(data["sources"]):
-        whose = "ours" if number == 0 else "another machine"
-        counts = as_count(source["rows"]), as_count(source["episodes"])
-        rows.append((str(source["domain"]), whose, str(source["behaviour"]), *counts))
-    header = ("Domain", "Machine", "Policy", "Rows", "Episodes")
+def _data(data: Data) -> Markup:
+    rows = []
+    for is_sound, name in ((True, "sound"), (False, "weak motor")):
+        own = [robot for robot in data.robots if robot.is_sound == is_sound]
+        runs = [as_count(sum(robot.runs[k] for robot in own)) for k in range(len(CONTROLLERS))]
+        rows.append((name, as_count(len(own)), *runs))
+    header = ("Robots", "Number", *(f"Runs, {each.name}" for each in CONTROLLERS))
     return page.section(
         "The data",
-        page.table("Recorded in the simulator", header, rows, numeric=(3, 4)),
+        page.movable(
+            page.table("Recorded in the simulator", header, rows, numeric=(1, 2, 3, 4)),
+            "Recorded runs",
+        ),
         page.paragraph(
-            f"All rows were mixed and their origin hidden. {as_count(data['num_labelled'])} rows, "
-            f"drawn at random from ours, keep their label; {as_count(data['num_unlabelled'])} have "
-            "none. From here on only Oracle, and the columns called truth, use more."
+            "The log names the robot of every row, and neither its motor nor its controller. From "
+            "here on only Oracle, and what is called truth, use more."
         ),
     )
 
 
-def _filter(settings: DemoSettings, filtered: Filtered) -> list[Markup]:
-    """Show the report as `puorl filter` shows it, with a word on its caution."""
-    verdict, *rest = as_sections(filtered.report)
-    words = page.paragraph(caution(settings, filtered))
-    return [page.section("The filter, without labels", verdict, words), *rest]
-
-
-def _kept(data: Data, filtered: Filtered) -> Markup:
-    truth = filtered.truth
-    picture = charts.histogram(
-        "Scores of the unlabelled rows by their true origin",
-        f"The filter is right about {as_percent(truth.accuracy)} of the unlabelled rows.",
-        edge=truth.score_edge,
-        fraction={"truly ours": truth.score_target, "the other machine's": truth.score_other},
-        x_label="score",
-        y_label="fraction of rows, square-root axis",
-        scale="sqrt",
+def _beside_truth(data: Data, filtered: Filtered) -> Markup:
+    sound = {robot.name for robot in data.robots if robot.is_sound}
+    groups = [len(sound), len(data.robots) - len(sound)]
+    picture = charts.scatter(
+        "The same map with the truth",
+        f"{groups[0]} robots are sound, {groups[1]} have a weak motor.",
+        place=[
+            charts.Place(
+                row.name, row.x, row.y, 2 * row.spread, int(row.name not in sound), row.labelled
+            )
+            for row in filtered.report.units
+        ],
+        groups=[f"sound ({groups[0]})", f"weak motor ({groups[1]})"],
+        x_label="from ours to the nearest other type, in deviations",
+        y_label="across, in deviations",
     )
     table = page.table(
-        "Estimated without labels, and the truth",
+        "Estimated from one known robot, and the truth",
         ("Number", "Estimate", "95 % interval", "Truth"),
         [(*row[:3], f"{row[3]}, {row[4]}") for row in estimates(filtered)],
         numeric=(1, 2, 3),
     )
     return page.section(
-        "What was kept, and the truth beside it",
-        page.paragraph(row_counts(data, filtered) + "."),
+        "The truth beside it",
+        page.paragraph(decisions(data, filtered) + "."),
         page.side_by_side(
             page.group(table),
-            page.figure(picture, "With the labels that the filter did not have."),
+            page.figure(picture, "Marked by what the filter did not know."),
         ),
     )
 
@@ -273,7 +254,7 @@ def _training(settings: DemoSettings, trained: Trained) -> Markup:
         "Training on what was kept",
         page.paragraph(
             "The same learner (TD3+BC) is trained on four choices of rows, and every policy is run "
-            f"on our machine in the simulator. {SCORE}"
+            f"on a sound robot in the simulator. {SCORE}"
         ),
         page.terms({title: f"{MEANINGS[name]}." for name, title in TITLES.items()}),
         _SPACE,
@@ -284,7 +265,7 @@ def _training(settings: DemoSettings, trained: Trained) -> Markup:
         page.table(
             f"Final scores: mean and 95 % interval over {settings.num_seeds} policies, "
             f"{evaluation(settings)}",
-            ("Method", "Rows", "Truly ours", "Score", "PU minus it"),
+            ("Method", "Rows", "Truly sound", "Score", "PU minus it"),
             results(trained),
             numeric=(1, 2, 3),
         ),
@@ -312,10 +293,7 @@ def _dots(trained: Trained) -> Markup:
 def _reproduce(whole: dict[str, Any], command: str) -> Markup:
     rows: list[tuple[str, str]] = [("command", command)]
     rows += [(f"version of {name}", text) for name, text in whole["versions"].items()]
-    rows += [
-        (f"hash of {source['domain']}, {source['behaviour']}", source["fingerprint"])
-        for source in whole["data"]["sources"]
-    ]
+    rows.append(("hash of the log", whole["data"]["fingerprint"]))
     rows.append(("hash of the split", whole["data"]["split"]))
     rows += [(f"seconds for {name}", f"{spent:.0f}") for name, spent in whole["seconds"].items()]
     return page.section(

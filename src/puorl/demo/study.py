@@ -1,7 +1,8 @@
 """The demo's computation in three stages: data, filter, training.
 
-Every stage is a function whose result the next one takes, so that a command can print between
-them. Nothing here prints or writes.
+A fleet of robots of one kind, some with a weak motor; one robot is known to be sound. Every stage
+is a function whose result the next one takes, so that a command can print between them. Nothing
+here prints or writes.
 """
 
 import dataclasses
@@ -9,23 +10,23 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.bench.settings import Setting
 from puorl.bench.stats import SampleSummary, difference
 from puorl.core.errors import TrainingError
+from puorl.core.hashing import generator
 from puorl.core.progress import progress_bar
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.data.training_set import TrainingSet
+from puorl.envs.collect import collect
 from puorl.envs.evaluate import Evaluator
-from puorl.methods import base as methods
-from puorl.methods.pu import PU
-from puorl.pu.config import FilterConfig
+from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.filter import DomainFilter
-from puorl.pu.report import FilterReport
+from puorl.pu.machines.report import MachineReport
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
@@ -33,18 +34,46 @@ from puorl.rl.trainer import Lane, TrainJob
 
 TITLES = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
 """Methods, in the order in which they are shown."""
+UNIT = "column:robot"
+_WORN = ("mass", "friction", "strength")
 _SEEDS_APART = 1_000
-"""Training seeds of two demo seeds differ."""
+"""Training seeds of two demo seeds differ, and so do seeds of two robots."""
 _CURVE_STARTS, _FINAL_STARTS = 1, 0
 """Seeds of the start states: the final ones are not those of the learning curves."""
+
+
+class Controller(NamedTuple):
+    """What drives a robot in a run."""
+
+    name: str
+    quality: str
+    policy_domain: str
+    """Where it was trained."""
+
+
+A = Controller("controller A", "medium", "nominal")
+B = Controller("controller B", "medium", "joint_noise")
+TEST = Controller("test signal", "random", "nominal")
+CONTROLLERS = (A, B, TEST)
 
 
 @dataclass(frozen=True)
 class DemoSettings:
     """All sizes of the demo."""
 
-    setting: Setting = Setting("entire_body", "halfcheetah", "M/R", rows=40_000, horizon=200)
-    """Its seeds follow from the demo's."""
+    seed: int = 0
+    body: str = "halfcheetah"
+    weakness: str = "strength:bthigh=0.7"
+    """What is wrong with the other robots."""
+    wear: float = 0.02
+    """Masses, friction and motors of every robot differ by up to this."""
+    num_sound: int = 15
+    num_weak: int = 15
+    sound_runs: tuple[int, ...] = (2, 2, 0)
+    """Runs of a sound robot with each of the controllers."""
+    weak_runs: tuple[int, ...] = (1, 1, 3)
+    horizon: int = 200
+    """Steps of a run."""
     steps: int = 6_000
     num_seeds: int = 5
     """Policies for each method."""
@@ -55,42 +84,69 @@ class DemoSettings:
     curve_episodes: int = 2
     episodes: int = 5
     """Episodes of every policy after the last update."""
-    filter_config: FilterConfig = FilterConfig()
+    machines: MachineConfig = MachineConfig(
+        latent_sizes=(1, 2),
+        num_seeds=1,
+        num_steps=1_000,
+        batch_size=256,
+        num_lags=0,
+        horizons=(1, 4),
+    )
+    """Fewer and smaller models than by default: a simulator logs the whole state, without noise."""
 
     def seeded(self, seed: int) -> "DemoSettings":
-        """Return the same with rows, labels and simulation of this seed."""
-        return dataclasses.replace(
-            self, setting=dataclasses.replace(self.setting, split_seed=seed, data_seed=seed)
-        )
+        """Return the same with robots, simulation and training of this seed."""
+        return dataclasses.replace(self, seed=seed)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the whole log."""
+        sound = self.num_sound * sum(self.sound_runs)
+        return self.horizon * (sound + self.num_weak * sum(self.weak_runs))
 
 
 SETTINGS = DemoSettings()
 """Settings of `puorl demo`."""
 
 
+@dataclass(frozen=True)
+class Robot:
+    """One robot of the fleet, and the truth about it."""
+
+    name: str
+    domain: str
+    is_sound: bool
+    runs: tuple[int, ...]
+    """Runs with each of the controllers."""
+
+
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Stage one: rows of several domains, mixed, with their domains hidden."""
+    """Stage one: the log of the whole fleet, and one robot that is known to be sound."""
 
-    sources: tuple[Dataset, ...]
-    """The target's is the first."""
+    robots: tuple[Robot, ...]
+    """By name."""
+    known: str
     split: PUSplit
     seconds: float
+
+    @property
+    def is_sound(self) -> np.ndarray:
+        """(n,) bool. The truth about the rows."""
+        sound = [robot.name for robot in self.robots if robot.is_sound]
+        return np.isin(self.split.pool.columns["robot"], sound)
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The truth about the unlabelled rows, which the filter does not know."""
+    """The truth about the robots that are not known, which the filter does not have."""
 
     alpha: float
     recall: float
     precision: float
-    purity: float
-    accuracy: float
-    score_edge: tuple[float, ...]
-    score_target: tuple[float, ...]
-    """Fraction of the target's unlabelled rows in each bin of scores."""
-    score_other: tuple[float, ...]
+    num_right: int
+    """Robots, of those that are not known, about which the filter is right."""
+    num_asked: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +154,7 @@ class Filtered:
     """Stage two: the filter, its label-free report, and the truth."""
 
     filter: DomainFilter
-    report: FilterReport
+    report: MachineReport
     truth: Truth
     seconds: float
 
@@ -130,50 +186,92 @@ class Trained:
         return difference(one, other)
 
 
+def draw_robots(settings: DemoSettings) -> tuple[Robot, ...]:
+    """Draw the wear of every robot; names say nothing about the rest."""
+    rng = generator(settings.seed, "demo", "robots")
+    count = settings.num_sound + settings.num_weak
+    made = []
+    for number, place in enumerate(rng.permutation(count)):
+        is_sound = number < settings.num_sound
+        factor = 1.0 + settings.wear * rng.uniform(-1.0, 1.0, len(_WORN))
+        parts = [f"{name}={f:.4f}" for name, f in zip(_WORN, factor, strict=True)]
+        domain = "+".join(parts if is_sound else [settings.weakness, *parts])
+        runs = settings.sound_runs if is_sound else settings.weak_runs
+        made.append(Robot(f"R-{place + 1:02d}", domain, is_sound, runs))
+    return tuple(sorted(made, key=lambda robot: robot.name))
+
+
 def make_data(settings: DemoSettings, *, show: bool = False) -> Data:
-    """Collect the rows of seeded settings, or read them from the cache, and mix them."""
+    """Record all runs of all robots, or read them from the cache, and label one robot."""
     began = time.perf_counter()
-    sources = [source.collect(progress=show) for source in settings.setting.sources]
-    split = settings.setting.split(sources[0], sources[1:])
-    return Data(tuple(sources), split, time.perf_counter() - began)
+    robots = draw_robots(settings)
+    parts: list[Dataset] = []
+    with progress_bar("robots", total=len(robots), show=show) as advance:
+        for number, robot in enumerate(robots):
+            parts += [
+                _record(settings, robot, controller, runs, number)
+                for controller, runs in zip(CONTROLLERS, robot.runs, strict=True)
+                if runs
+            ]
+            advance(1)
+    log = Dataset.concatenate(parts)
+    known = next(robot.name for robot in robots if robot.is_sound)
+    split = PUSplit.from_mask(log, log.columns["robot"] == known)
+    return Data(robots, known, split, time.perf_counter() - began)
+
+
+def _record(
+    settings: DemoSettings, robot: Robot, controller: Controller, runs: int, number: int
+) -> Dataset:
+    played = collect(
+        settings.body,
+        robot.domain,
+        controller.quality,
+        runs * settings.horizon,
+        _SEEDS_APART * settings.seed + number,
+        policy_domain=controller.policy_domain,
+        horizon=settings.horizon,
+    )
+    return dataclasses.replace(played, columns={"robot": np.full(len(played), robot.name)})
 
 
 def fit_filter(settings: DemoSettings, data: Data, *, show: bool = False) -> Filtered:
-    """Fit the filter, check it without labels, then compare it with the truth."""
+    """Fit the filter to the log with one known robot, then compare it with the truth."""
     began = time.perf_counter()
-    seed = settings.setting.split_seed
-    own = None if settings.filter_config == FilterConfig() else settings.filter_config
-    flt = DomainFilter(config=own)
-    flt.fit(data.split, seed=seed, progress=show)
-    report = flt.report(data.split, seed=seed, progress=show)
-    assert isinstance(report, FilterReport)  # rows are decided about
-    return Filtered(flt, report, _truth(flt, data.split, report), time.perf_counter() - began)
+    config = FilterConfig(machines=settings.machines)
+    flt = DomainFilter(unit=UNIT, config=None if config == FilterConfig() else config)
+    flt.fit(data.split, seed=settings.seed, progress=show)
+    report = flt.report(data.split)
+    assert isinstance(report, MachineReport)  # units are decided about
+    return Filtered(flt, report, _truth(flt, data), time.perf_counter() - began)
 
 
 def train(settings: DemoSettings, data: Data, filtered: Filtered, *, show: bool = False) -> Trained:
-    """Train all policies of all methods side by side, and evaluate them in the target's domain.
+    """Train all policies of all methods side by side, and evaluate them on a sound robot.
 
     Raises:
         TrainingError: Every policy of a method was given up.
     """
     began = time.perf_counter()
-    seed = settings.setting.split_seed
-    chosen = {name: methods.make(name) for name in TITLES} | {"pu": PU(filter=filtered.filter)}
-    sets = {name: method.prepare(data.split, seed=seed) for name, method in chosen.items()}
+    split = data.split
+    rows = {
+        "olp": split.labelled,
+        "sharing_all": np.arange(len(split.pool)),
+        "pu": filtered.filter.filter(split).rows,
+        "oracle": np.flatnonzero(data.is_sound),
+    }
+    sets = {name: TrainingSet(split.pool, rows[name], returns=split.returns) for name in TITLES}
     learner = learners.make(
         "td3_bc", num_steps=settings.steps, hidden=settings.hidden, batch_size=settings.batch_size
     )
-    numbers = [_SEEDS_APART * seed + k for k in range(settings.num_seeds)]
+    numbers = [_SEEDS_APART * settings.seed + k for k in range(settings.num_seeds)]
     lanes = [Lane(line, number) for line in range(len(sets)) for number in numbers]
     training = _Training(settings, trainer.prepare(learner, list(sets.values()), lanes), show)
     found = training.run()
-    is_target = data.split.reveal("benchmark") == 0
     return Trained(
         policies=found,
         num_rows={name: len(chosen) for name, chosen in sets.items()},
-        target_fraction={
-            name: float(is_target[chosen.rows].mean()) for name, chosen in sets.items()
-        },
+        target_fraction={name: float(data.is_sound[rows[name]].mean()) for name in TITLES},
         steps=tuple(training.steps),
         curves=training.curves,
         scores=training.scores,
@@ -187,19 +285,20 @@ def to_dict(
 ) -> dict[str, Any]:
     """Collect all results, JSON-ready; ``seconds`` depends on the speed of the machine."""
     return {
-        "puorl_demo": 1,
-        "seed": settings.setting.split_seed,
+        "puorl_demo": 2,
+        "seed": settings.seed,
         "settings": {
-            "setting": settings.setting.to_dict(),
-            **{f: getattr(settings, f) for f in ("steps", "num_seeds", "batch_size", "episodes")},
-            "hidden": list(settings.hidden),
+            **dataclasses.asdict(settings),
             "learner": "td3_bc",
             "filter": filtered.report.settings["preset"],
         },
         "data": {
-            "sources": [_source(each) for each in data.sources],
+            "robots": [dataclasses.asdict(robot) for robot in data.robots],
+            "known": data.known,
+            "rows": len(data.split.pool),
             "num_labelled": len(data.split.labelled),
             "num_unlabelled": len(data.split.unlabelled),
+            "fingerprint": data.split.pool.fingerprint,
             "split": data.split.fingerprint,
         },
         "filter": {
@@ -259,7 +358,7 @@ class _Training:
     ) -> Iterator[tuple[str, list[float]]]:
         """Evaluate all policies together; yield each method with the scores of its policies."""
         lanes = {f"{name}-{k}": p for name, made in found.items() for k, p in enumerate(made)}
-        body = self._settings.setting.body
+        body = self._settings.body
         seen = Evaluator(body, episodes, seed, self._settings.steps).evaluate(lanes)
         assert seen.mean_score is not None
         scores = iter(seen.mean_score.tolist())
@@ -281,37 +380,20 @@ class _Training:
         return found
 
 
-def _truth(flt: DomainFilter, split: PUSplit, report: FilterReport) -> Truth:
-    is_target = split.reveal("benchmark")[split.unlabelled] == 0
-    kept, score = flt.predict(split), flt.predict_proba(split)
-    num_kept, num_right = int(kept.sum()), int((kept & is_target).sum())
-    num_labelled = len(split.labelled)
-    edge = np.asarray(report.histogram.edge)
-    fractions = [
-        np.histogram(score[rows], edge)[0] / max(1, int(rows.sum()))
-        for rows in (is_target, ~is_target)
-    ]
+def _truth(flt: DomainFilter, data: Data) -> Truth:
+    is_sound = data.is_sound[data.split.unlabelled]
+    kept = flt.predict(data.split)
+    num_right = int((kept & is_sound).sum())
+    sound = [robot.name for robot in data.robots if robot.is_sound]
+    units = flt.units_
+    right = (units.keep == np.isin(units.name, sound))[~units.labelled]
     return Truth(
-        alpha=float(is_target.mean()),
-        recall=num_right / max(1, int(is_target.sum())),
-        precision=num_right / max(1, num_kept),
-        purity=(num_right + num_labelled) / (num_kept + num_labelled),
-        accuracy=float((kept == is_target).mean()),
-        score_edge=tuple(edge.tolist()),
-        score_target=tuple(fractions[0].tolist()),
-        score_other=tuple(fractions[1].tolist()),
+        alpha=float(is_sound.mean()),
+        recall=num_right / max(1, int(is_sound.sum())),
+        precision=num_right / max(1, int(kept.sum())),
+        num_right=int(right.sum()),
+        num_asked=len(right),
     )
-
-
-def _source(dataset: Dataset) -> dict[str, Any]:
-    provenance, episode = dataset.provenance, dataset.episode
-    return {
-        "domain": provenance.domain,
-        "behaviour": provenance.behaviour,
-        "rows": len(dataset),
-        "episodes": 0 if episode is None else len(np.unique(episode)),
-        "fingerprint": dataset.fingerprint,
-    }
 
 
 def _method(trained: Trained, name: str) -> dict[str, Any]:
