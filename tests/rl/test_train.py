@@ -134,6 +134,7 @@ def test_progress_counts_every_update_once(data, monkeypatch):
 def test_it_warns_where_no_complete_episodes_are_known(data, monkeypatch, seeds):
     made = SUMS._replace(scale_rewards=True)
     monkeypatch.setattr(learner, "make", lambda name, **_: made)
+    monkeypatch.setattr(learner, "form_of", lambda name, codes: name)
     drawn = TrainingSet(data, np.arange(40))
     with pytest.warns(UserWarning, match="sums: rewards are not scaled") as caught:
         (train_many if seeds else train)("sums", drawn, *seeds, steps=12)

@@ -177,8 +177,12 @@ def draw_lanes(num_episodes: int, num_lanes: int, seed: int) -> Lanes:
 
 
 def has_probabilities(policy: Any) -> bool:
-    """Return whether a policy has ``probabilities(obs) -> (n, A)``, so that it acts in codes."""
-    return callable(getattr(policy, "probabilities", None))
+    """Return whether a policy has ``probabilities(obs) -> (n, A)``, so that it acts in codes.
+
+    One whose ``codes`` are None acts in amounts.
+    """
+    acts_in_codes = getattr(policy, "codes", ()) is not None
+    return acts_in_codes and callable(getattr(policy, "probabilities", None))
 
 
 def _function(policy: Any) -> Callable[[np.ndarray], Any]:
