@@ -207,7 +207,7 @@ def test_commands_are_those_that_made_the_folders(here):
     words = shlex.split(filter_command(material.filterings[0]))
     assert words[:2] == ["puorl", "filter"]
     assert tyro.cli(Filter, args=words[2:], config=PARSING) == Filter(
-        ("logs/*.npz",), "checked == 1", Path("kept"), unit="window:5", seed=3
+        ("logs/*.npz",), Path("kept"), "checked == 1", unit="window:5", seed=3
     )
     told = train_command(material.trainings[0], material.filterings)
     assert told == (
@@ -215,7 +215,7 @@ def test_commands_are_those_that_made_the_folders(here):
         "batch_size=16 --env hopper/nominal --eval-every 20 --eval-episodes 1 --out run"
     ).replace("'", "")
     parsed = tyro.cli(Train, args=shlex.split(told)[2:], config=PARSING)
-    config = dataclasses.asdict(parsed._learner().config)
+    config = dataclasses.asdict(parsed._learner("bc").config)
     assert json.loads(json.dumps(config)) == material.trainings[0].settings.config
     assert told in page_of("kept", "run")
 

@@ -183,6 +183,8 @@ def check_sizes(
     if isinstance(env, DomainSpec):
         robot, name = bodies.body(env.body), env.text
         sizes, known = (robot.obs_dim, robot.act_dim), None
+    elif not (hasattr(env, "action_space") and hasattr(env, "observation_space")):
+        return  # an environment of the caller's own, which says nothing of its sizes
     else:
         state, action = env.observation_space, env.action_space
         name = str(getattr(getattr(env, "spec", None), "id", env))

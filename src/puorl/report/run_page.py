@@ -33,7 +33,7 @@ TITLE = "puorl report"
 _UNKNOWN, _DASH = "not recorded", "–"
 _MOST_FILES = 5
 _LANE = re.compile(r"seed-(\d+)")
-_NAMED = {"paths", "labelled", "out", "force", "data"}
+_NAMED = {"paths", "labelled", "labelled_as", "out", "force", "data"}
 """Arguments of a filter that are written first, or do not change what it makes."""
 _SHOWN = ("labelled", "unit", "preset", "mode", "seed")
 _INPUTS = {
@@ -298,8 +298,11 @@ def _reproduce(material: Material, command: str) -> Markup:
 def filter_command(filtering: Filtering) -> str:
     """Rebuild the command that made a folder, with all arguments, as defaults may change."""
     given = filtering.settings.arguments
-    words = ["puorl", "filter", *filtering.settings.paths, "--labelled"]
-    words.append(str(given.get("labelled", "")))
+    words = ["puorl", "filter", *filtering.settings.paths]
+    if given.get("labelled") is not None:
+        words += ["--labelled", str(given["labelled"])]
+    for name, rows in given.get("labelled_as", ()):
+        words += ["--labelled-as", str(name), str(rows)]
     for name, value in given.items():
         if name not in _NAMED and value is not False:
             words += [_option(name)] if value is True else [_option(name), str(value)]
@@ -313,7 +316,7 @@ def train_command(training: Training, filterings: Sequence[Filtering]) -> str:
     settings, given = training.settings, training.record.last
     source = _source_of(training, filterings)
     paths = given.paths or ("DATA",) if source is None else (source.path,)
-    words = ["puorl", "train", *paths, "--learner", settings.learner]
+    words = ["puorl", "train", *paths, "--learner", settings.learner.removeprefix("discrete_")]
     seeds = [int(match[1]) for name in settings.lanes if (match := _LANE.fullmatch(name))]
     words += ["--seeds", str(len(settings.lanes))]
     words += ["--seed", str(min(seeds))] if seeds and min(seeds) else []

@@ -94,7 +94,9 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
     folder = Path(folder)
     content = read_json(folder / _JSON, repair=_REPAIR)
     if not isinstance(content, dict) or content.get("puorl_machines") != _VERSION:
-        raise DataError(f"{folder}: expected a saved filter of version {_VERSION}; fit and save it again")
+        raise DataError(
+            f"{folder}: expected a saved filter of version {_VERSION}; fit and save it again"
+        )
     try:
         arrays = load_file(folder / _ARRAYS)
         found = hashing.of_arrays(arrays)
