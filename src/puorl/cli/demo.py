@@ -30,11 +30,11 @@ _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
 class Demo:
     """Run the whole method at small scale: data, filter, training, result.
 
-    Records a fleet of robots in the simulator, some of them with a weak motor,
-    lets the filter find the sound ones from one that is known, compares its report
-    with the truth, trains policies on four choices of rows (OLP, Sharing-All, PU,
-    Oracle) and evaluates them. Needs no GPU and no download; a few minutes on two
-    cores. The folder of an earlier demo is renamed, not replaced.
+    Records a fleet of robots in the simulator, some with a weak motor, lets the
+    filter find the sound ones from one that is known, compares its report with
+    the truth, trains policies on four choices of rows (OLP, Sharing-All, PU,
+    Oracle) and evaluates them. Needs no GPU and no download; a few minutes on
+    two cores. The folder of an earlier demo is renamed, not replaced.
 
     Examples:
       puorl demo
