@@ -147,7 +147,9 @@ def test_behaviour_model_tells_what_lies_outside_the_data():
 
 
 def test_a_policy_outside_the_data_is_doubtful_in_words():
-    far = lambda obs: np.full((len(obs), 1), 4.0)  # noqa: E731
+    def far(obs):
+        return np.full((len(obs), 1), 4.0)
+
     options = SMALL | {"updates": 200}
     seen = ope.evaluate(far, machine(), gamma=GAMMA, estimators=["fqe"], **options)
     found = seen.values["policy"]["fqe"]

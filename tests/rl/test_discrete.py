@@ -106,7 +106,10 @@ def chain(copies=8):
         reward.append(gain)
         after.append(np.eye(2)[following])
         terminal.append(ends)
-    repeat = lambda rows: np.repeat(np.array(rows), copies, axis=0)  # noqa: E731
+
+    def repeat(rows):
+        return np.repeat(np.array(rows), copies, axis=0)
+
     return Dataset.from_arrays(
         obs=repeat(obs).astype(np.float32),
         action=repeat(action),
@@ -319,3 +322,13 @@ def test_a_run_that_was_stopped_ends_in_the_same_bytes(tmp_path, name):
     for file in ("policies/seed-0.safetensors", "policies/seed-1.safetensors", "metrics.jsonl"):
         whole, broken = ((tmp_path / place / file).read_bytes() for place in ("whole", "broken"))
         assert whole == broken
+
+
+def test_codes_are_cloned_without_rewards():
+    rows = chain()
+    data = Dataset.from_arrays(obs=rows.obs, next_obs=rows.next_obs, action=rows.action_index)
+    assert data.reward is None
+    policy = puorl.train("bc", data, steps=8, hidden=(8,), batch_size=16)
+    assert policy.probabilities(data.obs[:3]).shape == (3, 3)
+    with pytest.raises(DataError, match="reward"):
+        puorl.train("bcq", data, steps=8, hidden=(8,), batch_size=16)

@@ -8,6 +8,7 @@ No paper fixes the settings: network, weights at the start, optimiser and normal
 those of the actor in `puorl.rl.td3_bc`, so that the two differ in the loss alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -62,11 +63,16 @@ def actor_loss(actor: mlp.Params, batch: Batch) -> jax.Array:
 
 
 def update(
-    state: State, batch: Batch, noise: tuple[()], phase: int, config: Config
+    state: State,
+    batch: Batch,
+    noise: tuple[()],
+    phase: int,
+    config: Config,
+    loss_of: Callable[[mlp.Params, Batch], jax.Array] = actor_loss,
 ) -> tuple[State, Metrics]:
     """Update the actor."""
     del noise, phase
-    loss, grad = jax.value_and_grad(actor_loss)(state.actor, batch)
+    loss, grad = jax.value_and_grad(loss_of)(state.actor, batch)
     actor, moments = adam.update(
         state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
     )

@@ -2,19 +2,26 @@
 
 Minimises the cross-entropy of the data's actions. Its probabilities are those of the data, as far
 as the network can express them, so that it also serves as a model of the behaviour. Network,
-weights at the start, optimiser and normalised states are those of `puorl.rl.bc`.
+weights at the start, optimiser and normalised states are those of `puorl.rl.bc`, and as there
+rewards do not matter.
 """
 
 from functools import partial
 
 import jax
 
-from puorl.nn import adam, mlp
-from puorl.rl.bc import PRESETS, Config, State, init, noise
-from puorl.rl.double_dqn import log_probability
-from puorl.rl.learner import Batch, Learner, Metrics, policy_mean
+from puorl.nn import mlp
+from puorl.rl import bc
+from puorl.rl.bc import PRESETS, Config
+from puorl.rl.double_dqn import taken
+from puorl.rl.learner import Batch, Learner, policy_mean
 
-__all__ = ["PRESETS", "Config", "make"]
+__all__ = ["PRESETS", "Config", "log_probability", "make"]
+
+
+def log_probability(actor: mlp.Params, batch: Batch) -> jax.Array:
+    """Return the log probability of the data's actions under a softmax policy, (b,)."""
+    return taken(jax.nn.log_softmax(mlp.apply_mlp(actor, batch.obs)), batch)
 
 
 def actor_loss(actor: mlp.Params, batch: Batch) -> jax.Array:
@@ -22,29 +29,11 @@ def actor_loss(actor: mlp.Params, batch: Batch) -> jax.Array:
     return -policy_mean(log_probability(actor, batch), batch)
 
 
-def update(
-    state: State, batch: Batch, noise: tuple[()], phase: int, config: Config
-) -> tuple[State, Metrics]:
-    """Update the actor."""
-    del noise, phase
-    loss, grad = jax.value_and_grad(actor_loss)(state.actor, batch)
-    actor, moments = adam.update(
-        state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
-    )
-    return State(actor, moments), {"actor_loss": loss}
-
-
 def make(config: Config, *, num_steps: int) -> Learner:
     """Make the learner; nothing in it depends on ``num_steps``."""
-    del num_steps
-    return Learner(
+    return bc.make(config, num_steps=num_steps)._replace(
         name="discrete_bc",
-        config=config,
-        init=partial(init, config=config),
-        noise=noise,
-        update=partial(update, config=config),
-        actor=lambda state: state.actor,
+        update=partial(bc.update, config=config, loss_of=actor_loss),
         actor_kind="softmax",
-        normalise_states=True,
         discrete=True,
     )

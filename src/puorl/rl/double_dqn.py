@@ -36,8 +36,3 @@ def td_target(
     next_q = mlp.apply_mlp(target_critic, batch.next_obs)
     best = jax.nn.one_hot(choice.argmax(axis=-1), next_q.shape[-1], dtype=next_q.dtype)
     return batch.reward + gamma * (1.0 - batch.terminal) * (best * next_q).sum(axis=-1)
-
-
-def log_probability(actor: mlp.Params, batch: Batch) -> jax.Array:
-    """Return the log probability of the data's actions under a softmax policy, (b,)."""
-    return taken(jax.nn.log_softmax(mlp.apply_mlp(actor, batch.obs)), batch)
