@@ -19,8 +19,6 @@ from puorl.core.run_folder import (
     REPORT,
     SETTINGS,
     FilterSettings,
-    TrainRecord,
-    TrainSettings,
     decode,
     read_as,
 )
@@ -29,7 +27,16 @@ from puorl.data.formats import load_kept
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, current_keys
 from puorl.report.offline_part import Judged
-from puorl.rl.run import METRICS, RECORD, SPEC, check_metrics, read_record, read_spec
+from puorl.rl.run import (
+    METRICS,
+    RECORD,
+    SPEC,
+    TrainRecord,
+    TrainSettings,
+    check_metrics,
+    read_record,
+    read_spec,
+)
 
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
 _MARKS = {"step", "lane"}

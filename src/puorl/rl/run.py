@@ -23,7 +23,7 @@ import numpy as np
 from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, sync, write_json
-from puorl.core.run_folder import Stop, decode, exclusive_beside
+from puorl.core.run_folder import decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
 from puorl.rl.learner import Learner, stored_config, upgrade_config
@@ -48,31 +48,77 @@ CheckpointCallback = Callable[["Progress", int], None]
 
 
 @dataclass(frozen=True)
-class _SpecShape:
-    """Types in ``run.json``."""
+class TrainSettings:
+    """What decides the policies: the content of ``run.json``."""
 
-    config: dict[str, Any] = dataclasses.field(default_factory=dict)
-    sets: dict[str, str] = dataclasses.field(default_factory=dict)
-    groups: tuple[tuple[str, ...], ...] = ()
+    learner: str
+    config: dict[str, Any]
+    steps: int
+    data: str
+    """Fingerprint of the rows."""
+    groups: tuple[tuple[str, ...], ...]
+    """Names of the lanes, by the group in which they train."""
+
+    @property
+    def lanes(self) -> list[str]:
+        """Names of all policies that were to be trained."""
+        return [name for group in self.groups for name in group]
 
 
 @dataclass(frozen=True)
-class _Finished:
-    """Types of an entry of ``finished``."""
+class Stop:
+    """When and why the training of a policy was given up."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files that were read together."""
+
+    files: tuple[str, ...]
+    num_rows: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What one command read and evaluated; empty where a run began from Python."""
+
+    paths: tuple[str, ...] = ()
+    fields: dict[str, str] = dataclasses.field(default_factory=dict)
+    parts: tuple[Source, ...] = ()
+    env: str | None = None
+    eval_every: int | None = None
+    eval_episodes: int | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Lines of ``metrics.jsonl`` up to the end of a group."""
 
     metrics_bytes: int = 0
     metrics_hash: str | None = None
+    """None in folders of version 0.1."""
 
 
 @dataclass(frozen=True)
-class _RecordShape:
-    """Types in ``record.json``."""
+class TrainRecord:
+    """What happened: the content of ``record.json``."""
 
-    finished: tuple[_Finished, ...] = ()
+    invocations: tuple[Invocation, ...] = ()
+    """The first command, then those that resumed with other paths or evaluations."""
     stopped: dict[str, Stop] = dataclasses.field(default_factory=dict)
+    finished: tuple[Finished, ...] = ()
+    """Groups whose training ended."""
     resumed: tuple[dict[str, Any], ...] = ()
-    invocations: tuple[dict[str, Any], ...] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def last(self) -> Invocation:
+        """The last command; an empty one where none is recorded."""
+        return self.invocations[-1] if self.invocations else Invocation()
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +323,7 @@ def read_spec(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     content = read_json(path, repair=_REPAIR)
-    decode(_SpecShape, content, path)
+    decode(TrainSettings, content, path)
     if "point_every" in content:
         content["checkpoint_interval"] = content.pop("point_every")
     if "config" in content:
@@ -297,7 +343,7 @@ def read_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
         stored = read_json(path, repair=_REPAIR)
         if isinstance(stored, dict) and "asked" in stored:
             stored["invocations"] = stored.pop("asked")
-        decode(_RecordShape, stored, path)
+        decode(TrainRecord, stored, path)
         content |= stored
     return content
 
