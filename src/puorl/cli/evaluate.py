@@ -23,10 +23,10 @@ from puorl.cli.options import (
     Settings,
     compute_synchronously,
     make_console,
+    parse_fields,
     print_json,
     setting_words,
 )
-from puorl.cli.train_inputs import parse_fields
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl.cli.options import DataOptions
-from puorl.cli.train_inputs import read_training_set
 from puorl.core.errors import DataError, PuorlError
 from puorl.core.stats import mean_estimate
 from puorl.data.copies import row_hashes
 from puorl.data.dataset import Dataset
 from puorl.data.labels import read_labels
+from puorl.data.training_files import read_training_set
 from puorl.rl.run import read_record
 
 if TYPE_CHECKING:  # importing it loads jax
@@ -89,7 +89,7 @@ def _trained_rows(runs: Sequence[str]) -> tuple[np.ndarray, list[str]]:
         try:
             asked = read_record(run)["invocations"][-1]
             fields: Mapping[str, Any] = asked["fields"]
-            chosen = read_training_set(asked["paths"], DataOptions(**fields), next_action=False)
+            chosen = read_training_set(asked["paths"], **DataOptions(**fields).arguments())
             hashes.append(row_hashes(chosen.pool.rows))
         except (PuorlError, LookupError, TypeError, OSError):
             notes.append(

@@ -11,7 +11,9 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +25,7 @@ import numpy as np
 from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, sync, write_json
+from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
@@ -251,24 +254,41 @@ def _run(
     return TrainResult({name: Policy.load(file) for name, file in files.items()}, lost)
 
 
-def run_in_memory(spec: RunSpec, *, on_checkpoint: CheckpointCallback) -> TrainResult:
-    """Train all lanes together and keep nothing."""
+def run_in_memory(
+    spec: RunSpec,
+    *,
+    evaluate: EvaluateCallback | None = None,
+    on_checkpoint: CheckpointCallback,
+) -> TrainResult:
+    """Train all lanes together and keep nothing; what ``evaluate`` returns is not used."""
     from puorl.rl import trainer
 
     lanes = spec.lanes
     job = trainer.prepare(spec.learner, list(spec.sets.values()), list(lanes.values()))
-    train_state = trainer.fresh(job)
+    train_state, done = trainer.fresh(job), 0
     for progress in trainer.train(
         job, steps=spec.steps, interval=spec.checkpoint_interval, train_state=train_state
     ):
-        on_checkpoint(progress, len(lanes))
         train_state = progress.train_state
-    made = zip(lanes, trainer.policies(job, train_state, steps=spec.steps), strict=True)
+        if evaluate is not None:
+            evaluate(done, progress.step, _policies(job, lanes, train_state, progress.step))
+        on_checkpoint(progress, len(lanes))
+        done = progress.step
     lost = zip(lanes, trainer.stopped(job, train_state), strict=True)
     return TrainResult(
-        {name: policy for name, policy in made if policy is not None},
+        _policies(job, lanes, train_state, spec.steps),
         {name: stop for name, stop in lost if stop is not None},
     )
+
+
+def _policies(
+    job: TrainJob, names: Iterable[str], train_state: TrainState, step: int
+) -> dict[str, Policy]:
+    """Return the policies of the lanes that train still, by name."""
+    from puorl.rl import trainer
+
+    made = zip(names, trainer.policies(job, train_state, steps=step), strict=True)
+    return {name: policy for name, policy in made if policy is not None}
 
 
 def checkpoint_interval(
@@ -289,11 +309,6 @@ def checkpoint_interval(
     else:
         length = eval_interval // -(-eval_interval // CHECKPOINT_INTERVAL)
     return max(learner.cycle, length - length % learner.cycle)
-
-
-def describe_rows(rows: Dataset, files: Sequence[str]) -> dict[str, Any]:
-    """Return what a run records of its rows: files, number and fingerprint."""
-    return {"files": list(files), "num_rows": len(rows), "fingerprint": rows.fingerprint}
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
@@ -509,7 +524,7 @@ class _Group:
             ):
                 found = {}
                 if evaluate is not None:
-                    found = self._policies(job, progress.train_state, progress.step)
+                    found = _policies(job, self._names, progress.train_state, progress.step)
                 if in_background:
                     task.wait()  # one copy at a time, and no name holds it afterwards
                     task.start(partial(checkpoint, trainer.copied(progress), done, found))
@@ -568,7 +583,8 @@ class _Group:
     def _finish(self, job: TrainJob, train_state: TrainState, record: _Record) -> None:
         from puorl.rl import trainer
 
-        for name, policy in self._policies(job, train_state, self._spec.steps).items():
+        made = _policies(job, self._names, train_state, self._spec.steps)
+        for name, policy in made.items():
             policy.save(self._folder / "policies" / f"{name}.safetensors", force=True)
         pairs = zip(self._names, trainer.stopped(job, train_state), strict=True)
         record.add("stopped", {name: stop._asdict() for name, stop in pairs if stop is not None})
@@ -577,12 +593,68 @@ class _Group:
         record.add("finished", {"lanes": self._names, "metrics_bytes": size, "metrics_hash": noted})
         self.remove_checkpoints()
 
-    def _policies(self, job: TrainJob, train_state: TrainState, step: int) -> dict[str, Policy]:
-        from puorl.rl import trainer
 
-        made = trainer.policies(job, train_state, steps=step)
-        pairs = zip(self._names, made, strict=True)
-        return {name: policy for name, policy in pairs if policy is not None}
+class TrainProgress:
+    """Progress and pace of a run over all its groups of lanes."""
+
+    def __init__(self, folder: Path | None, spec: RunSpec) -> None:
+        """Read how far the run in the folder is, if there is one."""
+        stored = None if folder is None else read_spec(folder)
+        finished, step = (0, 0) if folder is None or stored is None else resume_point(folder)
+        self.resumed_step = None if stored is None else step
+        """Updates already made of the group in training; None for a new run."""
+        self.seconds = 0.0
+        """Duration of the block of `bar`."""
+        self._num_groups = 1 if folder is None else len((stored or spec.to_dict())["groups"])
+        self._total = self._num_groups * spec.steps
+        self._before = min(finished * spec.steps + step, self._total)
+        self._step = step
+        self._made: list[int] = []
+        self._took: list[float] = []
+        self._advance: Advance = quiet
+        self._has_bar = sys.stderr.isatty()
+
+    @property
+    def logged_until(self) -> int | None:
+        """The update after which a tracker's points are void; None if all stay valid."""
+        # Steps of several groups overlap, and those of a finished one must stay.
+        return self.resumed_step if self._num_groups == 1 else None
+
+    @contextlib.contextmanager
+    def bar(self, *, show: bool = True) -> Iterator[None]:
+        """Show a bar while the block runs, which begins at what an earlier run has done."""
+        began, total = time.perf_counter(), self._total
+        with progress_bar("training", total=total, unit="steps", show=show) as self._advance:
+            if self._before:
+                self._advance(self._before, earlier=True)
+            yield
+        self.seconds = time.perf_counter() - began
+
+    def on_checkpoint(self, point: Progress, lanes: int) -> None:
+        """Advance to a checkpoint of the group in training."""
+        # The next group begins at 0 again.
+        made = point.step - self._step if point.step > self._step else point.step
+        self._step = point.step
+        self._made.append(made)
+        self._took.append(point.seconds)
+        note = f"per lane, {lanes} lanes" if lanes > 1 else "per lane"
+        if not self._has_bar:  # the bar has a column for the pace
+            note = f"{made / point.seconds:,.0f} steps/s {note}"
+        self._advance(made, note)
+
+    @property
+    def pace(self) -> float | None:
+        """Updates a second of each lane; None before the first checkpoint."""
+        # The first interval includes compilation: it counts only if it is the only one.
+        since = 1 if len(self._made) > 1 else 0
+        return sum(self._made[since:]) / sum(self._took[since:]) if self._made else None
+
+    def __str__(self) -> str:
+        if self.pace is None:
+            return "already finished, nothing to do"
+        resumed = f" from step {self.resumed_step:,} on" if self.resumed_step else ""
+        took = formatting.describe_time(self.seconds)
+        return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"
 
 
 class BackgroundTask:
