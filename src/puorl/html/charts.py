@@ -132,8 +132,8 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A thing on a map, of a group, with a ring for how well its place is known."""
+class ScatterPoint:
+    """A point of a group, with a ring for how well it is known."""
 
     name: str
     x: float
@@ -260,7 +260,7 @@ def scatter(
     title: str,
     description: str,
     *,
-    place: Sequence[Place],
+    points: Sequence[ScatterPoint],
     groups: Sequence[str],
     x_label: str,
     y_label: str,
@@ -270,12 +270,12 @@ def scatter(
     Args:
         title: Short name of the chart.
         description: Text for screen readers.
-        place: What is drawn; a place that is not finite is left out.
+        points: What is drawn; a point that is not finite is left out.
         groups: Name of each group that occurs; from the fifth on colours repeat, marks do not.
         x_label: Quantity along x.
         y_label: Quantity along y.
     """
-    drawn = [each for each in place if math.isfinite(each.x) and math.isfinite(each.y)]
+    drawn = [each for each in points if math.isfinite(each.x) and math.isfinite(each.y)]
     key, above = _key(groups, marks=True)
     ends = [_extent([(at(each), each.radius) for each in drawn]) for at in (_across, _up)]
     y = Axis(*ends[1], above + 1.5 * _PLOT, above)
@@ -304,12 +304,12 @@ def scatter(
     return _svg(title, description, height, key, frame, *rings, *marks, *names)
 
 
-def _across(place: Place) -> float:
-    return place.x
+def _across(point: ScatterPoint) -> float:
+    return point.x
 
 
-def _up(place: Place) -> float:
-    return place.y
+def _up(point: ScatterPoint) -> float:
+    return point.y
 
 
 def _extent(places: Sequence[tuple[float, float]]) -> tuple[float, float]:

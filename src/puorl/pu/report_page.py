@@ -128,8 +128,8 @@ def machine_picture(report: MachineReport) -> Markup:
     return charts.scatter(
         "Map of the machines",
         "; ".join(f"{name}: {number} units" for name, number in count.items()),
-        place=[
-            charts.Place(
+        points=[
+            charts.ScatterPoint(
                 shorten(row.name, LONGEST_NAME),
                 row.x,
                 row.y,

@@ -1,7 +1,5 @@
-"""Sinks for the metrics of a training run: lines of JSON, TensorBoard, W&B and MLflow."""
+"""Sinks for the metrics of a training run beside its own file: TensorBoard, W&B and MLflow."""
 
-import json
-import math
 import os
 import re
 import secrets
@@ -10,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.errors import ConfigError, require
 from puorl.core.files import read_json, write_json
 
 LOGGER_IDS = "logger.json"
@@ -29,58 +27,6 @@ class Sink(Protocol):
     def close(self) -> None:
         """Finish; nothing is written afterwards."""
         ...
-
-
-class JsonLines:
-    """One JSON object a line: step, lane and the values; NaN and infinity become null.
-
-    Every line is with the operating system before `write` returns, so a killed run keeps its lines.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], *, length: int | None = None) -> None:
-        """Open the file to append to it.
-
-        Args:
-            path: The file; it and its folder are made if missing.
-            length: Bytes to keep of a longer file: lines written after the restored state are
-                dropped, since they will be written again. None keeps all lines.
-
-        Raises:
-            DataError: The file cannot be written.
-        """
-        self._path = Path(path)
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._path, "ab")
-            if length is not None and self._path.stat().st_size > length:
-                os.truncate(self._path, length)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
-        """Append a line.
-
-        Raises:
-            ConfigError: A value is named ``step`` or ``lane``.
-            DataError: The file cannot be written, e.g. because the disk is full.
-        """
-        taken = sorted({"step", "lane"} & set(values))
-        if taken:
-            raise ConfigError(f"metrics: expected other names than step and lane, got {taken[0]}")
-        numbers = {k: float(v) if math.isfinite(v) else None for k, v in values.items()}
-        line = json.dumps({"step": int(step), "lane": lane, **numbers}, allow_nan=False)
-        try:
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _unwritable(self, error: OSError) -> DataError:
-        return DataError(f"{self._path}: expected a file that can be written, got: {error}")
 
 
 class TensorBoard:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import math
 import os
 import shutil
 import sys
@@ -30,7 +32,7 @@ from puorl.core.run_folder import decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
 from puorl.rl.learner import Learner, stored_config, upgrade_config
-from puorl.rl.metrics import JsonLines, Sink
+from puorl.rl.metrics import Sink
 from puorl.rl.policy import Policy
 
 if TYPE_CHECKING:
@@ -655,6 +657,58 @@ class TrainProgress:
         resumed = f" from step {self.resumed_step:,} on" if self.resumed_step else ""
         took = formatting.describe_time(self.seconds)
         return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"
+
+
+class JsonLines:
+    """One JSON object a line: step, lane and the values; NaN and infinity become null.
+
+    Every line is with the operating system before `write` returns, so a killed run keeps its lines.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, length: int | None = None) -> None:
+        """Open the file to append to it.
+
+        Args:
+            path: The file; it and its folder are made if missing.
+            length: Bytes to keep of a longer file: lines written after the restored state are
+                dropped, since they will be written again. None keeps all lines.
+
+        Raises:
+            DataError: The file cannot be written.
+        """
+        self._path = Path(path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self._path, "ab")
+            if length is not None and self._path.stat().st_size > length:
+                os.truncate(self._path, length)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Append a line.
+
+        Raises:
+            ConfigError: A value is named ``step`` or ``lane``.
+            DataError: The file cannot be written, e.g. because the disk is full.
+        """
+        taken = sorted({"step", "lane"} & set(values))
+        if taken:
+            raise ConfigError(f"metrics: expected other names than step and lane, got {taken[0]}")
+        numbers = {k: float(v) if math.isfinite(v) else None for k, v in values.items()}
+        line = json.dumps({"step": int(step), "lane": lane, **numbers}, allow_nan=False)
+        try:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _unwritable(self, error: OSError) -> DataError:
+        return DataError(f"{self._path}: expected a file that can be written, got: {error}")
 
 
 class BackgroundTask:

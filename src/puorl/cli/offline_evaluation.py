@@ -1,4 +1,4 @@
-"""Judge policies from a log: the rows that `puorl evaluate --offline` uses, and its output."""
+"""HeldOut policies from a log: the rows that `puorl evaluate --offline` uses, and its output."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ _APART = "keep labelled episodes in a file of their own, train without it, and n
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
-    """Rows that judge, and what was found on the way to them."""
+class HeldOut:
+    """Held-out episodes, and notes on how they were chosen."""
 
     dataset: Dataset
     notes: tuple[str, ...]
 
 
-def read_judge(
+def read_held_out(
     paths: Sequence[str], labelled: str | None, options: DataOptions, runs: Sequence[str]
-) -> Judge:
+) -> HeldOut:
     """Read labelled episodes on which none of the runs was trained.
 
     Args:
@@ -72,7 +72,7 @@ def read_judge(
         if len(lost):
             dataset = dataset[keep]
             notes.append(f"{len(lost):,} episodes were left out: policies were trained on them")
-    return Judge(dataset, tuple(notes))
+    return HeldOut(dataset, tuple(notes))
 
 
 def _whole_episodes(pool: Dataset, mask: np.ndarray) -> np.ndarray:
