@@ -9,6 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from puorl.core.errors import DataError
+from puorl.core.run_folder import decode
 from puorl.core.stats import Estimate
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.findings import Finding, UnitTable
@@ -110,11 +111,11 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
                 name=np.array(content["units"], dtype=str),
                 **{k: arrays[f"units.{k}"] for k in UnitTable._fields if k != "name"},
             ),
-            finding=Finding(**content["finding"]),
+            finding=decode(Finding, content["finding"], Path(folder)),
             names=tuple(content.get("names", ())),
             row_fits=tuple(RowFit(**fit) for fit in content.get("row_fits", ())),
             split_fingerprint=content["split"],
-            **{name: Estimate.from_dict(content[name]) for name in _ESTIMATES},
+            **{name: decode(Estimate, content[name], Path(folder)) for name in _ESTIMATES},
         )
     except DataError:
         raise

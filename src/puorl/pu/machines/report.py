@@ -66,16 +66,6 @@ class MachineReport:
         """Return all content, JSON-ready; numbers that are not finite become None."""
         return {"kind": "machines", **fields_as_json(self)}
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "MachineReport":
-        """Read what `to_dict` made."""
-        made = {name: value for name, value in content.items() if name != "kind"}
-        for name in ("alpha", "recall", "precision"):
-            made[name] = Estimate.from_dict(made[name])
-        made["finding"] = Finding(**made["finding"])
-        made["units"] = tuple(UnitRow(**row) for row in made["units"])
-        return cls(**made)
-
 
 def unit_rows(table: UnitTable, names: Sequence[str] = ()) -> tuple[UnitRow, ...]:
     """Return the table row by row, the surest of ours first; ``names`` are of types from 1 on."""
