@@ -277,9 +277,9 @@ def scatter(
     """
     drawn = [each for each in points if math.isfinite(each.x) and math.isfinite(each.y)]
     key, above = _key(groups, marks=True)
-    ends = [_extent([(at(each), each.radius) for each in drawn]) for at in (_across, _up)]
-    y = Axis(*ends[1], above + 1.5 * _PLOT, above)
-    frame, x = _frame(y, ends[0], x_label, y_label, y_percent=False)
+    y = Axis(*_extent([(each.y, each.radius) for each in drawn]), above + 1.5 * _PLOT, above)
+    ends = _extent([(each.x, each.radius) for each in drawn])
+    frame, x = _frame(y, ends, x_label, y_label, y_percent=False)
     widths = [abs((axis.end - axis.start) / (axis.high - axis.low)) for axis in (x, y)]
     rings, marks, names = [], [], []
     for each in sorted(drawn, key=lambda each: each.known):
@@ -302,14 +302,6 @@ def scatter(
             names.append(_text(at[0], at[1] - 9, text, anchor="start" if left else "end"))
     height = above + 1.5 * _PLOT + 44
     return _svg(title, description, height, key, frame, *rings, *marks, *names)
-
-
-def _across(point: ScatterPoint) -> float:
-    return point.x
-
-
-def _up(point: ScatterPoint) -> float:
-    return point.y
 
 
 def _extent(places: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -217,43 +217,31 @@ def run(
         ConfigError: The folder holds another run; the message names the settings that differ.
         DataError: The folder cannot be used, or another process or thread trains in it.
     """
-    with exclusive_beside(folder := Path(folder)):
-        return _run(folder, spec, keep, sinks, evaluate, on_checkpoint, in_background)
-
-
-def _run(
-    folder: Path,
-    spec: RunSpec,
-    keep: int,
-    sinks: Sequence[Sink],
-    evaluate: EvaluateCallback | None,
-    on_checkpoint: CheckpointCallback | None,
-    in_background: bool,
-) -> TrainResult:
     from puorl.rl import trainer
 
-    interval = spec.checkpoint_interval
-    trainer.check_steps(spec.learner, steps=spec.steps, checkpoint_interval=interval)
-    stored = _begin(folder, spec)
-    identity = hashing.of_settings(read_json(folder / SPEC))
-    spec = dataclasses.replace(spec, checkpoint_interval=stored["checkpoint_interval"])
-    record = _Record(folder)
-    check_metrics(folder, record.content)
-    if spec.invocation is not None and spec.invocation not in record.content["invocations"]:
-        record.content["invocations"].append(spec.invocation)
-    if "versions" not in record.content:
-        record.write()
-    for number, names in enumerate(stored["groups"]):
-        group = _Group(folder, spec, number, names, identity)
-        if number < len(record.content["finished"]):
-            group.remove_checkpoints()
-            continue
-        with trainer.compilation_cache(folder / "compiled"):
-            group.train(record, keep, sinks, evaluate, on_checkpoint, in_background)
-    lost = {name: trainer.Stopped(**stop) for name, stop in record.content["stopped"].items()}
-    left = [name for group in stored["groups"] for name in group if name not in lost]
-    files = {name: folder / "policies" / f"{name}.safetensors" for name in left}
-    return TrainResult({name: Policy.load(file) for name, file in files.items()}, lost)
+    with exclusive_beside(folder := Path(folder)):
+        interval = spec.checkpoint_interval
+        trainer.check_steps(spec.learner, steps=spec.steps, checkpoint_interval=interval)
+        stored = _begin(folder, spec)
+        identity = hashing.of_settings(read_json(folder / SPEC))
+        spec = dataclasses.replace(spec, checkpoint_interval=stored["checkpoint_interval"])
+        record = _Record(folder)
+        check_metrics(folder, record.content)
+        if spec.invocation is not None and spec.invocation not in record.content["invocations"]:
+            record.content["invocations"].append(spec.invocation)
+        if "versions" not in record.content:
+            record.write()
+        for number, names in enumerate(stored["groups"]):
+            group = _Group(folder, spec, number, names, identity)
+            if number < len(record.content["finished"]):
+                group.remove_checkpoints()
+                continue
+            with trainer.compilation_cache(folder / "compiled"):
+                group.train(record, keep, sinks, evaluate, on_checkpoint, in_background)
+        lost = {name: trainer.Stopped(**stop) for name, stop in record.content["stopped"].items()}
+        left = [name for group in stored["groups"] for name in group if name not in lost]
+        files = {name: folder / "policies" / f"{name}.safetensors" for name in left}
+        return TrainResult({name: Policy.load(file) for name, file in files.items()}, lost)
 
 
 def run_in_memory(
