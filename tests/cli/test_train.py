@@ -217,7 +217,7 @@ def test_a_kept_run_goes_on_only_as_it_began(here, unbroken, capsys):
     assert hashes(here / "run") == before
     for text, said in (
         ("[]", "expected what puorl wrote"),
-        ("{}", "expected what puorl wrote"),
+        ("{}", "another run"),
         ("{", "JSON"),
     ):
         (here / "run" / "run.json").write_text(text)

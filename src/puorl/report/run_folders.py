@@ -206,6 +206,8 @@ def _report(path: Path) -> FilterReport | MachineReport:
 
 def _training(folder: Path) -> Training:
     settings = decode(TrainSettings, read_spec(folder), folder / SPEC)
+    if not (settings.learner and settings.steps and settings.data and settings.groups):
+        raise DataError(f"{folder / SPEC}: expected learner, steps, data and groups, got less")
     stored = read_record(folder)
     check_metrics(folder, stored)
     record = decode(TrainRecord, stored, folder / RECORD)

@@ -56,12 +56,14 @@ CheckpointCallback = Callable[["Progress", int], None]
 class TrainSettings:
     """What decides the policies: the content of ``run.json``."""
 
-    learner: str
-    config: dict[str, Any]
-    steps: int
-    data: str
+    learner: str = ""
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    steps: int = 0
+    data: str = ""
     """Fingerprint of the rows."""
-    groups: tuple[tuple[str, ...], ...]
+    sets: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Fingerprint of each training set."""
+    groups: tuple[tuple[str, ...], ...] = ()
     """Names of the lanes, by the group in which they train."""
 
     @property
