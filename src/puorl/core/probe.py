@@ -74,12 +74,12 @@ class Device:
 
 
 class Outcome(NamedTuple):
-    """How a program ended."""
+    """Output and fault of a program."""
 
     answers: list[str]
     """The rest of every line of its output that began with ``PUORL``."""
     problem: str | None
-    """What went wrong, as the end of a sentence; None if nothing did."""
+    """Its fault, as the end of a sentence; None without one."""
 
 
 def run_python(code: str, *words: str, **variables: str) -> Outcome:

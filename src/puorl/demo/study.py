@@ -43,12 +43,12 @@ _CURVE_STARTS, _FINAL_STARTS = 1, 0
 
 
 class Controller(NamedTuple):
-    """What drives a robot in a run."""
+    """A controller that drives a robot in a run."""
 
     name: str
     quality: str
     policy_domain: str
-    """Where it was trained."""
+    """Domain in which it was trained."""
 
 
 A = Controller("controller A", "medium", "nominal")
@@ -64,7 +64,7 @@ class DemoSettings:
     seed: int = 0
     body: str = "halfcheetah"
     weakness: str = "strength:bthigh=0.7"
-    """What is wrong with the other robots."""
+    """Defect of the other robots, as a shift."""
     wear: float = 0.02
     """Masses, friction and motors of every robot differ by up to this."""
     num_sound: int = 15

@@ -13,7 +13,7 @@ _MOST_DOTS = 12
 
 @dataclass(frozen=True)
 class OfflineValue:
-    """What one estimator said."""
+    """Value of a policy by one estimator."""
 
     value: Estimate
     effective_size: float
@@ -39,7 +39,7 @@ class OfflinePolicy:
 
 @dataclass(frozen=True)
 class OfflineRanking:
-    """What a ranking said."""
+    """Ranking of the policies by one estimator."""
 
     sentence: str
     regret: float

@@ -46,7 +46,7 @@ PRESETS = {"default": Config()}
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     critic: mlp.Params
     target_critic: mlp.Params

@@ -85,7 +85,7 @@ class Policy(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     policy: Any
     """A `Policy`, or that of another ``loss``."""

@@ -126,8 +126,8 @@ def describe_odd_actions(action: np.ndarray, stated: Bounds | None = None) -> st
     if stated is not None:
         slack = 1e-6 * (high - low)
         outside = int(((action < low - slack) | (action > high + slack)).any(axis=1).sum())
-        told = f"actions of {outside:,} of {len(action):,} rows lie outside their bounds"
-        return f"{told} and are clipped to them" if outside else None
+        text = f"actions of {outside:,} of {len(action):,} rows lie outside their bounds"
+        return f"{text} and are clipped to them" if outside else None
     if (low == -1.0).all() and (high == 1.0).all():
         return None
     inner_low, inner_high = np.quantile(action, (0.005, 0.995), axis=0)

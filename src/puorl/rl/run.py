@@ -54,7 +54,7 @@ CheckpointCallback = Callable[["Progress", int], None]
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What decides the policies: the content of ``run.json``."""
+    """Settings that decide the policies: the content of ``run.json``."""
 
     learner: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -91,7 +91,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Invocation:
-    """What one command read and evaluated; empty where a run began from Python."""
+    """Inputs and evaluation of one command; empty where a run began from Python."""
 
     paths: tuple[str, ...] = ()
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -112,7 +112,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """What happened: the content of ``record.json``."""
+    """Events of a run: the content of ``record.json``."""
 
     invocations: tuple[Invocation, ...] = ()
     """The first command, then those that resumed with other paths or evaluations."""
@@ -130,7 +130,7 @@ class TrainRecord:
 
 @dataclass(frozen=True, eq=False)
 class RunSpec:
-    """What a run trains: a lane for every training set and seed."""
+    """Specification of a run: a lane for every training set and seed."""
 
     learner: Learner
     sets: Mapping[str, TrainingSet]
@@ -143,7 +143,7 @@ class RunSpec:
     most_lanes: int | None = None
     """Lanes that train together in a new run; what suits the device if None."""
     invocation: Mapping[str, Any] | None = None
-    """Where the rows were read and the like, JSON-ready; recorded and never compared."""
+    """Paths of the rows and the like, JSON-ready; recorded and never compared."""
 
     @property
     def lanes(self) -> dict[str, Lane]:

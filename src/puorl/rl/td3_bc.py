@@ -53,7 +53,7 @@ PRESETS = {
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     actor: mlp.Params
     critic: mlp.Params

@@ -221,7 +221,7 @@ class TrainState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainJob:
-    """What a group of lanes trains with, on the device."""
+    """Learner, rows and tables of a group of lanes, on the device."""
 
     learner: Learner
     lanes: tuple[Lane, ...]
@@ -234,7 +234,7 @@ class TrainJob:
     q_limit: np.ndarray
     """(lanes,) float32. No policy can reach values beyond it."""
     codes: tuple[str, ...] | None = None
-    """What discrete actions stand for."""
+    """Codes of discrete actions."""
 
 
 @dataclass(frozen=True, eq=False)
