@@ -25,11 +25,6 @@ _COMMANDING = re.compile(
 )
 """Control characters but the line break, and those that turn the direction of text."""
 
-_LARGEST = 3.4e38
-"""Learners compute with float32."""
-_MAY_BE_NEGATIVE = ("log_std_offset",)
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
 # ------------------------------------------------------------------------------ values
 
 
@@ -190,6 +185,11 @@ def _factor(text: str) -> float:
 
 
 # ------------------------------------------------------------- settings after --set
+
+_LARGEST = 3.4e38
+"""Learners compute with float32."""
+_MAY_BE_NEGATIVE = ("log_std_offset",)
+_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def parse_settings(learner: str, words: Sequence[str]) -> dict[str, Any]:

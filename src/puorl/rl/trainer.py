@@ -234,7 +234,7 @@ class TrainJob:
     q_limit: np.ndarray
     """(lanes,) float32. No policy can reach values beyond it."""
     codes: tuple[str, ...] | None = None
-    """Codes of discrete actions."""
+    """What discrete actions stand for."""
 
 
 @dataclass(frozen=True, eq=False)
