@@ -8,7 +8,7 @@ import pytest
 
 import puorl
 from puorl.cli import doctor
-from puorl.cli.doctor import Cache, Findings
+from puorl.cli.doctor import CacheState, Findings
 from puorl.cli.main import main
 from puorl.core import probe
 from puorl.core.probe import Device, Package, requirements, try_packages
@@ -33,7 +33,7 @@ def findings(**changes):
         rendering_problem=None,
         num_cores=2,
         memory_bytes=8_000_000_000,
-        cache=Cache("/cache", 3, 2_500_000, 10**10),
+        cache=CacheState("/cache", 3, 2_500_000, 10**10),
     )
     return replace(works, **changes)
 
@@ -287,6 +287,6 @@ def test_the_first_of_several_is_named():
 
 
 def test_a_cache_that_cannot_be_asked_for_is_told(found, capsys):
-    found(cache=Cache(None))
+    found(cache=CacheState(None))
     assert main(["doctor"]) == 0
     assert "cannot be looked at" in capsys.readouterr().out

@@ -37,7 +37,7 @@ _PURPOSES = {
 
 
 @dataclass(frozen=True)
-class Cache:
+class CacheState:
     """The folder of collected rows."""
 
     folder: str | None
@@ -62,7 +62,7 @@ class Findings:
     num_cores: int
     memory_bytes: int | None
     """Free memory, within the limit of a container."""
-    cache: Cache
+    cache: CacheState
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -154,15 +154,15 @@ def examine() -> Findings:
     )
 
 
-def _cache() -> Cache:
+def _cache() -> CacheState:
     try:
         from puorl.envs.collect import default_folder
     except Exception:  # what it imports may be the very thing that is broken
-        return Cache(None)
+        return CacheState(None)
     folder = default_folder()
     files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     sizes = [os.path.getsize(file) for file in files if file.exists()]
-    return Cache(str(folder), len(sizes), sum(sizes), free_disk(folder))
+    return CacheState(str(folder), len(sizes), sum(sizes), free_disk(folder))
 
 
 # ------------------------------------------------------------------------------ printing

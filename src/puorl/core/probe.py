@@ -73,7 +73,7 @@ class Device:
     why: str
 
 
-class Outcome(NamedTuple):
+class ProbeResult(NamedTuple):
     """Output and fault of a program."""
 
     answers: list[str]
@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
     """Its fault, as the end of a sentence; None without one."""
 
 
-def run_python(code: str, *words: str, **variables: str) -> Outcome:
+def run_python(code: str, *words: str, **variables: str) -> ProbeResult:
     """Run a small Python program.
 
     Args:
@@ -104,14 +104,14 @@ def run_python(code: str, *words: str, **variables: str) -> Outcome:
     except subprocess.TimeoutExpired as late:
         output = late.stdout or b""
         text = output if isinstance(output, str) else output.decode(errors="replace")
-        return Outcome(_ANSWER.findall(text), f"does not come back within {_SECONDS:g} s")
+        return ProbeResult(_ANSWER.findall(text), f"does not come back within {_SECONDS:g} s")
     answers, problem = _ANSWER.findall(run.stdout), None
     if run.returncode < 0:
         problem = f"is ended by signal {-run.returncode}"
     elif run.returncode > 0:
         lines = [line.strip() for line in run.stderr.splitlines() if line.strip()]
         problem = f"fails: {lines[-1] if lines else f'exit code {run.returncode}'}"
-    return Outcome(answers, problem)
+    return ProbeResult(answers, problem)
 
 
 def is_installed(module: str) -> bool:

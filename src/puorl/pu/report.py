@@ -26,7 +26,7 @@ from puorl.pu.checks.quality import (
     second_alpha,
 )
 from puorl.pu.checks.recording import ColumnShortcut, check_columns
-from puorl.pu.checks.verdict import Evidence, Verdict, decide
+from puorl.pu.checks.verdict import CheckResults, Verdict, decide
 from puorl.pu.units import Unit
 
 _NEARLY_ANY = 0.8
@@ -138,7 +138,7 @@ def make_report(
         None if group is None else group_numbers(group, len(group))[1]
         for group in (scores.group_p, scores.group_u)
     )
-    evidence = Evidence(
+    evidence = CheckResults(
         **checks,
         second_domain_detectable=second_domain_detectable(scores, shortcut.auroc),
         num_scored=len(scores.score_p),

@@ -81,7 +81,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFiles:
     """Files that were read together."""
 
     files: tuple[str, ...]
@@ -95,7 +95,7 @@ class Invocation:
 
     paths: tuple[str, ...] = ()
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
-    parts: tuple[Source, ...] = ()
+    parts: tuple[InputFiles, ...] = ()
     env: str | None = None
     eval_every: int | None = None
     eval_episodes: int | None = None
