@@ -62,11 +62,13 @@ def record() -> dict[str, Any]:
         out[f"split by {unit}"] = [hash_of(each) for each in arrays]
         flt = puorl.DomainFilter(unit=unit).fit(split, seed=1)
         interval = [round(end, 9) for end in flt.alpha_.interval or ()]
-        found = [hash_of(flt.score(split)), hash_of(flt.predict(split))]
+        scores = getattr(flt, "predict_proba", flt.score)(split)
+        found = [hash_of(scores), hash_of(flt.predict(split))]
         out[f"fit by {unit}"] = [*found, repr(flt.alpha_.value), interval]
         kept = flt.filter(split)
         report = flt.report().to_dict()
-        quality = {name: report["quality"][name]["value"] for name in ("recall", "precision")}
+        numbers = report.get("quality", report)  # a report on machines has them at the top
+        quality = {name: numbers[name]["value"] for name in ("recall", "precision")}
         out[f"report by {unit}"] = {"verdict": report["verdict"], **quality}
         if unit == "episode":
             continue
@@ -75,6 +77,18 @@ def record() -> dict[str, Any]:
             data = kept if name in ("td3_bc", "iql") else ours
             policy = puorl.train(name, data, steps=60, batch_size=64, seed=5)
             out[f"train {name}"] = hash_of(np.stack([policy.act(each) for each in probe]))
+        if not hasattr(ours, "action_codes"):
+            continue
+        coded = puorl.Dataset.from_arrays(
+            obs=ours.obs,
+            action=(ours.action[:, 0] > 0).astype(int),
+            next_obs=ours.next_obs,
+            reward=ours.reward,
+            discrete_actions=True,
+        )
+        for name in ("bc", "iql", "cql", "bcq"):
+            policy = puorl.train(name, coded, steps=60, batch_size=64, seed=5)
+            out[f"train {name} on codes"] = hash_of(policy.probabilities(probe))
     with tempfile.TemporaryDirectory() as folder:
         words = ["bench", "run", "smoke", "--seeds", "2", "--out", f"{folder}/results"]
         subprocess.run([sys.executable, "-m", "puorl", *words], check=True, capture_output=True)

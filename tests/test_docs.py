@@ -109,6 +109,20 @@ def test_links_between_pages_lead_somewhere(page):
             assert anchor in anchors(other), f"{page.name} links to {target}#{anchor}"
 
 
+def test_the_diffs_of_the_contributing_page_fit_the_code():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    diffs = re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
+    assert len(diffs) == 5  # learner, method, reader and its row, command
+    for diff in diffs:
+        lines = diff.splitlines()
+        before = "\n".join(line[1:] for line in lines if not line.startswith("+"))
+        assert any(before in source for source in sources), before
+        after = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+        for module, names in re.findall(r"^from (puorl[\w.]*) import (.+)$", after, re.MULTILINE):
+            assert all(hasattr(import_module(module), name) for name in names.split(", "))
+
+
 def test_every_page_is_in_the_navigation_of_the_site():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     listed = set(re.findall(r"([\w./-]+\.md)", navigation))

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ ALLOWED = {
     "demo": "core nn html data envs pu rl methods bench",
     "cli": "core nn html data envs pu rl ope methods trial bench report demo",
 }
+SUB_ROOMS = {"pu/checks": {"alpha", "units"}, "pu/machines": {"config", "model", "units"}}
+"""Files of the room that a sub-room may import; these import no sub-room."""
 MAY_REVEAL = {"cli/filter.py", "data/split.py", "methods/baselines.py", "pu/report.py"}
 
 
@@ -55,6 +58,35 @@ def test_rooms_import_downwards(path):
             other = name.split(".")[1] if name.startswith("puorl.") else ""
             if other in ALLOWED:
                 assert other in allowed, f"{room} may not import {other} ({name})"
+
+
+@pytest.mark.parametrize("name", SUB_ROOMS)
+def test_sub_rooms_import_downwards(name):
+    below, own = SUB_ROOMS[name], name.split("/")
+    for path in (SRC / name).glob("*.py"):
+        for other in imports_of(path):
+            room, *rest = other.split(".")[1:]
+            if room == own[0] and rest[:1] != own[1:]:
+                assert rest[0] in below, f"{name} may not import {other}"
+    for each in below:
+        inside = [other for other in imports_of(SRC / own[0] / f"{each}.py") if own[1] in other]
+        assert inside == [], f"{each} may not import {name}"
+
+
+def test_files_import_each_other_in_one_direction():
+    files = {"puorl." + ".".join(p.relative_to(SRC).with_suffix("").parts): p for p in sources()}
+    graph = {name: {n for n in imports_of(path) if n in files} for name, path in files.items()}
+    assert list(TopologicalSorter(graph).static_order())  # raises an error that names a cycle
+
+
+def imports_of(path):
+    """Modules that a file imports at its top, whole names of what it imports included."""
+    found = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found += [name for name in imported(node) if name.startswith("puorl.")]
+            found += [node.module] if isinstance(node, ast.ImportFrom) else []
+    return [name for name in found if name.startswith("puorl.")]
 
 
 def test_only_oracle_scoring_and_benchmark_code_reveals_the_truth():

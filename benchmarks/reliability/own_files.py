@@ -36,8 +36,6 @@ import puorl
 from puorl.bench import group as groups
 from puorl.bench import prepare as prepared_sets
 from puorl.bench.store import Store
-from puorl.cli.options import DataOptions
-from puorl.cli.train_inputs import read_training_set
 from puorl.core import hashing
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import PuorlError
@@ -51,6 +49,7 @@ from puorl.core.run_folder import (
     read_as,
 )
 from puorl.data.labels import read_keep_list, write_keep_list
+from puorl.data.training_files import read_training_set
 from puorl.envs.collect import Cache
 from puorl.nn.numpy_mlp import SquashedGaussianActor, read_actor_file
 from puorl.pu.classifier import NetworkConfig
@@ -211,7 +210,7 @@ def _make_kept(suffix: str) -> Callable[[Path], list[Path]]:
 
 def read_kept(folder: Path) -> str:
     """Read the kept rows as `puorl train` does."""
-    found = read_training_set([str(folder)], DataOptions(), next_action=False)
+    found = read_training_set([str(folder)])
     return digest(fingerprint=found.pool.fingerprint, returns=found.returns, rows=found.rows)
 
 

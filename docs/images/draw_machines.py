@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sheet import write
 
-from puorl.core.files import read_json
+from puorl.core.run_folder import read_as
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report_page import machine_picture
 
@@ -20,7 +20,7 @@ HEIGHT = 400.0
 
 def main(path: Path) -> None:
     """Read the report and write the picture beside this file."""
-    report = MachineReport.from_dict(read_json(path))
+    report = read_as(MachineReport, path)
     write("machines-map.svg", "Map of the machines", machine_picture(report), height=HEIGHT)
 
 

@@ -15,9 +15,9 @@ import pytest
 from messages import message
 
 from puorl.cli import COMMANDS
-from puorl.cli.doctor import requirements
 from puorl.cli.main import main
 from puorl.core.errors import MissingExtraError
+from puorl.core.probe import requirements
 
 CALLS = [*([name] for name in COMMANDS), *(["bench", name] for name in ("run", "report", "list"))]
 HELP = """

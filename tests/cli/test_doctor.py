@@ -8,9 +8,10 @@ import pytest
 
 import puorl
 from puorl.cli import doctor
-from puorl.cli.doctor import Cache, Device, Findings, Package, requirements, try_packages
+from puorl.cli.doctor import CacheState, Findings
 from puorl.cli.main import main
 from puorl.core import probe
+from puorl.core.probe import Device, Package, requirements, try_packages
 from puorl.data.formats import FORMATS
 
 INSTALL = "pip install 'puorl[cuda]'"
@@ -32,7 +33,7 @@ def findings(**changes):
         rendering_problem=None,
         num_cores=2,
         memory_bytes=8_000_000_000,
-        cache=Cache("/cache", 3, 2_500_000, 10**10),
+        cache=CacheState("/cache", 3, 2_500_000, 10**10),
     )
     return replace(works, **changes)
 
@@ -96,7 +97,7 @@ def test_what_it_looks_at_is_what_the_installation_asks_for(monkeypatch):
         "pillow>=10; extra == 'minari'",
         'wandb; extra == "wandb"',
     ]
-    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(probe.importlib.metadata, "requires", lambda _: lines)
     assert requirements() == {
         "": {"numpy": "2.0", "jax": "0.9"},
         "cuda": {"jax-cuda12-plugin": "0.9"},
@@ -182,20 +183,19 @@ def test_the_module_of_a_package_may_have_another_name():
 )
 def test_why_this_device(monkeypatch, used, seen, cuda, says):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(doctor, "is_installed", lambda _: cuda)
-    assert says in doctor.reason(used, 2, seen)
+    monkeypatch.setattr(probe, "is_installed", lambda _: cuda)
+    assert says in probe.reason(used, 2, seen)
 
 
 def test_no_jax_and_no_mujoco_are_no_crash(monkeypatch):
-    monkeypatch.setattr(doctor, "is_installed", lambda _: False)
     monkeypatch.setattr(probe, "is_installed", lambda _: False)
-    assert doctor.find_device()[1].used is None
+    assert probe.find_device()[1].used is None
     assert probe.find_renderer() == (None, "MuJoCo is not installed")
 
 
 def test_a_jax_that_fails_is_told(monkeypatch):
-    monkeypatch.setattr(doctor, "_JAX", "raise RuntimeError('no backend')")
-    problem, device = doctor.find_device()
+    monkeypatch.setattr(probe, "_JAX", "raise RuntimeError('no backend')")
+    problem, device = probe.find_device()
     assert problem == "fails: RuntimeError: no backend"
     assert (device.used, device.why) == (None, "jax does not work")
     monkeypatch.setattr(doctor, "requirements", lambda: {"": {"jax": "0"}})
@@ -287,6 +287,6 @@ def test_the_first_of_several_is_named():
 
 
 def test_a_cache_that_cannot_be_asked_for_is_told(found, capsys):
-    found(cache=Cache(None))
+    found(cache=CacheState(None))
     assert main(["doctor"]) == 0
     assert "cannot be looked at" in capsys.readouterr().out

@@ -15,13 +15,12 @@ from messages import message
 import puorl
 from puorl.cli.filter import Filter
 from puorl.cli.main import main
-from puorl.cli.options import DataOptions
-from puorl.cli.train_inputs import read_training_set
 from puorl.core.errors import DataError
 from puorl.core.files import read_json
 from puorl.data.episodes import return_range
 from puorl.data.formats import writable
 from puorl.data.labels import read_keep_list
+from puorl.data.training_files import read_training_set
 from puorl.pu.alpha import ESTIMATORS
 from puorl.pu.config import PRESETS, Inputs
 from puorl.pu.cross_fit import Mode
@@ -78,7 +77,7 @@ def test_settings_say_how_to_do_it_again(whole, file, rows):
 
 def test_training_takes_what_was_kept_and_the_returns_of_all(whole, rows):
     for path in (whole, whole / "kept.npz"):
-        chosen = read_training_set([str(path)], DataOptions(), next_action=False)
+        chosen = read_training_set([str(path)])
         assert chosen.pool.fingerprint == puorl.load(whole / "kept.npz").fingerprint
         assert chosen.weight is None
         assert chosen.returns == return_range([rows.rows])
@@ -147,7 +146,7 @@ def test_soft_mode_keeps_all_rows_with_weights(here, file, rows):
     assert weight[~known & ours].mean() > weight[~ours].mean() + 0.3
     listed = np.loadtxt("run/keep.csv", delimiter=",", skiprows=1)
     np.testing.assert_array_equal(listed[:, 1].astype(np.float32), weight)
-    chosen = read_training_set(["run"], DataOptions(), next_action=False)
+    chosen = read_training_set(["run"])
     np.testing.assert_array_equal(chosen.weight, weight)
     quality = json.loads((here / "run" / "report.json").read_text())["quality"]
     assert quality["mean_weight"] == pytest.approx(weight[~known].mean(), rel=1e-5)
@@ -163,7 +162,7 @@ def test_without_a_report_the_choice_is_the_same(here, file, whole, capsys):
     got, expected = hashes(here / "run"), hashes(whole)
     assert expected.keys() - got.keys() == {"report.html", "report.json"}
     assert [name for name in got if got[name] != expected[name]] == ["settings.json"]
-    chosen = read_training_set(["run"], DataOptions(), next_action=False)
+    chosen = read_training_set(["run"])
     assert chosen.pool.fingerprint == puorl.load(whole / "kept.npz").fingerprint
 
 

@@ -9,7 +9,7 @@ from messages import message
 
 import puorl
 from puorl.cli.main import main
-from puorl.core.files import read_json
+from puorl.core.run_folder import read_as
 from puorl.data.labels import read_keep_list, read_labels
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.unit_table import COLUMNS, decision, type_name
@@ -19,7 +19,7 @@ OURS = [f"M-{k + 1:02d}" for k in range(NUM_OURS)]
 
 
 def report_of(folder):
-    return MachineReport.from_dict(read_json(folder / "run" / "report.json"))
+    return read_as(MachineReport, folder / "run" / "report.json")
 
 
 def test_one_known_machine_finds_its_like(fleet):

@@ -262,7 +262,7 @@ def test_a_command_is_a_module_and_nothing_else_lists_it(tmp_path, monkeypatch):
         assert command.__module__ == f"puorl.cli.{name}"
         assert callable(command.run)
     others = {path.stem for path in folder.glob("*.py")} - COMMANDS.keys()
-    assert others == {"__init__", "main", "offline_judging", "options", "train_inputs"}
+    assert others == {"__init__", "main", "offline_evaluation", "options"}
     (tmp_path / "greet.py").write_text('"""`puorl greet`: say hello."""\n')
     (tmp_path / "other.py").write_text('"""Not a command."""\n')
     monkeypatch.setattr(cli, "__file__", str(tmp_path / "__init__.py"))

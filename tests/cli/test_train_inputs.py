@@ -4,23 +4,22 @@ import dataclasses
 import json
 import re
 import types
-from functools import partial
 
 import numpy as np
 import pytest
 from train_rows import train_rows, words
 
 import puorl
-from puorl.cli import train as command
 from puorl.cli.main import main
-from puorl.cli.options import DataOptions
-from puorl.cli.train import Tracker, TrainProgress
-from puorl.cli.train_inputs import parse_settings, read_training_set
+from puorl.cli.options import parse_settings
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.core.run_folder import FilterSettings, KeptRows
 from puorl.data.episodes import return_range
-from puorl.rl import learner, run
+from puorl.data.training_files import read_training_set
+from puorl.rl import learner, metrics, run
+from puorl.rl.metrics import Tracker
+from puorl.rl.run import TrainProgress
 from puorl.rl.trainer import Progress
 
 
@@ -55,13 +54,12 @@ def test_kept_rows_that_are_not_those_of_the_filter(here):
     filter_folder(here / "hard", train_rows())
     puorl.save(train_rows(seed=1), here / "hard" / "kept.npz", force=True)
     with pytest.raises(DataError, match="kept.npz: expected the 300 rows that the filter kept"):
-        read_training_set(["hard"], DataOptions(), next_action=False)
+        read_training_set(["hard"])
 
 
 def test_a_formula_replaces_the_reward_of_kept_rows(here):
     filter_folder(here / "hard", train_rows())
-    formula = DataOptions(reward="-abs(reward) - 1")
-    made = read_training_set(["hard"], formula, next_action=False)
+    made = read_training_set(["hard"], reward="-abs(reward) - 1")
     np.testing.assert_allclose(made.dataset.reward, -np.abs(train_rows().reward) - 1, rtol=1e-6)
     assert made.returns is None  # those of the filter's settings are of other rewards
 
@@ -69,21 +67,20 @@ def test_a_formula_replaces_the_reward_of_kept_rows(here):
 def test_a_column_becomes_the_reward_of_kept_rows(here):
     kept = train_rows(reward=None, columns={"kpi": np.arange(300.0), "name": np.array(["a"] * 300)})
     filter_folder(here / "units", kept, unit="column:name")
-    made = read_training_set(["units"], DataOptions(reward="kpi"), next_action=False)
+    made = read_training_set(["units"], reward="kpi")
     np.testing.assert_array_equal(made.dataset.reward, np.arange(300.0))
     assert made.returns == return_range([made.dataset.rows])  # of whole episodes
     for name, said in (("kpj", "unknown name .kpj.; known: kpi"), ("name", "expected numbers")):
         with pytest.raises((DataError, ConfigError), match=f"kept.npz: --reward: .*{said}"):
-            read_training_set(["units"], DataOptions(reward=name), next_action=False)
+            read_training_set(["units"], reward=name)
 
 
 def test_the_name_that_the_reward_had_before_the_filter_is_known(here):
     filter_folder(here / "hard", train_rows(), data={"reward": "gain"})
-    read = partial(read_training_set, next_action=False)
     for name in ("gain", "reward"):
-        assert read(["hard"], DataOptions(reward=name)).returns == (-3.0, 5.0)
+        assert read_training_set(["hard"], reward=name).returns == (-3.0, 5.0)
     with pytest.raises(ConfigError, match="gian"):
-        read(["hard"], DataOptions(reward="gian"))
+        read_training_set(["hard"], reward="gian")
 
 
 def test_a_formula_may_begin_with_a_minus(here):
@@ -116,7 +113,7 @@ def test_kept_rows_outside_the_folder(here, file):
     content["kept"]["file"] = file
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match="settings.json: .*kept.file: expected a name inside"):
-        read_training_set(["hard"], DataOptions(), next_action=False)
+        read_training_set(["hard"])
 
 
 def test_weights_count_only_in_the_mode_soft(here):
@@ -127,7 +124,7 @@ def test_weights_count_only_in_the_mode_soft(here):
     puorl.save(weighted, "plain.npz")
 
     def read(*paths):
-        return read_training_set([str(p) for p in paths], DataOptions(), next_action=False)
+        return read_training_set([str(p) for p in paths])
 
     np.testing.assert_array_equal(read(soft).weight, weight.astype(np.float32))
     assert read(soft).returns == (-3.0, 5.0)
@@ -151,10 +148,8 @@ def test_weights_count_only_in_the_mode_soft(here):
 
 
 def test_the_following_action_is_added_where_it_is_needed(here):
-    assert (
-        read_training_set(["rows.npz"], DataOptions(), next_action=False).pool.next_action is None
-    )
-    chosen = read_training_set(["rows.npz"], DataOptions(), next_action=True)
+    assert read_training_set(["rows.npz"]).pool.next_action is None
+    chosen = read_training_set(["rows.npz"], next_action=True)
     action = chosen.pool.action
     np.testing.assert_array_equal(chosen.pool.next_action[:49], action[1:50])
     assert np.isnan(chosen.pool.next_action[49]).all()
@@ -198,7 +193,8 @@ def test_wrong_settings_are_named(given, said):
 
 
 def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path, monkeypatch):
-    write_json(tmp_path / "run.json", {"groups": [["a", "b"], ["c"]], "point_every": 20})
+    spec = {"learner": "bc", "config": {}, "steps": 100, "data": "0", "point_every": 20}
+    write_json(tmp_path / "run.json", spec | {"groups": [["a", "b"], ["c"]]})
     write_json(tmp_path / "record.json", {"finished": [{}], "stopped": {}, "resumed": []})
     state = tmp_path / "checkpoints" / "group-1" / "step-0000000040.safetensors"
     state.parent.mkdir(parents=True)
@@ -215,7 +211,7 @@ def test_what_was_done_before_counts_and_the_next_group_begins_at_zero(tmp_path,
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr("puorl.cli.train.progress_bar", Bar)
+    monkeypatch.setattr("puorl.rl.run.progress_bar", Bar)
     progress = TrainProgress(tmp_path, types.SimpleNamespace(steps=100))
     assert (progress.resumed_step, progress.logged_until) == (40, None)
     with progress.bar():
@@ -238,9 +234,9 @@ def test_a_resumed_run_goes_on_in_the_trackers_own_run(tmp_path, monkeypatch):
         begun.append((name, run_id))
         return types.SimpleNamespace(write=lambda *_: None, close=lambda: None, run_id="m1")
 
-    monkeypatch.setattr(command, "require", lambda *_, **__: None)
-    monkeypatch.setattr(command, "WandB", wandb)
-    monkeypatch.setattr(command, "MLflow", mlflow)
+    monkeypatch.setattr(metrics, "require", lambda *_, **__: None)
+    monkeypatch.setattr(metrics, "WandB", wandb)
+    monkeypatch.setattr(metrics, "MLflow", mlflow)
     for name in ("wandb", "mlflow", "wandb", "mlflow"):
         sink = Tracker(name, tmp_path / "run", from_step=None)
         sink.close()  # never opened: nothing to close

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from puorl.core.run_folder import decode
 from puorl.core.stats import Estimate
 from puorl.pu.machines.findings import Finding
 from puorl.pu.machines.report import MachineReport, UnitRow
@@ -137,7 +138,7 @@ def test_places_that_are_not_known_are_left_out_and_one_direction_is_enough():
 def test_stored_reports_read_again():
     made = report()
     content = json.loads(json.dumps(made.to_dict()))
-    assert as_page(MachineReport.from_dict(content)) == as_page(made)
+    assert as_page(decode(MachineReport, content, Path("report.json"))) == as_page(made)
 
 
 @needs_browser

@@ -43,7 +43,7 @@ def test_estimates_ranking_and_doubts_are_shown(here, capsys):
     assert "offline.json: of puorl evaluate" in capsys.readouterr().out
     html = (here / "page.html").read_text(encoding="utf-8")
     for text in (
-        "Judged from the log", "3 (2 to 4)", "fqe (doubtful)", "Do not trust it: far.",
+        "Estimated from the log", "3 (2 to 4)", "fqe (doubtful)", "Do not trust it: far.",
         "run/seed-1", "cannot be told from seed-0", "not measurements",
         "only 12 episodes &lt;judge&gt;", "2 policies worth, judged from 12 logged episodes",
     ):  # fmt: skip
@@ -55,7 +55,7 @@ def test_an_evaluation_in_a_folder_is_found_once(here, capsys):
     write_json(here / "seen" / "offline.json", content())
     assert main(["report", "seen", "seen/offline.json", "--out", "page.html"]) == 0
     html = (here / "page.html").read_text(encoding="utf-8")
-    assert html.count("Judged from the log</h2>") == 1
+    assert html.count("Estimated from the log</h2>") == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError, DataError, MissingExtraError
-from puorl.rl.metrics import JsonLines, MLflow, Sink, TensorBoard, WandB
+from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
+from puorl.rl.run import JsonLines
 
 LANES = ("pu/hopper seed=0", "oracle")
 

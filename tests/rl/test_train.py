@@ -119,12 +119,12 @@ def test_progress_counts_every_update_once(data, monkeypatch):
             on_checkpoint(Progress(step, None, [], (), seconds=0.5), len(spec.lanes))
         return TrainResult({"seed-0": None}, {})
 
-    monkeypatch.setattr(training, "progress_bar", bar)
+    monkeypatch.setattr(run, "progress_bar", bar)
     monkeypatch.setattr(run, "CHECKPOINT_INTERVAL", 5)
     monkeypatch.setattr(training, "run_in_memory", trained)
     train_many("sums", data, 2, steps=10, progress=True)
-    pace = "steps/s over 2 lane(s)"
-    assert told == [(4, f"16 {pace}"), (4, f"16 {pace}"), (2, f"8 {pace}")]
+    pace = "steps/s per lane, 2 lanes"
+    assert told == [(4, f"8 {pace}"), (4, f"8 {pace}"), (2, f"4 {pace}")]
 
 
 # ------------------------------------------------------------------------------ rows and rewards

@@ -30,6 +30,7 @@ from puorl.bench.stats import Aggregate, SampleSummary
 from puorl.bench.store import Row, Store
 from puorl.bench.tables import HOLE, Entry, Footnotes, Table
 from puorl.core.errors import DataError
+from puorl.core.formatting import as_json
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.html.page import as_estimate, shorten
@@ -506,7 +507,7 @@ def to_json(report: Report) -> str:
         ],
         "notes": list(results.notes),
     }
-    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+    return json.dumps(as_json(content), indent=2, allow_nan=False) + "\n"
 
 
 def to_csv(report: Report) -> str:
@@ -526,7 +527,7 @@ def to_csv(report: Report) -> str:
 
 
 def _csv_line(report: Report, task: Task, method: Named) -> dict[str, Any]:
-    cell = _finite(_cell_json(report, task, method))
+    cell = as_json(_cell_json(report, task, method))
     nested = ("seeds", "summary", "reference", "filter", "spread", "holes")
     line = {name: value for name, value in cell.items() if name not in nested}
     for source, before in (("summary", ""), ("reference", "reference_")):
@@ -571,11 +572,3 @@ def _summary_json(summary: SampleSummary | None) -> dict[str, Any] | None:
 def _section_json(section: Section) -> dict[str, Any]:
     learner = {"learner": section.learner.name, "learner_variant": section.learner.variant}
     return {name: value for name, value in section._asdict().items() if value != ""} | learner
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content

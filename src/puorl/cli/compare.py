@@ -21,10 +21,11 @@ from puorl.cli.options import (
     choice,
     compute_synchronously,
     make_console,
+    parse_fields,
+    parse_settings,
     print_json,
     setting_words,
 )
-from puorl.cli.train_inputs import parse_fields, parse_settings
 from puorl.core.errors import ConfigError, require
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive

@@ -1,16 +1,14 @@
 """`puorl doctor`: check what is installed, and which device is used."""
 
-import importlib.metadata
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -18,65 +16,28 @@ from rich.table import Table
 from rich.text import Text
 
 from puorl import __version__
-from puorl.core.probe import find_renderer, is_installed, run_python
+from puorl.core.probe import (
+    Device,
+    Package,
+    find_device,
+    find_renderer,
+    install_line,
+    requirements,
+    try_packages,
+)
 from puorl.core.resources import describe_size, free_disk, free_memory, num_threads
 
 BROKEN = 1
 """Exit code where an installed package does not work, or one that puorl needs is missing."""
-_CUDA_PLUGIN = "jax-cuda12-plugin"
-"""The extra cuda is jax with an extra of its own; this package is what it adds."""
-_CUDA_MODULES = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 _PURPOSES = {
     "cuda": "training on an NVIDIA GPU",
     "sim": "simulated robots: puorl demo, collect, evaluate, bench run and train --env",
     **{name: f"puorl train --logger {name}" for name in ("tensorboard", "wandb", "mlflow")},
 }
-_REQUIREMENT = re.compile(
-    r"([\w.-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([\d.]+))?[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?"
-)
-_IMPORT = """
-import importlib, json, sys
-for module in sys.argv[1:]:
-    try:
-        importlib.import_module(module)
-        problem = None
-    except BaseException as error:
-        text = " ".join(str(error).split()) or "no reason given"
-        problem = f"cannot be imported: {type(error).__name__}: {text}"
-    print("\\nPUORL " + json.dumps([module, problem]), flush=True)
-"""
-_JAX = """
-import json, jax
-devices = [f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices()]
-print("\\nPUORL " + json.dumps({"used": jax.default_backend(), "devices": devices}))
-"""
 
 
 @dataclass(frozen=True)
-class Package:
-    """The state of one package."""
-
-    name: str
-    state: Literal["works", "missing", "broken"]
-    version: str | None = None
-    problem: str | None = None
-    """Why it does not work, as the end of a sentence that begins with its name."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """The device that jax computes on."""
-
-    used: str | None
-    """``cpu``, ``gpu`` or ``tpu``; None where jax does not work."""
-    devices: tuple[str, ...]
-    gpu_seen: bool
-    """Whether the system has an NVIDIA GPU, used by jax or not."""
-    why: str
-
-
-@dataclass(frozen=True)
-class Cache:
+class CacheState:
     """The folder of collected rows."""
 
     folder: str | None
@@ -101,7 +62,7 @@ class Findings:
     num_cores: int
     memory_bytes: int | None
     """Free memory, within the limit of a container."""
-    cache: Cache
+    cache: CacheState
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -156,22 +117,6 @@ class Doctor:
 # ----------------------------------------------------------------------------- examining
 
 
-def requirements() -> dict[str, dict[str, str]]:
-    """Read extra to its packages and their oldest versions; ``""`` is what puorl always needs."""
-    try:
-        lines = importlib.metadata.requires("puorl") or []
-    except importlib.metadata.PackageNotFoundError:  # a source tree on the path
-        lines = []
-    found: dict[str, dict[str, str]] = {"": {}}
-    for line in lines:
-        if match := _REQUIREMENT.match(line):
-            extra, package = match[3] or "", _CUDA_PLUGIN if match[3] == "cuda" else match[1]
-            found.setdefault(extra, {})[package] = match[2] or "0"
-    # The first broken package is the verdict, and most others need numpy.
-    found[""] = dict(sorted(found[""].items(), key=lambda item: item[0] != "numpy"))
-    return found
-
-
 def purpose(extra: str) -> str:
     """Describe what an extra adds."""
     try:
@@ -209,108 +154,15 @@ def examine() -> Findings:
     )
 
 
-def try_packages(oldest: Mapping[str, str]) -> dict[str, Package]:
-    """Import every installed package in another process; return the state of each.
-
-    Args:
-        oldest: Package to the oldest version that works with puorl.
-    """
-    modules = {name: found for name in oldest if (found := _module(name)) is not None}
-    problems = _import_all(list(modules.values()))
-    found = {name: Package(name, "missing") for name in oldest}
-    for name, module in modules.items():
-        problem, version, need = problems[module], _version(name), oldest[name]
-        if problem is None and version and _numbers(version) < _numbers(need):
-            problem = f"is too old: expected {need} or later, got {version}"
-        state = "works" if problem is None else "broken"
-        found[name] = Package(name, state, version, problem)
-    return found
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _module(package: str) -> str | None:
-    """Return the module of an installed package, or None where it is not installed."""
-    plain = package.replace("-", "_")
-    if _version(package) is None:
-        return plain if is_installed(plain) else None
-    files = importlib.metadata.files(package) or ()
-    names = {file.parts[0] for file in files if file.name == "__init__.py" and len(file.parts) == 2}
-    return plain if plain in names or not names else min(names)
-
-
-def _import_all(modules: Sequence[str]) -> dict[str, str | None]:
-    """Return module to why it cannot be imported, or None.
-
-    One process imports all, since most of the time goes into starting it and into what they share;
-    where one ends the process, another continues behind it.
-    """
-    problems: dict[str, str | None] = {}
-    left = list(modules)
-    while left:
-        tried = run_python(_IMPORT, *left)
-        problems |= dict(json.loads(answer) for answer in tried.answers)
-        left = [module for module in left if module not in problems]
-        if left:
-            problems[left.pop(0)] = tried.problem or "ends the process that imports it"
-    return problems
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Parse the first three numbers, so that 2.0 is 2.0.0.
-
-    >>> _numbers("2.0") == _numbers("2.0.0rc1") < _numbers("2.10.1")
-    True
-    """
-    found = [int(digits) for digits in re.findall(r"\d+", version.partition("+")[0])]
-    return tuple((found + [0, 0, 0])[:3])
-
-
-def find_device() -> tuple[str | None, Device]:
-    """Return what is wrong with jax, or None, and the device that it computes on."""
-    # The driver's own list; where a container hides it, the files of the devices.
-    listed = Path("/proc/driver/nvidia/gpus").glob("*")
-    seen = any(listed) or any(Path("/dev").glob("nvidia[0-9]*"))
-    if not is_installed("jax"):
-        return None, Device(None, (), seen, "jax is not installed")
-    tried = run_python(_JAX)
-    if not tried.answers:
-        return tried.problem, Device(None, (), seen, "jax does not work")
-    answer = json.loads(tried.answers[0])
-    used, devices = answer["used"], tuple(answer["devices"])
-    return tried.problem, Device(used, devices, seen, reason(used, len(devices), seen))
-
-
-def reason(used: str, num_devices: int, seen: bool) -> str:
-    """Say why jax computes on ``used``."""
-    chosen = os.environ.get("JAX_PLATFORMS")
-    if chosen:
-        return f"the variable JAX_PLATFORMS={chosen} says so"
-    if used == "gpu":
-        return "jax sees " + ("a GPU" if num_devices == 1 else f"{num_devices} GPUs")
-    if used != "cpu":
-        return f"jax sees a {used}"
-    if not seen:
-        return f"no NVIDIA GPU is seen here, so {_install('cuda')} would add nothing"
-    if not any(map(is_installed, _CUDA_MODULES)):
-        return f"there is an NVIDIA GPU, but jax has no CUDA; {_install('cuda')} would use it"
-    return "there is an NVIDIA GPU, but jax cannot use it; its driver may be too old for CUDA"
-
-
-def _cache() -> Cache:
+def _cache() -> CacheState:
     try:
         from puorl.envs.collect import default_folder
     except Exception:  # what it imports may be the very thing that is broken
-        return Cache(None)
+        return CacheState(None)
     folder = default_folder()
     files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     sizes = [os.path.getsize(file) for file in files if file.exists()]
-    return Cache(str(folder), len(sizes), sum(sizes), free_disk(folder))
+    return CacheState(str(folder), len(sizes), sum(sizes), free_disk(folder))
 
 
 # ------------------------------------------------------------------------------ printing
@@ -320,13 +172,9 @@ def to_dict(found: Findings) -> dict[str, object]:
     """Return all findings, JSON-ready."""
     content = asdict(found)
     for name, packages in content["extras"].items():
-        own = {"adds": purpose(name), "install": _install(name), "packages": packages}
+        own = {"adds": purpose(name), "install": install_line(name), "packages": packages}
         content["extras"][name] = own
     return {"puorl": __version__, **content, "broken": found.broken, "verdict": found.verdict}
-
-
-def _install(extra: str) -> str:
-    return f"pip install 'puorl[{extra}]'"
 
 
 def _show(found: Findings, console: Console) -> None:
@@ -371,7 +219,7 @@ def _describe_extra(name: str, packages: Sequence[Package], device: Device) -> T
         return _describe(packages).append(f" - {purpose(name)}")
     if name == "cuda" and device.used == "gpu":
         return Text("not needed: jax has CUDA from elsewhere")
-    text = Text(f"{_install(name)} adds: {purpose(name)}", style="dim")
+    text = Text(f"{install_line(name)} adds: {purpose(name)}", style="dim")
     return Text.assemble(_describe(there), "; the rest: ", text) if there else text
 
 

@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from puorl.cli import offline_judging
+from puorl.cli import offline_evaluation
 from puorl.cli.options import (
     Count,
     DataOptions,
@@ -23,10 +23,10 @@ from puorl.cli.options import (
     Settings,
     compute_synchronously,
     make_console,
+    parse_fields,
     print_json,
     setting_words,
 )
-from puorl.cli.train_inputs import parse_fields
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
@@ -155,14 +155,14 @@ class Evaluate:
         members = read_members(self.paths)
         groups = [member.group for member in members]
         runs = [group for group in dict.fromkeys(groups) if group]
-        judge = offline_judging.read_judge(self.log, self.labelled, self.data, runs)
+        held_out = offline_evaluation.read_held_out(self.log, self.labelled, self.data, runs)
         compute_synchronously()
         from puorl import ope
 
         names = None if self.estimators is None else self.estimators.replace(" ", "").split(",")
         seen = ope.evaluate(
             {member.name: member.policy for member in members},
-            judge.dataset,
+            held_out.dataset,
             gamma=self.gamma,
             estimators=names,
             action_noise=self.action_noise,
@@ -170,14 +170,14 @@ class Evaluate:
             progress=True,
             **settings,
         )
-        content = offline_judging.as_json(seen, groups, judge.notes)
+        content = offline_evaluation.as_json(seen, groups, held_out.notes)
         if self.out is not None:
             write_json(self.out, content, force=self.force)
         if self.json:
             print_json(content)
             return
         console = make_console()
-        offline_judging.show(seen, groups, judge.notes, console)
+        offline_evaluation.show(seen, groups, held_out.notes, console)
         if self.out is not None:
             console.print(Text(f"wrote {self.out}"))
 

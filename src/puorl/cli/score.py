@@ -161,7 +161,7 @@ class Score:
             names = ("unit", "window", "time", "probability", "distance", "band", "alarm")
             write_table(self.out, names, lines, force=self.force)
         if self.page is not None:
-            from puorl.pu.machines.drift_page import as_page
+            from puorl.pu.drift_page import as_page
 
             with atomic_path(self.page, force=self.force) as part:
                 part.write_text(as_page(courses), encoding="utf-8")

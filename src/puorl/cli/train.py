@@ -2,19 +2,15 @@
 
 import contextlib
 import dataclasses
-import secrets
 import shutil
 import sys
-import time
 import warnings
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from rich.console import Console
 from rich.text import Text
 
 from puorl.cli import evaluate as evaluation
@@ -29,44 +25,37 @@ from puorl.cli.options import (
     choice,
     compute_synchronously,
     make_console,
+    parse_settings,
     print_json,
     setting_words,
 )
-from puorl.cli.train_inputs import parse_settings, read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError, require
-from puorl.core.files import read_json, write_json
-from puorl.core.formatting import check_positive, describe_time
+from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
-from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import announce_resume, exclusive_beside
+from puorl.data.training_files import read_training_set
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec
 from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, find_env, require_room
 from puorl.rl import learner as learners
 from puorl.rl.learner import DISCRETE_LEARNERS, LEARNERS, Learner
-from puorl.rl.metrics import MLflow, Sink, TensorBoard, WandB
+from puorl.rl.metrics import LOGGER_IDS, Tracker
 from puorl.rl.run import (
     METRICS,
     RECORD,
     SPEC,
     RunSpec,
+    TrainProgress,
     TrainResult,
     check_folder,
     checkpoint_interval,
-    read_spec,
     resume_point,
     run,
 )
 
-if TYPE_CHECKING:  # importing it loads jax
-    from puorl.rl.trainer import Progress
-
 _MOST_SEEDS = 10_000
 """More is a slip: each policy has a file of its own."""
-_LOGGER_IDS = "logger.json"
-"""In the run's folder: the tracker's id of the run, so that a resumed run goes on there."""
 _POLICIES = "policies"
-_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 
 
 @dataclass(frozen=True)
@@ -204,12 +193,11 @@ class Train:
             return True  # a run with a damaged record is not removed
 
     def _train(self, env: Any) -> "_Outcome":
-        from puorl.rl.pool import with_action_bounds
-        from puorl.rl.train import check_rows
+        from puorl.rl.pool import check_rows, with_action_bounds
 
         usual = learners.make(self.learner, num_steps=2) if self.learner in LEARNERS else None
         needs_next = usual is not None and usual.needs_next_action
-        chosen = read_training_set(self.paths, self.data, next_action=needs_next)
+        chosen = read_training_set(self.paths, next_action=needs_next, **self.data.arguments())
         if self.action_bounds:
             bounds = self.action_bounds[::2], self.action_bounds[1::2]
             chosen = with_action_bounds(chosen, bounds)
@@ -267,7 +255,7 @@ class Train:
             "eval_episodes": None if self.env is None else self.eval_episodes,
         }
 
-    def _announce(self, learner: Learner, chosen: TrainingSet, progress: "TrainProgress") -> None:
+    def _announce(self, learner: Learner, chosen: TrainingSet, progress: TrainProgress) -> None:
         from puorl.rl.pool import constant_states
 
         console = make_console(json=self.json)
@@ -323,127 +311,16 @@ class Train:
 class _Outcome:
     result: TrainResult
     learner: Learner
-    progress: "TrainProgress"
+    progress: TrainProgress
     evaluation: Evaluation | None
 
 
 def _clear(folder: Path, *, keep: bool) -> None:
     """Remove the files of a run that has no checkpoint, and no others."""
-    for name in (SPEC, RECORD, METRICS, _LOGGER_IDS):
+    for name in (SPEC, RECORD, METRICS, LOGGER_IDS):
         (folder / name).unlink(missing_ok=True)
     for name in ("checkpoints", "compiled", _POLICIES, "tensorboard", "wandb"):
         shutil.rmtree(folder / name, ignore_errors=True)
     if not keep:
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-# ----------------------------------------------------------------------- while it trains
-
-
-class TrainProgress:
-    """Progress and pace of a run over all its groups of lanes."""
-
-    def __init__(self, out: Path, spec: RunSpec) -> None:
-        """Read how far the run in the folder is, if there is one."""
-        stored = read_spec(out)
-        finished, step = (0, 0) if stored is None else resume_point(out)
-        self.resumed_step = None if stored is None else step
-        """Updates already made of the group in training; None for a new run."""
-        self.seconds = 0.0
-        """Duration of the block of `bar`."""
-        self._num_groups = len((stored or spec.to_dict()).get("groups", []))
-        self._total = self._num_groups * spec.steps
-        self._before = min(finished * spec.steps + step, self._total)
-        self._step = step
-        self._made: list[int] = []
-        self._took: list[float] = []
-        self._advance: Advance = quiet
-        self._has_bar = Console(stderr=True).is_terminal
-
-    @property
-    def logged_until(self) -> int | None:
-        """The update after which a tracker's points are void; None if all stay valid."""
-        # Steps of several groups overlap, and those of a finished one must stay.
-        return self.resumed_step if self._num_groups == 1 else None
-
-    @contextlib.contextmanager
-    def bar(self) -> Iterator[None]:
-        """Show a bar while the block runs, which begins at what an earlier run has done."""
-        began = time.perf_counter()
-        with progress_bar("training", total=self._total, unit="steps") as self._advance:
-            if self._before:
-                self._advance(self._before, earlier=True)
-            yield
-        self.seconds = time.perf_counter() - began
-
-    def on_checkpoint(self, point: "Progress", lanes: int) -> None:
-        """Advance to a checkpoint of the group in training."""
-        # The next group begins at 0 again.
-        made = point.step - self._step if point.step > self._step else point.step
-        self._step = point.step
-        self._made.append(made)
-        self._took.append(point.seconds)
-        note = f"per lane, {lanes} lanes" if lanes > 1 else "per lane"
-        if not self._has_bar:  # the bar has a column for the pace
-            note = f"{made / point.seconds:,.0f} steps/s {note}"
-        self._advance(made, note)
-
-    @property
-    def pace(self) -> float | None:
-        """Updates a second of each lane; None before the first checkpoint."""
-        # The first interval includes compilation: it counts only if it is the only one.
-        since = 1 if len(self._made) > 1 else 0
-        return sum(self._made[since:]) / sum(self._took[since:]) if self._made else None
-
-    def __str__(self) -> str:
-        if self.pace is None:
-            return "already finished, nothing to do"
-        resumed = f" from step {self.resumed_step:,} on" if self.resumed_step else ""
-        took = describe_time(self.seconds)
-        return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"
-
-
-class Tracker:
-    """A sink that opens its tracker at the first write: until then the folder must stay empty."""
-
-    def __init__(self, name: str, folder: Path, *, from_step: int | None) -> None:
-        """Choose where to log to.
-
-        Args:
-            name: tensorboard, wandb or mlflow.
-            folder: The run's folder; its name is the run's name there.
-            from_step: Updates of a restored state: points logged later are logged again.
-
-        Raises:
-            MissingExtraError: The tracker's package is not installed.
-        """
-        require(_PACKAGES[name], extra=name, purpose=f"--logger {name}")
-        self._name, self._folder, self._from_step = name, folder, from_step
-        self._sink: Sink | None = None
-
-    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
-        """Log the values of ``lane`` after ``step`` updates."""
-        if self._sink is None:
-            self._sink = self._open()
-        self._sink.write(step, lane, values)
-
-    def close(self) -> None:
-        """Close the tracker, if it was opened."""
-        if self._sink is not None:
-            self._sink.close()
-
-    def _open(self) -> Sink:
-        if self._name == "tensorboard":
-            return TensorBoard(self._folder / "tensorboard", from_step=self._from_step)
-        path, name = self._folder / _LOGGER_IDS, self._folder.resolve().name
-        ids = read_json(path) if path.exists() else {}
-        known = ids.get(self._name)
-        if self._name == "wandb":
-            known = known or secrets.token_hex(4)
-            sink = WandB(project="puorl", name=name, dir=str(path.parent), id=known, resume="allow")
-        else:
-            sink = MLflow(name=name, run_id=known)
-            known = sink.run_id
-        write_json(path, {**ids, self._name: known}, force=True)
-        return sink

@@ -1,5 +1,7 @@
-"""Numbers and settings: their checks, and as text (counts such as 1M, durations, differences)."""
+"""Numbers and settings: their checks, as text (counts such as 1M, durations), and as JSON."""
 
+import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -94,6 +96,28 @@ def _describe_change(name: str, earlier: Any, now: Any) -> str:
 def _short(value: Any) -> str:
     text = "absent" if value is _ABSENT else str(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+
+
+def as_json(value: Any) -> Any:
+    """Return dataclasses, arrays' numbers and containers as JSON holds them; NaN becomes None.
+
+    >>> as_json({"a": (1.5, float("nan"))})
+    {'a': [1.5, None]}
+    """
+    plain: Any = value
+    if dataclasses.is_dataclass(value):
+        return plain.to_dict() if hasattr(plain, "to_dict") else fields_as_json(plain)
+    if isinstance(value, Mapping):
+        return {str(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    plain = plain.item() if hasattr(plain, "item") else plain  # of NumPy
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+
+
+def fields_as_json(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as `as_json` does."""
+    return {each.name: as_json(getattr(value, each.name)) for each in dataclasses.fields(value)}
 
 
 def code_values(codes: Sequence[str]) -> list[int] | list[str]:

@@ -2,7 +2,7 @@
 
 While a command works, everything it has lies in ``.NAME.part`` beside the folder: its basis, its
 checkpoints and the unfinished result. After a kill, the same command finds that and goes on.
-The schemas of `puorl filter` and `puorl train` stand here, so that reading them needs no jax.
+The schema of `puorl filter` stands here, so that reading it needs no jax.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import secrets
 import shutil
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -272,72 +272,6 @@ def check_keep_list(path: Path) -> None:
         stored = read_as(FilterSettings, path.parent / SETTINGS).keep_list
         repair = "filter again, or, if you changed it yourself, give it another name"
         hashing.check(path, stored, hashing.of_bytes(path), repair=repair)
-
-
-# -------------------------------------------------------------- the folder of `puorl train`
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """What decides the policies: the content of ``run.json``, as `puorl.rl.run` reads it."""
-
-    learner: str
-    config: dict[str, Any]
-    steps: int
-    data: str
-    """Fingerprint of the rows."""
-    groups: tuple[tuple[str, ...], ...]
-    """Names of the lanes, by the group in which they train."""
-
-    @property
-    def lanes(self) -> list[str]:
-        """Names of all policies that were to be trained."""
-        return [name for group in self.groups for name in group]
-
-
-@dataclass(frozen=True)
-class Stop:
-    """When and why the training of a policy was given up."""
-
-    step: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """Files that were read together."""
-
-    files: tuple[str, ...]
-    num_rows: int
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class Invocation:
-    """What one command read and evaluated; empty where a run began from Python."""
-
-    paths: tuple[str, ...] = ()
-    fields: dict[str, str] = field(default_factory=dict)
-    parts: tuple[Source, ...] = ()
-    env: str | None = None
-    eval_every: int | None = None
-    eval_episodes: int | None = None
-
-
-@dataclass(frozen=True)
-class TrainRecord:
-    """What happened: the content of ``record.json``, as `puorl.rl.run` reads it."""
-
-    invocations: tuple[Invocation, ...] = ()
-    """The first command, then those that resumed with other paths or evaluations."""
-    stopped: dict[str, Stop] = field(default_factory=dict)
-    resumed: tuple[dict[str, Any], ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def last(self) -> Invocation:
-        """The last command; an empty one where none is recorded."""
-        return self.invocations[-1] if self.invocations else Invocation()
 
 
 # ------------------------------------------------------------------------------- reading

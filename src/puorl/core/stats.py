@@ -4,7 +4,7 @@ scipy is imported where a quantile is computed, so that a command that computes 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -60,12 +60,6 @@ class Estimate:
             for name, v in content.items()
             if name != "method" or v
         }
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Estimate":
-        """Read what `to_dict` made."""
-        made: dict[str, Any] = {k: math.nan if v is None else v for k, v in content.items()}
-        return cls(**made)
 
 
 @cache

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from puorl.data.formats import FORMATS, Format, load, save
     from puorl.data.labels import LabelledRows, read_keep_list, read_labels, write_keep_list
     from puorl.data.split import PUSplit, make_split
+    from puorl.data.training_files import read_training_set
     from puorl.data.training_set import TrainingSet
     from puorl.data.transitions import Provenance, Transitions
 
@@ -25,6 +26,7 @@ __all__ = [
     "make_split",
     "read_keep_list",
     "read_labels",
+    "read_training_set",
     "save",
     "write_keep_list",
 ]
@@ -36,6 +38,7 @@ __getattr__, __dir__ = lazy_exports(
         "formats": "FORMATS Format load save",
         "labels": "LabelledRows read_keep_list read_labels write_keep_list",
         "split": "PUSplit make_split",
+        "training_files": "read_training_set",
         "training_set": "TrainingSet",
         "transitions": "Provenance Transitions",
     },

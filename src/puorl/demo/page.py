@@ -222,8 +222,8 @@ def _beside_truth(data: Data, filtered: Filtered) -> Markup:
     picture = charts.scatter(
         "The same map with the truth",
         f"{groups[0]} robots are sound, {groups[1]} have a weak motor.",
-        place=[
-            charts.Place(
+        points=[
+            charts.ScatterPoint(
                 row.name, row.x, row.y, 2 * row.spread, int(row.name not in sound), row.labelled
             )
             for row in filtered.report.units

@@ -7,7 +7,7 @@ here prints or writes.
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from puorl.pu.machines.report import MachineReport
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
-from puorl.rl.trainer import Lane, TrainJob
+from puorl.rl.run import RunSpec, TrainProgress, run_in_memory
 
 TITLES = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
 """Methods, in the order in which they are shown."""
@@ -43,12 +43,12 @@ _CURVE_STARTS, _FINAL_STARTS = 1, 0
 
 
 class Controller(NamedTuple):
-    """What drives a robot in a run."""
+    """A controller that drives a robot in a run."""
 
     name: str
     quality: str
     policy_domain: str
-    """Where it was trained."""
+    """Domain in which it was trained."""
 
 
 A = Controller("controller A", "medium", "nominal")
@@ -64,7 +64,7 @@ class DemoSettings:
     seed: int = 0
     body: str = "halfcheetah"
     weakness: str = "strength:bthigh=0.7"
-    """What is wrong with the other robots."""
+    """Defect of the other robots, as a shift."""
     wear: float = 0.02
     """Masses, friction and motors of every robot differ by up to this."""
     num_sound: int = 15
@@ -264,20 +264,71 @@ def train(settings: DemoSettings, data: Data, filtered: Filtered, *, show: bool 
     learner = learners.make(
         "td3_bc", num_steps=settings.steps, hidden=settings.hidden, batch_size=settings.batch_size
     )
+    cycle = learner.cycle
+    interval = max(cycle, settings.steps // settings.points // cycle * cycle)
     numbers = [_SEEDS_APART * settings.seed + k for k in range(settings.num_seeds)]
-    lanes = [Lane(line, number) for line in range(len(sets)) for number in numbers]
-    training = _Training(settings, trainer.prepare(learner, list(sets.values()), lanes), show)
-    found = training.run()
+    spec = RunSpec(learner, sets, dict.fromkeys(sets, numbers), settings.steps, interval)
+    steps: list[int] = []
+    curves: dict[str, list[list[float]]] = {name: [] for name in TITLES}
+
+    def evaluate(previous: int, step: int, policies: Mapping[str, Policy]) -> dict[str, Any]:
+        del previous
+        steps.append(step)
+        seen = _evaluate(settings, _by_method(policies), settings.curve_episodes, _CURVE_STARTS)
+        for name, scores in seen:
+            curves[name].append(scores)
+        return {}
+
+    progress = TrainProgress(None, spec)
+    with progress.bar(show=show):
+        result = run_in_memory(spec, evaluate=evaluate, on_checkpoint=progress.on_checkpoint)
+    found = _by_method(result.policies)
+    scores: dict[str, list[float]] = {}
+    with progress_bar("final episodes", total=len(found), show=show) as advance:
+        for name, made in found.items():
+            scores |= _evaluate(settings, {name: made}, settings.episodes, _FINAL_STARTS)
+            advance(1)
+    stopped: dict[str, list[str]] = {name: [] for name in TITLES}
+    for name, stop in result.stopped.items():
+        method, _, seed = name.partition("-seed-")
+        stopped[method].append(f"seed {seed} at step {stop.step:,}: {stop.reason}")
     return Trained(
         policies=found,
         num_rows={name: len(chosen) for name, chosen in sets.items()},
         target_fraction={name: float(data.is_sound[rows[name]].mean()) for name in TITLES},
-        steps=tuple(training.steps),
-        curves=training.curves,
-        scores=training.scores,
-        stopped=training.stopped,
+        steps=tuple(steps),
+        curves=curves,
+        scores=scores,
+        stopped=stopped,
         seconds=time.perf_counter() - began,
     )
+
+
+def _by_method(policies: Mapping[str, Policy]) -> dict[str, list[Policy]]:
+    """Sort the policies of all lanes by method.
+
+    Raises:
+        TrainingError: Every policy of a method was given up.
+    """
+    found: dict[str, list[Policy]] = {name: [] for name in TITLES}
+    for name, policy in policies.items():
+        found[name.partition("-seed-")[0]].append(policy)
+    if lost := [name for name, kept in found.items() if not kept]:
+        raise TrainingError(
+            f"training of {', '.join(lost)} was given up for all seeds; try another --seed"
+        )
+    return found
+
+
+def _evaluate(
+    settings: DemoSettings, found: Mapping[str, list[Policy]], episodes: int, seed: int
+) -> list[tuple[str, list[float]]]:
+    """Evaluate all policies together; return each method with the scores of its policies."""
+    lanes = {f"{name}-{k}": p for name, made in found.items() for k, p in enumerate(made)}
+    seen = Evaluator(settings.body, episodes, seed, settings.steps).evaluate(lanes)
+    assert seen.mean_score is not None
+    scores = iter(seen.mean_score.tolist())
+    return [(name, [next(scores) for _ in made]) for name, made in found.items()]
 
 
 def to_dict(
@@ -314,70 +365,6 @@ def to_dict(
             "training": round(trained.seconds, 1),
         },
     }
-
-
-class _Training:
-    """Training of all lanes, with evaluations at intervals."""
-
-    def __init__(self, settings: DemoSettings, job: TrainJob, show: bool) -> None:
-        self._settings, self._job, self._show = settings, job, show
-        self.steps: list[int] = []
-        self.curves: dict[str, list[list[float]]] = {name: [] for name in TITLES}
-        self.scores: dict[str, list[float]] = {}
-        self.stopped: dict[str, list[str]] = {name: [] for name in TITLES}
-
-    def run(self) -> dict[str, list[Policy]]:
-        """Train to the end; return the policies of each method that reached it."""
-        settings, cycle = self._settings, self._job.learner.cycle
-        every = max(cycle, settings.steps // settings.points // cycle * cycle)
-        state = trainer.fresh(self._job)
-        total = settings.steps * len(self._job.lanes)
-        with progress_bar("training", total=total, unit="updates", show=self._show) as advance:
-            for point in trainer.train(self._job, steps=settings.steps, interval=every):
-                state, last = point.train_state, self.steps[-1] if self.steps else 0
-                self.steps.append(point.step)
-                found = self._policies(state, point.step)
-                for name, scores in self._evaluate(found, settings.curve_episodes, _CURVE_STARTS):
-                    self.curves[name].append(scores)
-                done = (point.step - last) * len(self._job.lanes)
-                advance(done, f"{done / point.seconds:,.0f} updates/s while training")
-        for lane, stop in zip(self._job.lanes, trainer.stopped(self._job, state), strict=True):
-            if stop is not None:
-                text = f"seed {lane.seed} at step {stop.step:,}: {stop.reason}"
-                self.stopped[list(TITLES)[lane.line]].append(text)
-        found = self._policies(state, settings.steps)
-        with progress_bar("final episodes", total=len(found), show=self._show) as advance:
-            for name, made in found.items():
-                [(_, scores)] = self._evaluate({name: made}, settings.episodes, _FINAL_STARTS)
-                self.scores[name] = scores
-                advance(1)
-        return found
-
-    def _evaluate(
-        self, found: Mapping[str, list[Policy]], episodes: int, seed: int
-    ) -> Iterator[tuple[str, list[float]]]:
-        """Evaluate all policies together; yield each method with the scores of its policies."""
-        lanes = {f"{name}-{k}": p for name, made in found.items() for k, p in enumerate(made)}
-        body = self._settings.body
-        seen = Evaluator(body, episodes, seed, self._settings.steps).evaluate(lanes)
-        assert seen.mean_score is not None
-        scores = iter(seen.mean_score.tolist())
-        for name, made in found.items():
-            yield name, [next(scores) for _ in made]
-
-    def _policies(self, state: trainer.TrainState, step: int) -> dict[str, list[Policy]]:
-        found: dict[str, list[Policy]] = {name: [] for name in TITLES}
-        made = trainer.policies(self._job, state, steps=step)
-        for lane, policy in zip(self._job.lanes, made, strict=True):
-            if policy is not None:
-                found[list(TITLES)[lane.line]].append(policy)
-        lost = [name for name, kept in found.items() if not kept]
-        if lost:
-            raise TrainingError(
-                f"training of {', '.join(lost)} was given up for all seeds by step {step:,}; try "
-                "another --seed"
-            )
-        return found
 
 
 def _truth(flt: DomainFilter, data: Data) -> Truth:

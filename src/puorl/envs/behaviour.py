@@ -52,7 +52,7 @@ class UniformPolicy:
         return noise.astype(np.float32, copy=False)
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> np.ndarray:
-        """What ``act_with_noise`` takes, (num_rows, act_dim) float32."""
+        """Draw the noise of ``act_with_noise``, (num_rows, act_dim) float32."""
         return rng.uniform(-1, 1, (num_rows, self.act_dim)).astype(np.float32)
 
 

@@ -104,7 +104,7 @@ class Simulator:
 
     @property
     def num_envs(self) -> int:
-        """How many environments are stepped."""
+        """Number of environments that are stepped."""
         return len(self._state)
 
     @property

@@ -132,8 +132,8 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A thing on a map, of a group, with a ring for how well its place is known."""
+class ScatterPoint:
+    """A point of a group, with a ring for how well it is known."""
 
     name: str
     x: float
@@ -260,7 +260,7 @@ def scatter(
     title: str,
     description: str,
     *,
-    place: Sequence[Place],
+    points: Sequence[ScatterPoint],
     groups: Sequence[str],
     x_label: str,
     y_label: str,
@@ -270,16 +270,16 @@ def scatter(
     Args:
         title: Short name of the chart.
         description: Text for screen readers.
-        place: What is drawn; a place that is not finite is left out.
+        points: What is drawn; a point that is not finite is left out.
         groups: Name of each group that occurs; from the fifth on colours repeat, marks do not.
         x_label: Quantity along x.
         y_label: Quantity along y.
     """
-    drawn = [each for each in place if math.isfinite(each.x) and math.isfinite(each.y)]
+    drawn = [each for each in points if math.isfinite(each.x) and math.isfinite(each.y)]
     key, above = _key(groups, marks=True)
-    ends = [_extent([(at(each), each.radius) for each in drawn]) for at in (_across, _up)]
-    y = Axis(*ends[1], above + 1.5 * _PLOT, above)
-    frame, x = _frame(y, ends[0], x_label, y_label, y_percent=False)
+    y = Axis(*_extent([(each.y, each.radius) for each in drawn]), above + 1.5 * _PLOT, above)
+    ends = _extent([(each.x, each.radius) for each in drawn])
+    frame, x = _frame(y, ends, x_label, y_label, y_percent=False)
     widths = [abs((axis.end - axis.start) / (axis.high - axis.low)) for axis in (x, y)]
     rings, marks, names = [], [], []
     for each in sorted(drawn, key=lambda each: each.known):
@@ -302,14 +302,6 @@ def scatter(
             names.append(_text(at[0], at[1] - 9, text, anchor="start" if left else "end"))
     height = above + 1.5 * _PLOT + 44
     return _svg(title, description, height, key, frame, *rings, *marks, *names)
-
-
-def _across(place: Place) -> float:
-    return place.x
-
-
-def _up(place: Place) -> float:
-    return place.y
 
 
 def _extent(places: Sequence[tuple[float, float]]) -> tuple[float, float]:

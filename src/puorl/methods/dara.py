@@ -48,7 +48,7 @@ class DARA(Method):
     clip: float = 10.0
     """Bound of the log-ratio; bounded logits keep it below 4 anyway."""
     sampling: Sampling = "union"
-    """How batches are drawn: ``union`` of all rows, or ``half`` of each from the labelled rows."""
+    """Sampling of batches: ``union`` of all rows, or ``half`` of each from the labelled rows."""
     standardise: bool = False
     """Standardise the classifiers' states; the authors use raw ones."""
     hidden: tuple[int, ...] = (256, 256, 256)

@@ -1,4 +1,4 @@
-"""What DARA and IGDF share: a split read as two labelled domains, and the training of networks.
+"""Shared by DARA and IGDF: a split read as two labelled domains, and the training of networks.
 
 Both methods are made for rows that are all labelled. Here labelled rows stand for the target and
 unlabelled rows for the source, although some of them are the target's (as in the PUORL paper's

@@ -23,7 +23,7 @@ from puorl.core.formatting import code_values
 from puorl.core.resources import num_threads
 
 Kind = Literal["tanh", "clip", "td7", "softmax", "greedy", "bcq"]
-"""How a network becomes an action.
+"""Kinds of policies, by how the network's output becomes an action.
 
 ``tanh`` and ``clip``: a ReLU network, then tanh or a cut to [-1, 1]. ``td7``: an encoder of ELU
 layers, a linear layer, and a ReLU network on both, then tanh (see `puorl.rl.td7`).
@@ -256,7 +256,7 @@ class NumpyPolicy:
     high: np.ndarray
     """(m,) float32. The action for an output of 1."""
     codes: tuple[str, ...] | None = field(default=None, kw_only=True)
-    """What the outputs of a policy of discrete actions stand for; None for continuous actions."""
+    """Codes of the outputs of a policy of discrete actions; None for continuous actions."""
 
     def __post_init__(self) -> None:
         """Make read-only copies, and refuse arrays that do not fit together."""

@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING
 from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from puorl.pu.config import PRESETS, FeatureConfig, FilterConfig, NetworkConfig, ResidualConfig
+    from puorl.pu.config import (
+        PRESETS,
+        FeatureConfig,
+        FilterConfig,
+        MachineConfig,
+        NetworkConfig,
+        ResidualConfig,
+    )
     from puorl.pu.filter import DomainFilter
+    from puorl.pu.machines.report import MachineReport
     from puorl.pu.report import FilterReport
     from puorl.pu.report_page import as_page
     from puorl.pu.report_text import as_text
@@ -17,6 +25,8 @@ __all__ = [
     "FeatureConfig",
     "FilterConfig",
     "FilterReport",
+    "MachineConfig",
+    "MachineReport",
     "NetworkConfig",
     "ResidualConfig",
     "as_page",
@@ -26,8 +36,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "config": "FeatureConfig FilterConfig NetworkConfig PRESETS ResidualConfig",
+        "config": "FeatureConfig FilterConfig MachineConfig NetworkConfig PRESETS ResidualConfig",
         "filter": "DomainFilter",
+        "machines.report": "MachineReport",
         "report": "FilterReport",
         "report_page": "as_page",
         "report_text": "as_text",

@@ -16,7 +16,7 @@ AlphaEstimator = Literal["bbe", "en", "scott", "dedpul"]
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """Which parts of a row are used, and in which form."""
+    """Parts of a row that are used, and their form."""
 
     inputs: Inputs = "sas"
     """``sas``: (s, a, s'), for other dynamics; ``sar``: (s, a, r), for another reward; ``sars``:

@@ -5,6 +5,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -149,20 +150,10 @@ class DomainFilter:
                 "labelled_as: expected units that are decided by dynamics, got rows; name them "
                 "with unit='column:NAME' or 'episode'"
             )
-        if by_dynamics:
-            self.model_ = machines.fit(
-                split,
-                config,
-                unit=unit,
-                seed=seed,
-                checkpoint=store,
-                progress=progress,
-                labelled_as=labelled_as or {},
-            )
-        else:
-            self.model_ = fit(
-                split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
-            )
+        learn = partial(machines.fit, labelled_as=labelled_as) if by_dynamics else fit
+        self.model_ = learn(
+            split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
+        )
         self._split = split
         return self
 
@@ -358,13 +349,13 @@ class DomainFilter:
         return self.model_
 
     def _settings(self) -> dict[str, Any]:
-        config = self._fitted().config
+        model = self._fitted()
         return {
             "preset": self.preset if self.config is None else "own settings",
-            "learner": config.learner,
-            "inputs": config.features.inputs,
+            "learner": model.config.learner,
+            "inputs": model.config.features.inputs,
             "mode": self.mode,
-            "split": self._fitted().split_fingerprint,
+            "split": model.split_fingerprint,
         }
 
 

@@ -29,7 +29,8 @@ from puorl.pu.units import Grouping, Unit, group, mean_over, number_units, parse
 
 Mode = Literal["hard", "top_alpha", "soft"]
 _VERSION = 2
-_REPAIR = "take another copy, or fit and save it again"
+REPAIR = "take another copy, or fit and save it again"
+_JSON, _ARRAYS = "filter.json", "filter.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,13 +205,43 @@ def write(
         "threshold": model.threshold,
         "spread": model.spread,
         "split": model.split_fingerprint,
-        "arrays": hashing.of_arrays(arrays),
     }
-    with atomic_path(folder, force=force, marker="filter.json") as part:
+    return write_files(folder, content, arrays, force=force)
+
+
+def write_files(
+    folder: str | os.PathLike[str],
+    content: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    *,
+    force: bool,
+) -> Path:
+    """Write the two files of a filter of any kind, with the hash of the arrays."""
+    with atomic_path(folder, force=force, marker=_JSON) as part:
         part.mkdir()
-        write_json(part / "filter.json", content)
-        save_file(arrays, part / "filter.safetensors")
+        write_json(part / _JSON, content | {"arrays": hashing.of_arrays(arrays)})
+        save_file(arrays, part / _ARRAYS)
     return Path(folder)
+
+
+def read_content(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the JSON file of a filter of any kind.
+
+    Raises:
+        DataError: It is no JSON object.
+    """
+    content = read_json(Path(folder) / _JSON, repair=REPAIR)
+    if not isinstance(content, dict):
+        raise DataError(f"{folder}: expected a saved filter, got something else; {REPAIR}")
+    return content
+
+
+def read_arrays(folder: str | os.PathLike[str], content: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Read the arrays of a filter of any kind, once they fit to the hash in its JSON file."""
+    file = Path(folder) / _ARRAYS
+    arrays = load_file(file)
+    hashing.check(file, content.get("arrays"), hashing.of_arrays(arrays), repair=REPAIR)
+    return arrays
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
@@ -219,17 +250,14 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
     Raises:
         DataError: Not a filter, or one of another version.
     """
-    folder = Path(folder)
-    content = read_json(folder / "filter.json", repair=_REPAIR)
-    if not isinstance(content, dict) or content.get("puorl_filter") != _VERSION:
+    content = read_content(folder)
+    if content.get("puorl_filter") != _VERSION:
         raise DataError(
             f"{folder}: expected a saved filter of version {_VERSION}, got something else; fit and "
             "save it again"
         )
     try:
-        file = folder / "filter.safetensors"
-        arrays = load_file(file)
-        hashing.check(file, content.get("arrays"), hashing.of_arrays(arrays), repair=_REPAIR)
+        arrays = read_arrays(folder, content)
         config = FilterConfig.from_dict(content["config"])
         tasks = tuple(
             Task(*(tuple(map(tuple, columns)) for columns in task)) for task in content["tasks"]
@@ -261,7 +289,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
         raise
     except Exception as error:  # without a hash, as of version 0.1, damage can be anywhere
         raise DataError(
-            f"{folder}: expected a whole saved filter, got: {error!r}; {_REPAIR}"
+            f"{folder}: expected a whole saved filter, got: {error!r}; {REPAIR}"
         ) from error
     return model, content
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from puorl.core.formatting import fields_as_json
 from puorl.core.stats import Estimate, group_numbers
 from puorl.data.split import PUSplit
 from puorl.pu.alpha import current_estimate
@@ -25,7 +26,7 @@ from puorl.pu.checks.quality import (
     second_alpha,
 )
 from puorl.pu.checks.recording import ColumnShortcut, check_columns
-from puorl.pu.checks.verdict import Evidence, Verdict, decide
+from puorl.pu.checks.verdict import CheckResults, Verdict, decide
 from puorl.pu.units import Unit
 
 _NEARLY_ANY = 0.8
@@ -80,7 +81,7 @@ class FilterReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all content, JSON-ready; numbers that are not finite become None."""
-        return _plain(self)
+        return fields_as_json(self)
 
 
 def make_report(
@@ -137,7 +138,7 @@ def make_report(
         None if group is None else group_numbers(group, len(group))[1]
         for group in (scores.group_p, scores.group_u)
     )
-    evidence = Evidence(
+    evidence = CheckResults(
         **checks,
         second_domain_detectable=second_domain_detectable(scores, shortcut.auroc),
         num_scored=len(scores.score_p),
@@ -200,17 +201,3 @@ def _rename(part: Any, renamed: Mapping[str, str]) -> Any:
     if not isinstance(part, dict):
         return part
     return {renamed.get(name, name): value for name, value in part.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Estimate):
-        return value.to_dict()
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return value.item() if isinstance(value, np.generic) else value

@@ -128,8 +128,8 @@ def machine_picture(report: MachineReport) -> Markup:
     return charts.scatter(
         "Map of the machines",
         "; ".join(f"{name}: {number} units" for name, number in count.items()),
-        place=[
-            charts.Place(
+        points=[
+            charts.ScatterPoint(
                 shorten(row.name, LONGEST_NAME),
                 row.x,
                 row.y,
@@ -201,22 +201,15 @@ _MACHINE_TERMS = {
 
 def as_page(report: FilterReport | MachineReport) -> str:
     """Make a self-contained HTML page; the same report gives the same page."""
+    decided = f"Decided by {shorten(report.unit, LONGEST_NAME)}"
     if isinstance(report, MachineReport):
-        num_rows = sum(row.num_rows for row in report.units)
-        return page.document(
-            "Domain filter report",
-            *as_sections(report),
-            page.section("How to read this page", page.terms(as_terms(report))),
-            _settings(report),
-            lead=f"Units: {as_count(len(report.units))} with {as_count(num_rows)} rows. "
-            f"Decided by {shorten(report.unit, LONGEST_NAME)}, from how they move.",
-        )
-    quality = report.quality
-    lead = (
-        f"Labelled rows: {as_count(quality.num_labelled)}. "
-        f"Unlabelled rows: {as_count(quality.num_unlabelled)}. "
-        f"Decided by {shorten(report.unit, LONGEST_NAME)}."
-    )
+        num_units, num_rows = len(report.units), sum(row.num_rows for row in report.units)
+        lead = f"Units: {as_count(num_units)} with {as_count(num_rows)} rows. {decided}, from how "
+        lead += "they move."
+    else:
+        labelled, unlabelled = report.quality.num_labelled, report.quality.num_unlabelled
+        lead = f"Labelled rows: {as_count(labelled)}. Unlabelled rows: {as_count(unlabelled)}. "
+        lead += f"{decided}."
     return page.document(
         "Domain filter report",
         *as_sections(report),

@@ -25,7 +25,7 @@ _LEAST_RECALL = 0.8
 
 @dataclass(frozen=True)
 class Unit:
-    """What a decision is about."""
+    """Kind of the units that decisions are about."""
 
     kind: str
     """``transition``, ``window``, ``episode`` or ``column``."""

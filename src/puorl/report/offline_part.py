@@ -1,4 +1,4 @@
-"""The page's part on policies that were judged from a log, as `puorl evaluate --offline` wrote."""
+"""The page's part on policies that `puorl evaluate --offline` evaluated from a log."""
 
 import math
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ _MOST_DOTS = 12
 
 
 @dataclass(frozen=True)
-class JudgedValue:
-    """What one estimator said."""
+class OfflineValue:
+    """Value of a policy by one estimator."""
 
     value: Estimate
     effective_size: float
@@ -22,12 +22,12 @@ class JudgedValue:
 
 
 @dataclass(frozen=True)
-class JudgedPolicy:
+class OfflinePolicy:
     """A policy and its values by estimator."""
 
     policy: str
     outside: float
-    values: dict[str, JudgedValue]
+    values: dict[str, OfflineValue]
     group: str = ""
 
     @property
@@ -38,30 +38,30 @@ class JudgedPolicy:
 
 
 @dataclass(frozen=True)
-class JudgedRanking:
-    """What a ranking said."""
+class OfflineRanking:
+    """Ranking of the policies by one estimator."""
 
     sentence: str
     regret: float
 
 
 @dataclass(frozen=True)
-class Judged:
+class OfflineEvaluated:
     """Content that `puorl evaluate --offline` wrote (``--out``) or printed (``--json``)."""
 
     gamma: float
     num_episodes: int
     num_rows: int
     default: str
-    behaviour: JudgedValue
-    policies: tuple[JudgedPolicy, ...]
-    ranking: dict[str, JudgedRanking]
+    behaviour: OfflineValue
+    policies: tuple[OfflinePolicy, ...]
+    ranking: dict[str, OfflineRanking]
     notes: tuple[str, ...] = ()
     path: str = ""
     """File from which it was read."""
 
 
-def judged_section(each: Judged) -> Markup:
+def offline_section(each: OfflineEvaluated) -> Markup:
     """Show a table of all estimates, a picture of the default's, and what to mind."""
     rows, dots = [], []
     for policy in each.policies:
@@ -88,7 +88,7 @@ def judged_section(each: Judged) -> Markup:
     )
     header = ("Policy", "Estimator", "Value, 95 % interval", "Episodes behind it", "Trust")
     return page.section(
-        "How good are they? Judged from the log",
+        "How good are they? Estimated from the log",
         page.paragraph("No policy acted: these are estimates, not measurements."),
         page.table(caption, header, rows, numeric=(3,)),
         page.side_by_side(

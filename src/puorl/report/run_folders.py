@@ -19,8 +19,6 @@ from puorl.core.run_folder import (
     REPORT,
     SETTINGS,
     FilterSettings,
-    TrainRecord,
-    TrainSettings,
     decode,
     read_as,
 )
@@ -28,8 +26,17 @@ from puorl.data.dataset import Dataset
 from puorl.data.formats import load_kept
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, current_keys
-from puorl.report.offline_part import Judged
-from puorl.rl.run import METRICS, RECORD, SPEC, check_metrics, read_record, read_spec
+from puorl.report.offline_part import OfflineEvaluated
+from puorl.rl.run import (
+    METRICS,
+    RECORD,
+    SPEC,
+    TrainRecord,
+    TrainSettings,
+    check_metrics,
+    read_record,
+    read_spec,
+)
 
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
 _MARKS = {"step", "lane"}
@@ -112,7 +119,7 @@ class Material:
     filterings: list[Filtering] = dataclasses.field(default_factory=list)
     trainings: list[Training] = dataclasses.field(default_factory=list)
     evaluations: list[Evaluated] = dataclasses.field(default_factory=list)
-    judgements: list[Judged] = dataclasses.field(default_factory=list)
+    offline: list[OfflineEvaluated] = dataclasses.field(default_factory=list)
     """Evaluations from a log."""
     benchmarks: dict[str, Report] = dataclasses.field(default_factory=dict)
     """Reports of folders of `puorl bench run`."""
@@ -123,7 +130,7 @@ class Material:
             **{each.path: "filter" for each in self.filterings},
             **{each.path: "train" for each in self.trainings},
             **{each.path: each.command for each in self.evaluations},
-            **{each.path: "evaluate" for each in self.judgements},
+            **{each.path: "evaluate" for each in self.offline},
             **dict.fromkeys(self.benchmarks, "bench run"),
         }
 
@@ -152,7 +159,7 @@ def read_paths(paths: Sequence[str]) -> Material:
             raise DataError(f"{text}: expected {_KINDS}; found nothing there")
     # An evaluation in a named folder may be named as well.
     made.evaluations[:] = list({Path(e.path).resolve(): e for e in made.evaluations}.values())
-    made.judgements[:] = list({Path(e.path).resolve(): e for e in made.judgements}.values())
+    made.offline[:] = list({Path(e.path).resolve(): e for e in made.offline}.values())
     return made
 
 
@@ -199,6 +206,8 @@ def _report(path: Path) -> FilterReport | MachineReport:
 
 def _training(folder: Path) -> Training:
     settings = decode(TrainSettings, read_spec(folder), folder / SPEC)
+    if not (settings.learner and settings.steps and settings.data and settings.groups):
+        raise DataError(f"{folder / SPEC}: expected learner, steps, data and groups, got less")
     stored = read_record(folder)
     check_metrics(folder, stored)
     record = decode(TrainRecord, stored, folder / RECORD)
@@ -248,10 +257,10 @@ def _add(path: Path, made: Material) -> bool:
     """Add what evaluate wrote; return False for JSON of another kind."""
     content = read_json(path)
     if isinstance(content, dict) and content.get("kind") == "offline":
-        judged = decode(Judged, {**content, "path": str(path)}, path)
-        if not judged.policies:
+        seen = decode(OfflineEvaluated, {**content, "path": str(path)}, path)
+        if not seen.policies:
             raise DataError(f"{path}: expected policies and their values, got none")
-        made.judgements.append(judged)
+        made.offline.append(seen)
         return True
     if (seen := _evaluated(path, content)) is not None:
         made.evaluations.append(seen)

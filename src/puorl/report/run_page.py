@@ -19,7 +19,7 @@ from puorl.pu.machines.report import MachineReport
 from puorl.pu.report_page import as_sections, as_terms
 from puorl.report import filmstrip
 from puorl.report.filmstrip import Filmstrip
-from puorl.report.offline_part import judged_section
+from puorl.report.offline_part import offline_section
 from puorl.report.run_folders import Filtering, Material, Training
 from puorl.report.training_part import (
     SCORE,
@@ -59,9 +59,9 @@ def as_page(material: Material, strip: Filmstrip | str, *, command: str) -> str:
             words = "No folder of puorl filter was named, so this page says nothing about a filter."
             parts.append(page.section("The filter", page.paragraph(words)))
         parts += training_sections(material.trainings)
-    if material.evaluations or not material.judgements:
+    if material.evaluations or not material.offline:
         parts += evaluation_sections(material.evaluations, material.trainings)
-    parts += map(judged_section, material.judgements)
+    parts += map(offline_section, material.offline)
     parts.append(_filmstrip(strip))
     parts += [_benchmark(*each, n) for n, each in enumerate(material.benchmarks.items(), 1)]
     if any(each.report is not None for each in material.filterings):
@@ -118,7 +118,7 @@ def _question(material: Material) -> Markup:
             f"How good are the policies of {', '.join(each.sources)} in {each.env}, over "
             f"{as_count(each.episodes)} episodes each?"
         )
-    for each in material.judgements:
+    for each in material.offline:
         count = policies_text(len(each.policies))
         texts[each.path] = (
             f"What are {count} worth, judged from {as_count(each.num_episodes)} logged episodes?"

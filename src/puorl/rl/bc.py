@@ -33,7 +33,7 @@ PRESETS = {"default": Config()}
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     actor: mlp.Params
     actor_moments: adam.Moments

@@ -76,7 +76,7 @@ PRESETS = {
 
 
 class Policy(NamedTuple):
-    """What is learnt at the actor's rate."""
+    """Parameters that are learnt at the actor's rate."""
 
     actor: mlp.Params
     """Its output is 2m wide: means, then log deviations."""
@@ -84,7 +84,7 @@ class Policy(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     policy: Policy
     critic: mlp.Params

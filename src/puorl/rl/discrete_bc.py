@@ -9,14 +9,24 @@ rewards do not matter.
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 
 from puorl.nn import mlp
 from puorl.rl import bc
 from puorl.rl.bc import PRESETS, Config
-from puorl.rl.double_dqn import taken
-from puorl.rl.learner import Batch, Learner, policy_mean
+from puorl.rl.learner import Batch, Learner, Sizes, policy_mean
 
-__all__ = ["PRESETS", "Config", "log_probability", "make"]
+__all__ = ["PRESETS", "Config", "init_network", "log_probability", "make", "taken"]
+
+
+def init_network(key: jax.Array, sizes: Sizes, hidden: tuple[int, ...]) -> mlp.Params:
+    """Make a network with an output for each action."""
+    return mlp.init_mlp(key, (sizes.obs_dim, *hidden, sizes.act_dim), init="orthogonal")
+
+
+def taken(values: jax.Array, batch: Batch) -> jax.Array:
+    """Return what values (b, A) say of the data's actions, (b,)."""
+    return jnp.where(batch.action > 0.5, values, 0.0).sum(axis=-1)
 
 
 def log_probability(actor: mlp.Params, batch: Batch) -> jax.Array:

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
 from puorl.nn import adam, mlp
-from puorl.rl.discrete_bc import log_probability
-from puorl.rl.double_dqn import huber, init_network, taken, td_target
-from puorl.rl.iql import noise
+from puorl.rl.bc import noise
+from puorl.rl.discrete_bc import init_network, log_probability, taken
+from puorl.rl.discrete_cql import huber, td_target
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 
@@ -53,7 +53,7 @@ PRESETS = {"default": Config()}
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     critic: mlp.Params
     target_critic: mlp.Params

@@ -4,6 +4,11 @@ CQL(H), eq. 4, for Q-learning (section 4 and appendix F): double DQN whose criti
 gap between the log-sum-exp of Q over all actions, which is exact here, and Q of the data's action.
 The policy is greedy in Q.
 
+Double DQN is a network of all actions' values with a target network and the Huber loss (Mnih et al.
+2015, "Human-level control through deep reinforcement learning"), in which the network in training
+chooses the next action and its target judges it (van Hasselt et al. 2016, "Deep Reinforcement
+Learning with Double Q-learning").
+
 Deviations from the paper:
 1. One network of scalar values (double DQN) instead of QR-DQN's quantiles.
 2. The weight of the gap is fixed; 1, as in the paper's discrete experiments on full datasets.
@@ -15,10 +20,11 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from puorl.nn import adam, mlp
-from puorl.rl.double_dqn import huber, init_network, taken, td_target
-from puorl.rl.iql import noise
+from puorl.rl.bc import noise
+from puorl.rl.discrete_bc import init_network, taken
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 
@@ -40,7 +46,7 @@ PRESETS = {"default": Config()}
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     critic: mlp.Params
     target_critic: mlp.Params
@@ -51,6 +57,21 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """Make the state of a fresh lane; the target starts equal to the critic."""
     critic = init_network(key, sizes, config.hidden)
     return State(critic, critic, adam.init(critic))
+
+
+def huber(error: jax.Array) -> jax.Array:
+    """Return half the square of small errors; beyond 1 it grows as the error does."""
+    size = jnp.abs(error)
+    return jnp.where(size <= 1.0, 0.5 * jnp.square(error), size - 0.5)
+
+
+def td_target(
+    target_critic: mlp.Params, batch: Batch, choice: jax.Array, gamma: float
+) -> jax.Array:
+    """Return the TD target (b,) for the next actions that ``choice`` (b, A) prefers."""
+    next_q = mlp.apply_mlp(target_critic, batch.next_obs)
+    best = jax.nn.one_hot(choice.argmax(axis=-1), next_q.shape[-1], dtype=next_q.dtype)
+    return batch.reward + gamma * (1.0 - batch.terminal) * (best * next_q).sum(axis=-1)
 
 
 def critic_loss(

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 
 from puorl.nn import mlp
 from puorl.rl import iql
-from puorl.rl.discrete_bc import log_probability
-from puorl.rl.double_dqn import init_network
+from puorl.rl.discrete_bc import init_network, log_probability
 from puorl.rl.iql import Config, State
 from puorl.rl.learner import Batch, Learner, Sizes, policy_mean
 

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
 from puorl.nn import adam, mlp
+from puorl.rl.bc import noise
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
@@ -84,7 +85,7 @@ class Policy(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     policy: Any
     """A `Policy`, or that of another ``loss``."""
@@ -117,12 +118,6 @@ def init(key: jax.Array, sizes: Sizes, config: Config, policy: Any = None) -> St
     )
     moments = adam.init(policy), adam.init(value), adam.init(critic)
     return State(policy, value, critic, critic, *moments)
-
-
-def noise(key: jax.Array, batch_size: int, act_dim: int) -> tuple[()]:
-    """Draw nothing: an update is not random."""
-    del key, batch_size, act_dim
-    return ()
 
 
 def values(value: mlp.Params, obs: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""What a learner is, the learners there are, and the means that every loss is made of; no JAX."""
+"""The contract of learners, their registry, and the means that losses are made of; no JAX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DISCRETE_LEARNERS = {
 }  # fmt: skip
 """The same for discrete actions; `form_of` finds them by the names without ``discrete_``."""
 NAMES = tuple(dict.fromkeys([*LEARNERS, *(n.removeprefix("discrete_") for n in DISCRETE_LEARNERS)]))
-"""What users call learners, of either kind."""
+"""Names of learners in commands and `puorl.train`, for actions of either kind."""
 _RENAMED = {"policy_every": "policy_delay"}
 
 Metrics = dict[str, "jax.Array"]
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What the shapes of a state depend on."""
+    """Sizes on which the shapes of a state depend."""
 
     obs_dim: int
     act_dim: int

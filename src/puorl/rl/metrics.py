@@ -1,15 +1,19 @@
-"""Sinks for the metrics of a training run: lines of JSON, and the trackers of others."""
+"""Sinks for the metrics of a training run beside its own file: TensorBoard, W&B and MLflow."""
 
-import json
-import math
 import os
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from puorl.core.errors import ConfigError, DataError, require
+from puorl.core.errors import ConfigError, require
+from puorl.core.files import read_json, write_json
+
+LOGGER_IDS = "logger.json"
+"""In the run's folder: the tracker's id of the run, so that a resumed run goes on there."""
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 
 
 @runtime_checkable
@@ -23,58 +27,6 @@ class Sink(Protocol):
     def close(self) -> None:
         """Finish; nothing is written afterwards."""
         ...
-
-
-class JsonLines:
-    """One JSON object a line: step, lane and the values; NaN and infinity become null.
-
-    Every line is with the operating system before `write` returns, so a killed run keeps its lines.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], *, length: int | None = None) -> None:
-        """Open the file to append to it.
-
-        Args:
-            path: The file; it and its folder are made if missing.
-            length: Bytes to keep of a longer file: lines written after the restored state are
-                dropped, since they will be written again. None keeps all lines.
-
-        Raises:
-            DataError: The file cannot be written.
-        """
-        self._path = Path(path)
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._path, "ab")
-            if length is not None and self._path.stat().st_size > length:
-                os.truncate(self._path, length)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
-        """Append a line.
-
-        Raises:
-            ConfigError: A value is named ``step`` or ``lane``.
-            DataError: The file cannot be written, e.g. because the disk is full.
-        """
-        taken = sorted({"step", "lane"} & set(values))
-        if taken:
-            raise ConfigError(f"metrics: expected other names than step and lane, got {taken[0]}")
-        numbers = {k: float(v) if math.isfinite(v) else None for k, v in values.items()}
-        line = json.dumps({"step": int(step), "lane": lane, **numbers}, allow_nan=False)
-        try:
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _unwritable(self, error: OSError) -> DataError:
-        return DataError(f"{self._path}: expected a file that can be written, got: {error}")
 
 
 class TensorBoard:
@@ -190,3 +142,48 @@ class MLflow:
             self._client.create_experiment(experiment) if known is None else known.experiment_id
         )
         return self._client.create_run(number, run_name=name).info.run_id
+
+
+class Tracker:
+    """A sink that opens its tracker at the first write: until then the folder must stay empty."""
+
+    def __init__(self, name: str, folder: Path, *, from_step: int | None) -> None:
+        """Choose where to log to.
+
+        Args:
+            name: tensorboard, wandb or mlflow.
+            folder: The run's folder; its name is the run's name there.
+            from_step: Updates of a restored state: points logged later are logged again.
+
+        Raises:
+            MissingExtraError: The tracker's package is not installed.
+        """
+        require(_PACKAGES[name], extra=name, purpose=f"--logger {name}")
+        self._name, self._folder, self._from_step = name, folder, from_step
+        self._sink: Sink | None = None
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Log the values of ``lane`` after ``step`` updates."""
+        if self._sink is None:
+            self._sink = self._open()
+        self._sink.write(step, lane, values)
+
+    def close(self) -> None:
+        """Close the tracker, if it was opened."""
+        if self._sink is not None:
+            self._sink.close()
+
+    def _open(self) -> Sink:
+        if self._name == "tensorboard":
+            return TensorBoard(self._folder / "tensorboard", from_step=self._from_step)
+        path, name = self._folder / LOGGER_IDS, self._folder.resolve().name
+        ids = read_json(path) if path.exists() else {}
+        known = ids.get(self._name)
+        if self._name == "wandb":
+            known = known or secrets.token_hex(4)
+            sink = WandB(project="puorl", name=name, dir=str(path.parent), id=known, resume="allow")
+        else:
+            sink = MLflow(name=name, run_id=known)
+            known = sink.run_id
+        write_json(path, {**ids, self._name: known}, force=True)
+        return sink

@@ -4,6 +4,7 @@ A training set is a line of every table; two lanes with the same set share its l
 """
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -125,8 +126,8 @@ def describe_odd_actions(action: np.ndarray, stated: Bounds | None = None) -> st
     if stated is not None:
         slack = 1e-6 * (high - low)
         outside = int(((action < low - slack) | (action > high + slack)).any(axis=1).sum())
-        told = f"actions of {outside:,} of {len(action):,} rows lie outside their bounds"
-        return f"{told} and are clipped to them" if outside else None
+        text = f"actions of {outside:,} of {len(action):,} rows lie outside their bounds"
+        return f"{text} and are clipped to them" if outside else None
     if (low == -1.0).all() and (high == 1.0).all():
         return None
     inner_low, inner_high = np.quantile(action, (0.005, 0.995), axis=0)
@@ -370,6 +371,31 @@ def unpack(packed: jax.Array, position: jax.Array, obs_dim: int, act_dim: int) -
 
 def _repeated(line: jax.Array, rows: jax.Array) -> jax.Array:
     return jnp.broadcast_to(line, rows.shape)
+
+
+def check_rows(learner: Learner, chosen: TrainingSet) -> None:
+    """Warn if few rows set the range of actions, or if the scale of rewards is unknown.
+
+    Raises:
+        DataError: The learner needs rewards, and there are none.
+    """
+    reward = chosen.pool.reward if chosen.reward is None else chosen.reward
+    if learner.needs_reward and reward is None:
+        raise DataError(
+            f"{learner.name}: expected rows with a reward, got none; name its column or give a "
+            "formula with --reward (reward= in Python), or choose the learner bc, which needs none"
+        )
+    known = chosen.pool.provenance.action_range
+    if not learner.discrete and (odd := describe_odd_actions(chosen.pool.action, known)):
+        warnings.warn(odd, stacklevel=4)
+    if learner.scale_rewards and reward is not None and reward_factor(chosen) is None:
+        size = float(np.abs(reward).mean())
+        warnings.warn(
+            f"{learner.name}: rewards are not scaled, since fewer than two complete episodes with "
+            f"different returns are known; their mean size is {size:.3g} a step, and "
+            f"reward_scale={1.0 / size if size > 0 else 1.0:.3g} (--set) would make it 1",
+            stacklevel=4,
+        )
 
 
 _LARGEST = 2**31 - 1

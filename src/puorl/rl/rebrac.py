@@ -21,13 +21,14 @@ Deviations:
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from puorl.nn import adam, mlp
-from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
+from puorl.rl import td3_bc
+from puorl.rl.learner import Batch, Learner, Metrics, Sizes, policy_mean
+from puorl.rl.td3_bc import State, act, noise
 
 _NUM_CRITICS = 2
 
@@ -70,17 +71,6 @@ PRESETS = {
 }
 
 
-class State(NamedTuple):
-    """What one lane learns."""
-
-    actor: mlp.Params
-    critic: mlp.Params
-    target_actor: mlp.Params
-    target_critic: mlp.Params
-    actor_moments: adam.Moments
-    critic_moments: adam.Moments
-
-
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """Make the state of a fresh lane; the targets start equal to the networks."""
     actor_key, critic_key = jax.random.split(key)
@@ -95,16 +85,6 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
         layer_norm=config.layer_norm,
     )
     return State(actor, critic, actor, critic, adam.init(actor), adam.init(critic))
-
-
-def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
-    """Draw standard normal noise for the target policy's actions, (b, m)."""
-    return jax.random.normal(key, (batch_size, act_dim), jnp.float32)
-
-
-def act(actor: mlp.Params, obs: jax.Array) -> jax.Array:
-    """Return actions (b, m) in [-1, 1]."""
-    return jnp.tanh(mlp.apply_mlp(actor, obs))
 
 
 def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:
@@ -127,13 +107,6 @@ def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> j
     return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
 
 
-def critic_loss(critic: mlp.Params, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the mean summed squared error, and the mean of the first critic's values."""
-    q = q_values(critic, batch.obs, batch.action)
-    error = jnp.square(q - jnp.broadcast_to(target, q.shape)).sum(axis=0)
-    return critic_mean(error, batch), policy_mean(q[0], batch)
-
-
 def actor_loss(
     actor: mlp.Params, critic: mlp.Params, batch: Batch, config: Config
 ) -> tuple[jax.Array, jax.Array]:
@@ -148,29 +121,9 @@ def actor_loss(
 def update(
     state: State, batch: Batch, noise: jax.Array, phase: int, config: Config
 ) -> tuple[State, Metrics]:
-    """Update the critics; in the last phase of a cycle, also the actor and both targets."""
-    target = td_target(state, batch, noise, config)
-    (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, target)
-    critic, moments = adam.update(
-        state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
-    )
-    state = state._replace(critic=critic, critic_moments=moments)
-    metrics = {"critic_loss": loss, "q": q}
-    if phase < config.policy_delay - 1:
-        return state, metrics
-    (loss, apart), grad = jax.value_and_grad(actor_loss, has_aux=True)(
-        state.actor, critic, batch, config
-    )
-    actor, moments = adam.update(
-        state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
-    )
-    state = state._replace(
-        actor=actor,
-        actor_moments=moments,
-        target_actor=mlp.soft_update(state.target_actor, actor, config.tau),
-        target_critic=mlp.soft_update(state.target_critic, critic, config.tau),
-    )
-    return state, metrics | {"actor_loss": loss, "distance": apart}
+    """Update as TD3+BC does, with the target and the losses of this file."""
+    losses = td3_bc.Losses(td_target, partial(td3_bc.critic_loss, q_of=q_values), actor_loss)
+    return td3_bc.update(state, batch, noise, phase, config=config, losses=losses)
 
 
 def make(config: Config, *, num_steps: int) -> Learner:

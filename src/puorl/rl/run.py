@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +27,12 @@ import numpy as np
 from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, sync, write_json
-from puorl.core.run_folder import Stop, decode, exclusive_beside
+from puorl.core.progress import Advance, progress_bar, quiet
+from puorl.core.run_folder import decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import TrainingSet
 from puorl.rl.learner import Learner, stored_config, upgrade_config
-from puorl.rl.metrics import JsonLines, Sink
+from puorl.rl.metrics import Sink
 from puorl.rl.policy import Policy
 
 if TYPE_CHECKING:
@@ -48,36 +53,84 @@ CheckpointCallback = Callable[["Progress", int], None]
 
 
 @dataclass(frozen=True)
-class _SpecShape:
-    """Types in ``run.json``."""
+class TrainSettings:
+    """Settings that decide the policies: the content of ``run.json``."""
 
+    learner: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    steps: int = 0
+    data: str = ""
+    """Fingerprint of the rows."""
     sets: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Fingerprint of each training set."""
     groups: tuple[tuple[str, ...], ...] = ()
+    """Names of the lanes, by the group in which they train."""
+
+    @property
+    def lanes(self) -> list[str]:
+        """Names of all policies that were to be trained."""
+        return [name for group in self.groups for name in group]
 
 
 @dataclass(frozen=True)
-class _Finished:
-    """Types of an entry of ``finished``."""
+class Stop:
+    """When and why the training of a policy was given up."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class InputFiles:
+    """Files that were read together."""
+
+    files: tuple[str, ...]
+    num_rows: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """Inputs and evaluation of one command; empty where a run began from Python."""
+
+    paths: tuple[str, ...] = ()
+    fields: dict[str, str] = dataclasses.field(default_factory=dict)
+    parts: tuple[InputFiles, ...] = ()
+    env: str | None = None
+    eval_every: int | None = None
+    eval_episodes: int | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Lines of ``metrics.jsonl`` up to the end of a group."""
 
     metrics_bytes: int = 0
     metrics_hash: str | None = None
+    """None in folders of version 0.1."""
 
 
 @dataclass(frozen=True)
-class _RecordShape:
-    """Types in ``record.json``."""
+class TrainRecord:
+    """Events of a run: the content of ``record.json``."""
 
-    finished: tuple[_Finished, ...] = ()
+    invocations: tuple[Invocation, ...] = ()
+    """The first command, then those that resumed with other paths or evaluations."""
     stopped: dict[str, Stop] = dataclasses.field(default_factory=dict)
+    finished: tuple[Finished, ...] = ()
+    """Groups whose training ended."""
     resumed: tuple[dict[str, Any], ...] = ()
-    invocations: tuple[dict[str, Any], ...] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def last(self) -> Invocation:
+        """The last command; an empty one where none is recorded."""
+        return self.invocations[-1] if self.invocations else Invocation()
 
 
 @dataclass(frozen=True, eq=False)
 class RunSpec:
-    """What a run trains: a lane for every training set and seed."""
+    """Specification of a run: a lane for every training set and seed."""
 
     learner: Learner
     sets: Mapping[str, TrainingSet]
@@ -90,7 +143,7 @@ class RunSpec:
     most_lanes: int | None = None
     """Lanes that train together in a new run; what suits the device if None."""
     invocation: Mapping[str, Any] | None = None
-    """Where the rows were read and the like, JSON-ready; recorded and never compared."""
+    """Paths of the rows and the like, JSON-ready; recorded and never compared."""
 
     @property
     def lanes(self) -> dict[str, Lane]:
@@ -166,63 +219,68 @@ def run(
         ConfigError: The folder holds another run; the message names the settings that differ.
         DataError: The folder cannot be used, or another process or thread trains in it.
     """
-    with exclusive_beside(folder := Path(folder)):
-        return _run(folder, spec, keep, sinks, evaluate, on_checkpoint, in_background)
-
-
-def _run(
-    folder: Path,
-    spec: RunSpec,
-    keep: int,
-    sinks: Sequence[Sink],
-    evaluate: EvaluateCallback | None,
-    on_checkpoint: CheckpointCallback | None,
-    in_background: bool,
-) -> TrainResult:
     from puorl.rl import trainer
 
-    interval = spec.checkpoint_interval
-    trainer.check_steps(spec.learner, steps=spec.steps, checkpoint_interval=interval)
-    stored = _begin(folder, spec)
-    identity = hashing.of_settings(read_json(folder / SPEC))
-    spec = dataclasses.replace(spec, checkpoint_interval=stored["checkpoint_interval"])
-    record = _Record(folder)
-    check_metrics(folder, record.content)
-    if spec.invocation is not None and spec.invocation not in record.content["invocations"]:
-        record.content["invocations"].append(spec.invocation)
-    if "versions" not in record.content:
-        record.write()
-    for number, names in enumerate(stored["groups"]):
-        group = _Group(folder, spec, number, names, identity)
-        if number < len(record.content["finished"]):
-            group.remove_checkpoints()
-            continue
-        with trainer.compilation_cache(folder / "compiled"):
-            group.train(record, keep, sinks, evaluate, on_checkpoint, in_background)
-    lost = {name: trainer.Stopped(**stop) for name, stop in record.content["stopped"].items()}
-    left = [name for group in stored["groups"] for name in group if name not in lost]
-    files = {name: folder / "policies" / f"{name}.safetensors" for name in left}
-    return TrainResult({name: Policy.load(file) for name, file in files.items()}, lost)
+    with exclusive_beside(folder := Path(folder)):
+        interval = spec.checkpoint_interval
+        trainer.check_steps(spec.learner, steps=spec.steps, checkpoint_interval=interval)
+        stored = _begin(folder, spec)
+        identity = hashing.of_settings(read_json(folder / SPEC))
+        spec = dataclasses.replace(spec, checkpoint_interval=stored["checkpoint_interval"])
+        record = _Record(folder)
+        check_metrics(folder, record.content)
+        if spec.invocation is not None and spec.invocation not in record.content["invocations"]:
+            record.content["invocations"].append(spec.invocation)
+        if "versions" not in record.content:
+            record.write()
+        for number, names in enumerate(stored["groups"]):
+            group = _Group(folder, spec, number, names, identity)
+            if number < len(record.content["finished"]):
+                group.remove_checkpoints()
+                continue
+            with trainer.compilation_cache(folder / "compiled"):
+                group.train(record, keep, sinks, evaluate, on_checkpoint, in_background)
+        lost = {name: trainer.Stopped(**stop) for name, stop in record.content["stopped"].items()}
+        left = [name for group in stored["groups"] for name in group if name not in lost]
+        files = {name: folder / "policies" / f"{name}.safetensors" for name in left}
+        return TrainResult({name: Policy.load(file) for name, file in files.items()}, lost)
 
 
-def run_in_memory(spec: RunSpec, *, on_checkpoint: CheckpointCallback) -> TrainResult:
-    """Train all lanes together and keep nothing."""
+def run_in_memory(
+    spec: RunSpec,
+    *,
+    evaluate: EvaluateCallback | None = None,
+    on_checkpoint: CheckpointCallback,
+) -> TrainResult:
+    """Train all lanes together and keep nothing; what ``evaluate`` returns is not used."""
     from puorl.rl import trainer
 
     lanes = spec.lanes
     job = trainer.prepare(spec.learner, list(spec.sets.values()), list(lanes.values()))
-    train_state = trainer.fresh(job)
+    train_state, done = trainer.fresh(job), 0
     for progress in trainer.train(
         job, steps=spec.steps, interval=spec.checkpoint_interval, train_state=train_state
     ):
-        on_checkpoint(progress, len(lanes))
         train_state = progress.train_state
-    made = zip(lanes, trainer.policies(job, train_state, steps=spec.steps), strict=True)
+        if evaluate is not None:
+            evaluate(done, progress.step, _policies(job, lanes, train_state, progress.step))
+        on_checkpoint(progress, len(lanes))
+        done = progress.step
     lost = zip(lanes, trainer.stopped(job, train_state), strict=True)
     return TrainResult(
-        {name: policy for name, policy in made if policy is not None},
+        _policies(job, lanes, train_state, spec.steps),
         {name: stop for name, stop in lost if stop is not None},
     )
+
+
+def _policies(
+    job: TrainJob, names: Iterable[str], train_state: TrainState, step: int
+) -> dict[str, Policy]:
+    """Return the policies of the lanes that train still, by name."""
+    from puorl.rl import trainer
+
+    made = zip(names, trainer.policies(job, train_state, steps=step), strict=True)
+    return {name: policy for name, policy in made if policy is not None}
 
 
 def checkpoint_interval(
@@ -243,11 +301,6 @@ def checkpoint_interval(
     else:
         length = eval_interval // -(-eval_interval // CHECKPOINT_INTERVAL)
     return max(learner.cycle, length - length % learner.cycle)
-
-
-def describe_rows(rows: Dataset, files: Sequence[str]) -> dict[str, Any]:
-    """Return what a run records of its rows: files, number and fingerprint."""
-    return {"files": list(files), "num_rows": len(rows), "fingerprint": rows.fingerprint}
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
@@ -277,7 +330,7 @@ def read_spec(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     content = read_json(path, repair=_REPAIR)
-    decode(_SpecShape, content, path)
+    decode(TrainSettings, content, path)
     if "point_every" in content:
         content["checkpoint_interval"] = content.pop("point_every")
     if "config" in content:
@@ -297,7 +350,7 @@ def read_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
         stored = read_json(path, repair=_REPAIR)
         if isinstance(stored, dict) and "asked" in stored:
             stored["invocations"] = stored.pop("asked")
-        decode(_RecordShape, stored, path)
+        decode(TrainRecord, stored, path)
         content |= stored
     return content
 
@@ -463,7 +516,7 @@ class _Group:
             ):
                 found = {}
                 if evaluate is not None:
-                    found = self._policies(job, progress.train_state, progress.step)
+                    found = _policies(job, self._names, progress.train_state, progress.step)
                 if in_background:
                     task.wait()  # one copy at a time, and no name holds it afterwards
                     task.start(partial(checkpoint, trainer.copied(progress), done, found))
@@ -522,7 +575,8 @@ class _Group:
     def _finish(self, job: TrainJob, train_state: TrainState, record: _Record) -> None:
         from puorl.rl import trainer
 
-        for name, policy in self._policies(job, train_state, self._spec.steps).items():
+        made = _policies(job, self._names, train_state, self._spec.steps)
+        for name, policy in made.items():
             policy.save(self._folder / "policies" / f"{name}.safetensors", force=True)
         pairs = zip(self._names, trainer.stopped(job, train_state), strict=True)
         record.add("stopped", {name: stop._asdict() for name, stop in pairs if stop is not None})
@@ -531,12 +585,120 @@ class _Group:
         record.add("finished", {"lanes": self._names, "metrics_bytes": size, "metrics_hash": noted})
         self.remove_checkpoints()
 
-    def _policies(self, job: TrainJob, train_state: TrainState, step: int) -> dict[str, Policy]:
-        from puorl.rl import trainer
 
-        made = trainer.policies(job, train_state, steps=step)
-        pairs = zip(self._names, made, strict=True)
-        return {name: policy for name, policy in pairs if policy is not None}
+class TrainProgress:
+    """Progress and pace of a run over all its groups of lanes."""
+
+    def __init__(self, folder: Path | None, spec: RunSpec) -> None:
+        """Read how far the run in the folder is, if there is one."""
+        stored = None if folder is None else read_spec(folder)
+        finished, step = (0, 0) if folder is None or stored is None else resume_point(folder)
+        self.resumed_step = None if stored is None else step
+        """Updates already made of the group in training; None for a new run."""
+        self.seconds = 0.0
+        """Duration of the block of `bar`."""
+        self._num_groups = 1 if folder is None else len((stored or spec.to_dict())["groups"])
+        self._total = self._num_groups * spec.steps
+        self._before = min(finished * spec.steps + step, self._total)
+        self._step = step
+        self._made: list[int] = []
+        self._took: list[float] = []
+        self._advance: Advance = quiet
+        self._has_bar = sys.stderr.isatty()
+
+    @property
+    def logged_until(self) -> int | None:
+        """The update after which a tracker's points are void; None if all stay valid."""
+        # Steps of several groups overlap, and those of a finished one must stay.
+        return self.resumed_step if self._num_groups == 1 else None
+
+    @contextlib.contextmanager
+    def bar(self, *, show: bool = True) -> Iterator[None]:
+        """Show a bar while the block runs, which begins at what an earlier run has done."""
+        began, total = time.perf_counter(), self._total
+        with progress_bar("training", total=total, unit="steps", show=show) as self._advance:
+            if self._before:
+                self._advance(self._before, earlier=True)
+            yield
+        self.seconds = time.perf_counter() - began
+
+    def on_checkpoint(self, point: Progress, lanes: int) -> None:
+        """Advance to a checkpoint of the group in training."""
+        # The next group begins at 0 again.
+        made = point.step - self._step if point.step > self._step else point.step
+        self._step = point.step
+        self._made.append(made)
+        self._took.append(point.seconds)
+        note = f"per lane, {lanes} lanes" if lanes > 1 else "per lane"
+        if not self._has_bar:  # the bar has a column for the pace
+            note = f"{made / point.seconds:,.0f} steps/s {note}"
+        self._advance(made, note)
+
+    @property
+    def pace(self) -> float | None:
+        """Updates a second of each lane; None before the first checkpoint."""
+        # The first interval includes compilation: it counts only if it is the only one.
+        since = 1 if len(self._made) > 1 else 0
+        return sum(self._made[since:]) / sum(self._took[since:]) if self._made else None
+
+    def __str__(self) -> str:
+        if self.pace is None:
+            return "already finished, nothing to do"
+        resumed = f" from step {self.resumed_step:,} on" if self.resumed_step else ""
+        took = formatting.describe_time(self.seconds)
+        return f"trained{resumed} in {took} at {self.pace:,.0f} steps/s per lane"
+
+
+class JsonLines:
+    """One JSON object a line: step, lane and the values; NaN and infinity become null.
+
+    Every line is with the operating system before `write` returns, so a killed run keeps its lines.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, length: int | None = None) -> None:
+        """Open the file to append to it.
+
+        Args:
+            path: The file; it and its folder are made if missing.
+            length: Bytes to keep of a longer file: lines written after the restored state are
+                dropped, since they will be written again. None keeps all lines.
+
+        Raises:
+            DataError: The file cannot be written.
+        """
+        self._path = Path(path)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self._path, "ab")
+            if length is not None and self._path.stat().st_size > length:
+                os.truncate(self._path, length)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def write(self, step: int, lane: str, values: Mapping[str, float]) -> None:
+        """Append a line.
+
+        Raises:
+            ConfigError: A value is named ``step`` or ``lane``.
+            DataError: The file cannot be written, e.g. because the disk is full.
+        """
+        taken = sorted({"step", "lane"} & set(values))
+        if taken:
+            raise ConfigError(f"metrics: expected other names than step and lane, got {taken[0]}")
+        numbers = {k: float(v) if math.isfinite(v) else None for k, v in values.items()}
+        line = json.dumps({"step": int(step), "lane": lane, **numbers}, allow_nan=False)
+        try:
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _unwritable(self, error: OSError) -> DataError:
+        return DataError(f"{self._path}: expected a file that can be written, got: {error}")
 
 
 class BackgroundTask:

@@ -10,9 +10,10 @@ Deviations from the paper, all as in JAX-CORL, which the PUORL paper trained wit
 4. States are divided by std + 1e-5 everywhere, evaluation included.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +53,7 @@ PRESETS = {
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     actor: mlp.Params
     critic: mlp.Params
@@ -100,9 +101,11 @@ def td_target(state: State, batch: Batch, noise: jax.Array, config: Config) -> j
     return batch.reward + config.gamma * (1.0 - batch.terminal) * next_q
 
 
-def critic_loss(critic: mlp.Params, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+def critic_loss(
+    critic: mlp.Params, batch: Batch, target: jax.Array, q_of: Callable[..., jax.Array] = q_values
+) -> tuple[jax.Array, jax.Array]:
     """Return the mean summed squared error, and the mean of the first critic's values."""
-    q = q_values(critic, batch.obs, batch.action)
+    q = q_of(critic, batch.obs, batch.action)
     error = jnp.square(q - jnp.broadcast_to(target, q.shape)).sum(axis=0)
     return critic_mean(error, batch), policy_mean(q[0], batch)
 
@@ -119,6 +122,17 @@ def actor_loss(
     return distance - scale * policy_mean(q, batch), distance
 
 
+class Losses(NamedTuple):
+    """The equations in which a variant of TD3+BC may differ."""
+
+    td_target: Callable[..., jax.Array] = td_target
+    critic: Callable[..., tuple[jax.Array, jax.Array]] = critic_loss
+    actor: Callable[..., tuple[jax.Array, jax.Array]] = actor_loss
+
+
+_LOSSES = Losses()
+
+
 def update(
     state: State,
     batch: Batch,
@@ -126,12 +140,13 @@ def update(
     phase: int,
     target: jax.Array | None = None,
     *,
-    config: Config,
+    config: Any,
+    losses: Losses = _LOSSES,
 ) -> tuple[State, Metrics]:
     """Update the critics; in the last phase of a cycle, also the actor and both targets."""
     if target is None:
-        target = td_target(state, batch, noise, config)
-    (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, target)
+        target = losses.td_target(state, batch, noise, config)
+    (loss, q), grad = jax.value_and_grad(losses.critic, has_aux=True)(state.critic, batch, target)
     critic, moments = adam.update(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
@@ -139,7 +154,7 @@ def update(
     metrics = {"critic_loss": loss, "q": q}
     if phase < config.policy_delay - 1:
         return state, metrics
-    (loss, distance), grad = jax.value_and_grad(actor_loss, has_aux=True)(
+    (loss, distance), grad = jax.value_and_grad(losses.actor, has_aux=True)(
         state.actor, critic, batch, config
     )
     actor, moments = adam.update(

@@ -90,7 +90,7 @@ class Network(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What acts: the state's encoder and the actor's two parts."""
+    """Parameters of the policy: the state's encoder and the actor's two parts."""
 
     encoder: mlp.Params
     linear: mlp.Params
@@ -105,7 +105,7 @@ class Range(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one lane learns."""
+    """Parameters and optimiser state of one lane."""
 
     encoder: Encoder
     critic: Network

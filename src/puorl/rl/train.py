@@ -2,27 +2,25 @@
 
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from puorl.core.errors import ConfigError, DataError, TrainingError
+from puorl.core.errors import ConfigError, TrainingError
 from puorl.core.formatting import parse_count
 from puorl.core.hashing import checked_seed
-from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
+from puorl.data.training_files import describe_rows
 from puorl.data.training_set import TrainingSet
 from puorl.rl import learner as learners
 from puorl.rl import trainer
-from puorl.rl.learner import Learner
 from puorl.rl.policy import Policy
-from puorl.rl.pool import describe_odd_actions, reward_factor, with_action_bounds
+from puorl.rl.pool import check_rows, with_action_bounds
 from puorl.rl.run import (
     RunSpec,
+    TrainProgress,
     TrainResult,
     checkpoint_interval,
-    describe_rows,
     run,
     run_in_memory,
 )
@@ -121,17 +119,12 @@ def _train(
     spec = RunSpec(
         made, {"data": chosen}, {"data": numbers}, total, interval, invocation={"parts": [rows]}
     )
-    with progress_bar("training", total=total, unit="steps", show=progress) as advance:
-
-        def show(point: trainer.Progress, lanes: int) -> None:
-            length = point.step % interval or interval  # the last interval may be shorter
-            pace = f"{lanes * length / point.seconds:,.0f} steps/s over {lanes} lane(s)"
-            advance(length, pace)
-
+    shown = TrainProgress(None if out is None else Path(out), spec)
+    with shown.bar(show=progress):
         if out is None:
-            result = run_in_memory(spec, on_checkpoint=show)
+            result = run_in_memory(spec, on_checkpoint=shown.on_checkpoint)
         else:
-            result = run(out, spec, on_checkpoint=show)
+            result = run(out, spec, on_checkpoint=shown.on_checkpoint)
     _check_stopped(result)
     return result
 
@@ -145,31 +138,6 @@ def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
     raise ConfigError(
         f"train: expected a Dataset or what DomainFilter.filter gives, got {type(data).__name__}"
     )
-
-
-def check_rows(learner: Learner, chosen: TrainingSet) -> None:
-    """Warn if few rows set the range of actions, or if the scale of rewards is unknown.
-
-    Raises:
-        DataError: The learner needs rewards, and there are none.
-    """
-    reward = chosen.pool.reward if chosen.reward is None else chosen.reward
-    if learner.needs_reward and reward is None:
-        raise DataError(
-            f"{learner.name}: expected rows with a reward, got none; name its column or give a "
-            "formula with --reward (reward= in Python), or choose the learner bc, which needs none"
-        )
-    known = chosen.pool.provenance.action_range
-    if not learner.discrete and (odd := describe_odd_actions(chosen.pool.action, known)):
-        warnings.warn(odd, stacklevel=4)
-    if learner.scale_rewards and reward is not None and reward_factor(chosen) is None:
-        size = float(np.abs(reward).mean())
-        warnings.warn(
-            f"{learner.name}: rewards are not scaled, since fewer than two complete episodes with "
-            f"different returns are known; their mean size is {size:.3g} a step, and "
-            f"reward_scale={1.0 / size if size > 0 else 1.0:.3g} (--set) would make it 1",
-            stacklevel=4,
-        )
 
 
 def _check_stopped(result: TrainResult) -> None:

@@ -221,7 +221,7 @@ class TrainState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainJob:
-    """What a group of lanes trains with, on the device."""
+    """Learner, rows and tables of a group of lanes, on the device."""
 
     learner: Learner
     lanes: tuple[Lane, ...]

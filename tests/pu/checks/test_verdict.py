@@ -8,10 +8,10 @@ from puorl.pu.alpha import alpha_estimate
 from puorl.pu.checks.behaviour import Selection, Shortcut
 from puorl.pu.checks.quality import Quality
 from puorl.pu.checks.recording import ColumnShortcut
-from puorl.pu.checks.verdict import Evidence, decide
+from puorl.pu.checks.verdict import CheckResults, decide
 from puorl.pu.units import Unit, parse_unit
 
-GOOD = Evidence(
+GOOD = CheckResults(
     second_domain_detectable=True,
     alphas=(
         alpha_estimate(0.3, (0.29, 0.31), method="bbe"),

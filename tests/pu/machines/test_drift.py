@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from puorl.pu.drift_page import as_page
 from puorl.pu.machines.drift import FALSE_ALARMS, UnitCourse, distances, first_alarm
-from puorl.pu.machines.drift_page import as_page
 
 
 @pytest.mark.parametrize("size", [1, 4])

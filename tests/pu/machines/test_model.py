@@ -1,6 +1,7 @@
 """From one known unit of a small fleet to decisions, files and units never seen."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, write_json
+from puorl.core.run_folder import decode
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines.model import RowFit, thin_rows
@@ -209,7 +211,7 @@ def test_the_report_holds_all_units_and_comes_back_from_json(fitted):
     assert report.units[0].name == "m00"
     assert report.num_types == 2
     assert "Only one unit is known" in report.advice
-    back = MachineReport.from_dict(json.loads(json.dumps(report.to_dict())))
+    back = reread(report)
     assert back == report
 
 
@@ -224,8 +226,12 @@ def test_other_types_may_be_known_by_name(split, fitted, tmp_path):
     for each in (flt, DomainFilter.load(tmp_path / "filter")):
         rows = {row.name: type_of(row) for row in each.report(split).units}
         assert rows == {name: "ours" if ours else "old" for name, ours in named(table)}
-    back = MachineReport.from_dict(json.loads(json.dumps(flt.report().to_dict())))
+    back = reread(flt.report())
     assert back == flt.report()
+
+
+def reread(report):
+    return decode(MachineReport, json.loads(json.dumps(report.to_dict())), Path("report.json"))
 
 
 def named(table):

@@ -28,8 +28,8 @@ _LOW_RECALL = 0.8
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What is known about a filter and its rows."""
+class CheckResults:
+    """Results of all checks of a filter and its rows, from which the verdict follows."""
 
     second_domain_detectable: bool
     alphas: tuple[Estimate, ...]
@@ -96,7 +96,7 @@ class Evidence:
         return "the rows of weight 0.5 or more" if self.quality.is_soft else "the kept rows"
 
 
-def decide(evidence: Evidence) -> tuple[Verdict, str, tuple[str, ...]]:
+def decide(evidence: CheckResults) -> tuple[Verdict, str, tuple[str, ...]]:
     """Return the verdict, one or two sentences of advice, and warnings, the gravest first.
 
     Notes that make no number doubtful come last; "clear" may have them too.
@@ -125,7 +125,7 @@ def decide(evidence: Evidence) -> tuple[Verdict, str, tuple[str, ...]]:
     return "clear", _clear_advice(evidence.quality), notes
 
 
-def _cannot_tell_advice(evidence: Evidence) -> str:
+def _cannot_tell_advice(evidence: CheckResults) -> str:
     steps = [_label_more(evidence)]
     if evidence.may_use_episodes:
         steps.append("decide by whole episodes")
@@ -141,7 +141,7 @@ def _cannot_tell_advice(evidence: Evidence) -> str:
     )
 
 
-def _behaviour_advice(evidence: Evidence) -> str:
+def _behaviour_advice(evidence: CheckResults) -> str:
     said, rejected = "is kept", f"rejected {evidence.groups_name}"
     if evidence.quality.is_soft:
         said, rejected = "has a high weight", f"{evidence.groups_name} of low weight"
@@ -152,7 +152,7 @@ def _behaviour_advice(evidence: Evidence) -> str:
     )
 
 
-def _doubtful_advice(evidence: Evidence) -> str:
+def _doubtful_advice(evidence: CheckResults) -> str:
     """Advise about the gravest cause of doubt."""
     if evidence.columns:
         names = ", ".join(dict.fromkeys(column.column for column in evidence.columns[:3]))
@@ -193,7 +193,7 @@ def _clear_advice(quality: Quality) -> str:
     )
 
 
-def _few_advice(evidence: Evidence) -> str:
+def _few_advice(evidence: CheckResults) -> str:
     """Advise where there are too few rows or groups."""
     few, more = f"{evidence.num_scored:,} labelled rows", _label_more(evidence)
     num_p, num_u = evidence.num_groups, evidence.num_groups_u
@@ -208,7 +208,7 @@ def _few_advice(evidence: Evidence) -> str:
     return f"Scores look separated (AUROC {auroc}), but {few} are too few to be sure: {more}."
 
 
-def _label_more(evidence: Evidence) -> str:
+def _label_more(evidence: CheckResults) -> str:
     groups = evidence.groups_name
     if groups == "rows":
         return "label more rows"
@@ -218,7 +218,7 @@ def _label_more(evidence: Evidence) -> str:
     return f"label rows {of} more {groups}"
 
 
-def _target_fraction(evidence: Evidence) -> str:
+def _target_fraction(evidence: CheckResults) -> str:
     """State how many of the kept rows are the target's, as far as it is known."""
     precision = evidence.quality.precision
     kept = evidence.kept_rows
@@ -239,7 +239,7 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.3g} %"
 
 
-def _data_warnings(evidence: Evidence) -> Iterator[str]:
+def _data_warnings(evidence: CheckResults) -> Iterator[str]:
     """Warn about the rows, whatever the scores are."""
     if evidence.columns:
         first, *others = evidence.columns
@@ -253,7 +253,7 @@ def _data_warnings(evidence: Evidence) -> Iterator[str]:
         yield f"The labelled rows come from {groups} only; {rough}"
 
 
-def _number_warnings(evidence: Evidence) -> Iterator[str]:
+def _number_warnings(evidence: CheckResults) -> Iterator[str]:
     """Warn about numbers that are doubtful although a second domain is detectable."""
     quality = evidence.quality
     low, high = evidence.alpha_ends

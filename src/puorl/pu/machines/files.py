@@ -7,23 +7,26 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
-from puorl.core import hashing
 from puorl.core.errors import DataError
-from puorl.core.files import atomic_path, read_json, write_json
+from puorl.core.run_folder import decode
 from puorl.core.stats import Estimate
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.findings import Finding, UnitTable
 from puorl.pu.machines.mixture import Mixture
 from puorl.pu.machines.model import MachineModel, RowFit, ViewModel
 from puorl.pu.machines.sequences import Scaling, Scalings
-from puorl.pu.model import params_from_arrays, params_to_arrays
+from puorl.pu.model import (
+    REPAIR,
+    params_from_arrays,
+    params_to_arrays,
+    read_arrays,
+    read_content,
+    write_files,
+)
 from puorl.pu.units import parse_unit
 
 _VERSION = 2
-_REPAIR = "take another copy, or fit and save it again"
-_JSON, _ARRAYS = "filter.json", "filter.safetensors"
 _VIEW_ARRAYS = ("centre", "root", "inflation", "held_out_nll")
 _MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift", "member")
 _ESTIMATES = ("alpha", "recall", "precision")
@@ -31,8 +34,7 @@ _ESTIMATES = ("alpha", "recall", "precision")
 
 def holds(folder: str | os.PathLike[str]) -> bool:
     """Whether a folder holds a filter that decides by dynamics."""
-    content = read_json(Path(folder) / _JSON)
-    return isinstance(content, dict) and "puorl_machines" in content
+    return "puorl_machines" in read_content(folder)
 
 
 def write(
@@ -72,17 +74,12 @@ def write(
         "median_rows": model.median_rows,
         "units": [str(name) for name in names],
         **{name: getattr(model, name).to_dict() for name in _ESTIMATES},
-        "arrays": hashing.of_arrays(arrays),
         "finding": dataclasses.asdict(model.finding),
         "names": list(model.names),
         "row_fits": [fit._asdict() for fit in model.row_fits],
         "split": model.split_fingerprint,
     }
-    with atomic_path(folder, force=force, marker=_JSON) as part:
-        part.mkdir()
-        write_json(part / _JSON, content)
-        save_file(arrays, part / _ARRAYS)
-    return Path(folder)
+    return write_files(folder, content, arrays, force=force)
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
@@ -91,16 +88,13 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
     Raises:
         DataError: Not such a filter, or a damaged one.
     """
-    folder = Path(folder)
-    content = read_json(folder / _JSON, repair=_REPAIR)
-    if not isinstance(content, dict) or content.get("puorl_machines") != _VERSION:
+    content = read_content(folder)
+    if content.get("puorl_machines") != _VERSION:
         raise DataError(
             f"{folder}: expected a saved filter of version {_VERSION}; fit and save it again"
         )
     try:
-        arrays = load_file(folder / _ARRAYS)
-        found = hashing.of_arrays(arrays)
-        hashing.check(folder / _ARRAYS, content["arrays"], found, repair=_REPAIR)
+        arrays = read_arrays(folder, content)
         model = MachineModel(
             config=FilterConfig.from_dict(content["config"]),
             unit=parse_unit(content["unit"]),
@@ -117,17 +111,17 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
                 name=np.array(content["units"], dtype=str),
                 **{k: arrays[f"units.{k}"] for k in UnitTable._fields if k != "name"},
             ),
-            finding=Finding(**content["finding"]),
+            finding=decode(Finding, content["finding"], Path(folder)),
             names=tuple(content.get("names", ())),
             row_fits=tuple(RowFit(**fit) for fit in content.get("row_fits", ())),
             split_fingerprint=content["split"],
-            **{name: Estimate.from_dict(content[name]) for name in _ESTIMATES},
+            **{name: decode(Estimate, content[name], Path(folder)) for name in _ESTIMATES},
         )
     except DataError:
         raise
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         raise DataError(
-            f"{folder}: expected a whole saved filter, got: {error!r}; {_REPAIR}"
+            f"{folder}: expected a whole saved filter, got: {error!r}; {REPAIR}"
         ) from error
     return model, content
 

@@ -1,11 +1,12 @@
 """MachineReport: every unit, what the choice rests on, and how good it is. Free of jax."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from puorl.core.formatting import fields_as_json
 from puorl.core.stats import Estimate
 from puorl.pu.machines.findings import Finding, UnitTable, Verdict
 
@@ -63,20 +64,7 @@ class MachineReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all content, JSON-ready; numbers that are not finite become None."""
-        content = asdict(self) | {
-            name: getattr(self, name).to_dict() for name in ("alpha", "recall", "precision")
-        }
-        return {"kind": "machines", **content}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "MachineReport":
-        """Read what `to_dict` made."""
-        made = {name: value for name, value in content.items() if name != "kind"}
-        for name in ("alpha", "recall", "precision"):
-            made[name] = Estimate.from_dict(made[name])
-        made["finding"] = Finding(**made["finding"])
-        made["units"] = tuple(UnitRow(**row) for row in made["units"])
-        return cls(**made)
+        return {"kind": "machines", **fields_as_json(self)}
 
 
 def unit_rows(table: UnitTable, names: Sequence[str] = ()) -> tuple[UnitRow, ...]:

@@ -1,32 +1,22 @@
-"""Inputs of `puorl train`: rows of files and of filter folders, and settings of the learner."""
+"""Training sets from files and from folders of `puorl filter`."""
 
-import difflib
 import glob
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.cli.options import DataOptions
-from puorl.core.errors import ConfigError, DataError, PuorlError
-from puorl.core.formatting import parse_count
+from puorl.core.errors import DataError, PuorlError
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.formats import expand, load_kept
+from puorl.data.formats import expand, load, load_kept
 from puorl.data.formula import is_formula
 from puorl.data.training_set import TrainingSet
-from puorl.rl.learner import presets
-from puorl.rl.run import describe_rows
 
-_LARGEST = 3.4e38
-"""Learners compute with float32."""
 _WHOLE = ("column:", "episode")
-_MAY_BE_NEGATIVE = ("log_std_offset",)
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class _Rows(NamedTuple):
@@ -40,7 +30,7 @@ class _Rows(NamedTuple):
 
 
 def read_training_set(
-    paths: Sequence[str], options: DataOptions, *, next_action: bool
+    paths: Sequence[str], *, next_action: bool = False, **fields: Any
 ) -> TrainingSet:
     """Read all rows of all paths; ``metadata`` of the result lists the files.
 
@@ -49,16 +39,16 @@ def read_training_set(
 
     Args:
         paths: Files, globs and folders.
-        options: Where each field is found, except in what `puorl filter` wrote; there only the
-            reward counts, a formula or a column.
         next_action: Whether to add the action that followed each row, where the data has none.
+        **fields: Where each field is found, as for `load`; in what `puorl filter` wrote only
+            ``reward`` counts, a formula or a column.
 
     Raises:
         DataError: Something cannot be read, or is named twice.
     """
     folders, plain = _separate(paths)
-    parts = [_read_plain(plain, options)] if plain or not folders else []
-    parts += [_read_kept(folder, options.reward, alone=not plain) for folder in folders]
+    parts = [_read_plain(plain, fields)] if plain or not folders else []
+    parts += [_read_kept(folder, fields.get("reward"), alone=not plain) for folder in folders]
     dataset = Dataset.concatenate([part.dataset for part in parts])
     if next_action and dataset.next_action is None:
         dataset = dataset.with_next_action()
@@ -71,6 +61,11 @@ def read_training_set(
     returns = (min(ends), max(ends)) if ends else None
     metadata = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
     return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, metadata=metadata)
+
+
+def describe_rows(rows: Dataset, files: Sequence[str]) -> dict[str, Any]:
+    """Return what a run records of its rows: files, number and fingerprint."""
+    return {"files": list(files), "num_rows": len(rows), "fingerprint": rows.fingerprint}
 
 
 def _separate(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
@@ -107,9 +102,9 @@ def read_settings(folder: Path) -> FilterSettings:
     return read_as(FilterSettings, folder / SETTINGS)
 
 
-def _read_plain(paths: list[str], options: DataOptions) -> _Rows:
-    dataset = options.load(paths)
-    files = [str(path) for path in expand(paths, ids=options.format == "minari")]
+def _read_plain(paths: list[str], fields: dict[str, Any]) -> _Rows:
+    dataset = load(paths, **fields)
+    files = [str(path) for path in expand(paths, ids=fields.get("format") == "minari")]
     return _Rows(files, dataset, None, return_range([dataset.rows]))
 
 
@@ -148,90 +143,3 @@ def _formula(
         if is_named and dataset.reward is not None:
             return None
     return f"`{reward}`"
-
-
-# ------------------------------------------------------------------------------ settings
-
-
-def parse_settings(learner: str, words: Sequence[str]) -> dict[str, Any]:
-    """Parse settings of a learner, each to the type of its field.
-
-    Args:
-        learner: Name of the learner.
-        words: Each ``name=value``: ``gamma=0.98``, ``layer_norm=false``, ``hidden=64,64``.
-
-    Raises:
-        ConfigError: No such learner or setting, or a value of another type.
-    """
-    return parse_fields(learner, type(presets(learner)["default"]), words)
-
-
-def parse_fields(subject: str, kind: type, words: Sequence[str]) -> dict[str, Any]:
-    """Parse words ``name=value``, each to the type of the field of a dataclass.
-
-    Args:
-        subject: What has these settings, for messages.
-        kind: The dataclass.
-        words: E.g. ``gamma=0.98``, ``layer_norm=false``, ``hidden=64,64``.
-
-    Raises:
-        ConfigError: No such field, or a value of another type.
-    """
-    types = get_type_hints(kind)
-    settings: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = (part.strip() for part in word.partition("="))
-        name = name.replace("-", "_")
-        if not equals:
-            raise ConfigError(f"--set: expected name=value, got {word!r}")
-        if name not in types:
-            near = difflib.get_close_matches(name, types, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(
-                f"--set: expected a setting of {subject} among {', '.join(sorted(types))}, "
-                f"got {name!r}{hint}"
-            )
-        if name in settings:
-            raise ConfigError(f"--set: expected {name} once, got it twice")
-        settings[name] = _typed(name, types[name], text)
-    return settings
-
-
-def _typed(name: str, kind: Any, text: str) -> Any:
-    if kind is bool:
-        if text.lower() not in _FLAGS:
-            raise ConfigError(f"--set {name}: expected true or false, got {text!r}")
-        return _FLAGS[text.lower()]
-    if kind is int:
-        return _count(name, text)
-    if kind is float:
-        return _number(name, text)
-    if kind == tuple[int, ...]:
-        return tuple(_count(name, part) for part in text.split(","))
-    return text
-
-
-def _count(name: str, text: str) -> int:
-    count = parse_count(text, name=f"--set {name}")
-    if count < 1:
-        raise ConfigError(f"--set {name}: expected 1 or more, got {text!r}")
-    return count
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    limits = (
-        (abs(number) <= _LARGEST, "a number such as 0.5 or 3e-4"),  # NaN fails, too
-        (number > 0.0 or not name.endswith("learning_rate"), "more than 0"),
-        (number >= 0.0 or name in _MAY_BE_NEGATIVE, "0 or more"),
-        (number <= 1.0 or name != "tau", "a fraction from 0 to 1"),
-        # Values of an endless task are bounded only where later rewards count for less.
-        (number < 1.0 or name != "gamma", "0 or more and less than 1"),
-    )
-    for holds, expected in limits:
-        if not holds:
-            raise ConfigError(f"--set {name}: expected {expected}, got {text!r}")
-    return number

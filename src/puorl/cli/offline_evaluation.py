@@ -1,4 +1,4 @@
-"""Judge policies from a log: the rows that `puorl evaluate --offline` uses, and its output."""
+"""HeldOut policies from a log: the rows that `puorl evaluate --offline` uses, and its output."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from puorl.cli.options import DataOptions
-from puorl.cli.train_inputs import read_training_set
 from puorl.core.errors import DataError, PuorlError
 from puorl.core.stats import mean_estimate
 from puorl.data.copies import row_hashes
 from puorl.data.dataset import Dataset
 from puorl.data.labels import read_labels
+from puorl.data.training_files import read_training_set
 from puorl.rl.run import read_record
 
 if TYPE_CHECKING:  # importing it loads jax
@@ -25,16 +25,16 @@ _APART = "keep labelled episodes in a file of their own, train without it, and n
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
-    """Rows that judge, and what was found on the way to them."""
+class HeldOut:
+    """Held-out episodes, and notes on how they were chosen."""
 
     dataset: Dataset
     notes: tuple[str, ...]
 
 
-def read_judge(
+def read_held_out(
     paths: Sequence[str], labelled: str | None, options: DataOptions, runs: Sequence[str]
-) -> Judge:
+) -> HeldOut:
     """Read labelled episodes on which none of the runs was trained.
 
     Args:
@@ -72,7 +72,7 @@ def read_judge(
         if len(lost):
             dataset = dataset[keep]
             notes.append(f"{len(lost):,} episodes were left out: policies were trained on them")
-    return Judge(dataset, tuple(notes))
+    return HeldOut(dataset, tuple(notes))
 
 
 def _whole_episodes(pool: Dataset, mask: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ def _trained_rows(runs: Sequence[str]) -> tuple[np.ndarray, list[str]]:
         try:
             asked = read_record(run)["invocations"][-1]
             fields: Mapping[str, Any] = asked["fields"]
-            chosen = read_training_set(asked["paths"], DataOptions(**fields), next_action=False)
+            chosen = read_training_set(asked["paths"], **DataOptions(**fields).arguments())
             hashes.append(row_hashes(chosen.pool.rows))
         except (PuorlError, LookupError, TypeError, OSError):
             notes.append(
