@@ -207,26 +207,42 @@ def test_a_horizon_sees_the_actions_before_it_and_none_after():
             assert same == (horizon <= moved)
 
 
-def test_each_horizon_is_judged_by_its_own_outcome_and_z_by_the_first():
+def test_each_horizon_is_judged_by_its_own_outcome():
     rows = longer_batch(40)
     config = dataclasses.replace(CONFIG, horizons=(1, 4, 12))
     params = dynamics.lane(dynamics.init_state("dynamics", rows, 3, config, 0).params, 0)
     z = np.zeros((3, SIZE))
-    first = dynamics.outputs_nll("dynamics", params, rows, z)
-    assert first.shape == (40, NUM_OUTPUTS)
-    for horizon in range(3):
-        columns = slice(horizon * NUM_OUTPUTS, (horizon + 1) * NUM_OUTPUTS)
-        moved = rows._replace(outcome=rows.outcome.at[:, columns].add(2.0))
-        same = [
-            np.array_equal(
-                dynamics._part_nll("dynamics", params, which, jnp.zeros((40, SIZE)), part),
-                dynamics._part_nll("dynamics", params, rows, jnp.zeros((40, SIZE)), part),
-            )
-            for which, part in ((moved, jnp.full(40, k, jnp.int32)) for k in range(3))
-        ]
-        assert same == [k != horizon for k in range(3)]
-        judged = np.array_equal(dynamics.outputs_nll("dynamics", params, moved, z), first)
-        assert judged == (horizon > 0)
+
+    def both(rows, horizon):
+        part = jnp.full(40, horizon, jnp.int32)
+        by_row = dynamics._part_nll("dynamics", params, rows, jnp.zeros((40, SIZE)), part)
+        return np.asarray(by_row), dynamics.outputs_nll("dynamics", params, rows, z, horizon)
+
+    for moved in range(3):
+        columns = slice(moved * NUM_OUTPUTS, (moved + 1) * NUM_OUTPUTS)
+        other = rows._replace(outcome=rows.outcome.at[:, columns].add(2.0))
+        for horizon in range(3):
+            by_row, by_output = both(rows, horizon)
+            assert by_output.shape == (40, NUM_OUTPUTS)
+            np.testing.assert_allclose(by_output.sum(axis=1), by_row, rtol=1e-4, atol=1e-4)
+            after = both(other, horizon)
+            assert np.array_equal(after[0], by_row) == (moved != horizon)
+            assert np.array_equal(after[1], by_output) == (moved != horizon)
+
+
+@pytest.mark.parametrize("horizon", range(3))
+def test_gradient_of_a_horizon_is_that_of_its_likelihood(horizon):
+    rows = longer_batch(200)
+    config = dataclasses.replace(CONFIG, horizons=(1, 4, 12))
+    params = dynamics.lane(dynamics.init_state("dynamics", rows, 3, config, 0).params, 0)
+    z = jnp.asarray(np.random.default_rng(2).normal(size=(3, SIZE)), jnp.float32)
+
+    def total(z):
+        part = jnp.full(200, horizon, jnp.int32)
+        return dynamics._part_nll("dynamics", params, rows, z[rows.unit], part).sum()
+
+    gradient, _ = dynamics._information("dynamics", params, rows, z, horizon)
+    np.testing.assert_allclose(gradient, jax.grad(total)(z), rtol=1e-3, atol=1e-3)
 
 
 def test_both_ways_to_compute_a_prediction_agree():

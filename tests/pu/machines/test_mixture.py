@@ -8,7 +8,7 @@ from scipy import stats
 
 from puorl.pu.machines import mixture as module
 from puorl.pu.machines.findings import SEEN
-from puorl.pu.machines.mixture import Mixture, fit_types, mahalanobis, weights
+from puorl.pu.machines.mixture import Mixture, fit_types, mahalanobis, split_evidence, weights
 
 
 def rng_of(*seed):
@@ -232,6 +232,21 @@ def test_lanes_that_see_types_weigh_more():
     assert (weight[1] + weight[3]) / weight[0] == pytest.approx(np.exp(second / 3.0))
     assert weight[1] / weight[3] == pytest.approx(np.exp(2.0))
     assert weight[2] < 1e-30
+
+
+def test_a_split_is_worth_what_joining_its_types_would_lose():
+    z, kind = groups(rng_of(5), (6, 6, 6), gap=12.0)
+    found = fit_types(z, one_known(kind), rng_of(1))[0]
+    np.testing.assert_array_equal(found.member == 0, kind == 0)
+    one, two = (
+        module._evidence(z, member[None], int(member.max()) + 1)[0][0]
+        for member in (np.where(kind == 2, 1, 0), kind)
+    )
+    np.testing.assert_allclose(split_evidence(z, found, kind < 2), two - one)
+    assert two - one > SEEN
+    assert split_evidence(z, found, kind == 0) == np.inf
+    everyone = np.ones(len(kind), bool)
+    np.testing.assert_allclose(split_evidence(z, found, everyone), found.gain)
 
 
 def test_likely_partitions_are_kept_with_their_odds():

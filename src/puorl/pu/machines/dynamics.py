@@ -3,8 +3,9 @@
 Three views of a unit, each with its own model and its own z:
 
 - ``dynamics``: p(s after h steps | s, the actions up to then, z), for several horizons h. All are
-  learnt together, which makes z richer; z is then estimated from the first horizon alone: what acts
-  within one step is given, so a driver's habits explain nothing, while over several steps they do.
+  learnt together, which makes z richer; z is then estimated from each horizon apart. What acts
+  within one step is given, so a driver's habits explain nothing there. Several steps show slow
+  parts, which noise hides in one, but drivers too: later horizons count where all drive alike.
 - ``relations``: p(one sensor | the other sensors, a, z). A pump's pressure at a speed and a flow is
   a property of the pump that one step does not show, since the state tells it already. A gait makes
   such relations too: this view is for units that were recorded several times.
@@ -249,11 +250,11 @@ def _part_nll(
 
 
 def all_outputs(
-    view: View, params: mlp.Params, rows: Batch, z: jax.Array
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: int = 0
 ) -> tuple[jax.Array, jax.Array]:
     """(n, outputs) each. Location and log scale of what z is judged by, as in `_judged`."""
     if view != "relations":
-        return predict(params, _part_inputs(view, rows, 0), z, forward_mode=True)
+        return predict(params, _part_inputs(view, rows, horizon), z, forward_mode=True)
 
     def one(sensor: jax.Array) -> tuple[jax.Array, jax.Array]:
         inputs = _part_inputs(view, rows, sensor)
@@ -263,9 +264,11 @@ def all_outputs(
     return jax.vmap(one, out_axes=1)(jnp.arange(_num_outputs(rows)))
 
 
-def _judged(rows: Batch) -> tuple[jax.Array, jax.Array]:
-    """(n, outputs) each. Outcomes that z is judged by, and their weights: one step ahead."""
-    return rows.outcome[:, : _num_outputs(rows)], rows.weight[:, : _num_outputs(rows)]
+def _judged(rows: Batch, horizon: int) -> tuple[jax.Array, jax.Array]:
+    """(n, outputs) each. Outcomes that z is judged by, and their weights: those of one horizon."""
+    size = _num_outputs(rows)
+    part = slice(horizon * size, (horizon + 1) * size)
+    return rows.outcome[:, part], rows.weight[:, part]
 
 
 def fit_latents(
@@ -277,6 +280,7 @@ def fit_latents(
     *,
     num_iterations: int,
     penalty: float,
+    horizon: int = 0,
 ) -> UnitLatents:
     """Estimate z of groups of rows with the networks held: damped Gauss-Newton steps.
 
@@ -289,6 +293,7 @@ def fit_latents(
         start: (groups, size) float. First guess.
         num_iterations: Steps.
         penalty: As in training.
+        horizon: Number of the horizon that z is judged by.
     """
     num_groups, num_rows = len(start), len(rows.unit)
     room_groups, room_rows = _power_of_two(num_groups + 1), _power_of_two(num_rows)
@@ -307,7 +312,7 @@ def fit_latents(
     ridge = (2.0 * penalty * count + _WEAK)[:, None, None] * np.eye(z.shape[1])
     information = np.zeros((*z.shape, z.shape[1]))
     for iteration in range(num_iterations + 1):
-        moved, found = _information(view, params, room, jnp.asarray(z * used, jnp.float32))
+        moved, found = _information(view, params, room, jnp.asarray(z * used, jnp.float32), horizon)
         information = np.asarray(found, np.float64) * np.outer(used, used)
         if iteration == num_iterations:
             break
@@ -328,15 +333,15 @@ _LONGEST = 1.0
 """Longest step of z."""
 
 
-@partial(jax.jit, static_argnames="view")
+@partial(jax.jit, static_argnames=("view", "horizon"))
 def _information(
-    view: View, params: mlp.Params, rows: Batch, z: jax.Array
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: int = 0
 ) -> tuple[jax.Array, jax.Array]:
     """Gradient, (groups, size), and Fisher information, (groups, size, size), sums over rows."""
     own = z[rows.unit]
 
     def outputs(own: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return all_outputs(view, params, rows, own)
+        return all_outputs(view, params, rows, own, horizon)
 
     location, log_scale = outputs(own)
     basis = jnp.eye(z.shape[1], dtype=jnp.float32)
@@ -344,7 +349,7 @@ def _information(
     slope, scale_slope = jax.vmap(
         lambda e: jax.jvp(outputs, (own,), (jnp.broadcast_to(e, own.shape),))[1], out_axes=2
     )(basis)
-    outcome, known = _judged(rows)
+    outcome, known = _judged(rows, horizon)
     precision = jnp.exp(-log_scale)
     residual = (outcome - location) * precision
     pull = (_DEGREES + 1.0) * residual / (_DEGREES + jnp.square(residual))
@@ -360,15 +365,19 @@ def _information(
     return total(gradient), total(information)
 
 
-@partial(jax.jit, static_argnames="view")
-def _outputs_nll(view: View, params: mlp.Params, rows: Batch, z: jax.Array) -> jax.Array:
-    made = all_outputs(view, params, rows, z[rows.unit])
-    return output_nll(*made, *_judged(rows))
+@partial(jax.jit, static_argnames=("view", "horizon"))
+def _outputs_nll(
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: int = 0
+) -> jax.Array:
+    made = all_outputs(view, params, rows, z[rows.unit], horizon)
+    return output_nll(*made, *_judged(rows, horizon))
 
 
-def outputs_nll(view: View, params: mlp.Params, rows: Batch, z: np.ndarray) -> np.ndarray:
+def outputs_nll(
+    view: View, params: mlp.Params, rows: Batch, z: np.ndarray, horizon: int = 0
+) -> np.ndarray:
     """(n, outputs) float32. Negative log-likelihood of each output, given each group's z."""
-    return np.asarray(_outputs_nll(view, params, rows, jnp.asarray(z, jnp.float32)))
+    return np.asarray(_outputs_nll(view, params, rows, jnp.asarray(z, jnp.float32), horizon))
 
 
 def held_out(rows: Sequences, seed: int) -> np.ndarray:

@@ -57,6 +57,7 @@ def write(
     views = [
         {
             "view": view.view,
+            "horizon": view.horizon,
             "sizes": view.sizes,
             "gains": [mixture.gain for mixture in view.mixtures],
             "ours": [mixture.ours for mixture in view.mixtures],
@@ -135,6 +136,7 @@ def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -
         mixtures.append(Mixture(**own, gain=gain, ours=tuple(ours), lane=lane))
     return ViewModel(
         view=content["view"],
+        horizon=content.get("horizon", 0),
         params=params_from_arrays(f"view{number}", arrays),
         sizes=tuple(content["sizes"]),
         mixtures=tuple(mixtures),

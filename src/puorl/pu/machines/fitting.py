@@ -1,8 +1,8 @@
 """From a split to a MachineModel: train the views, estimate latents, find types, decide."""
 
 import dataclasses
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from itertools import chain, compress
 from typing import NamedTuple
 
 import jax
@@ -19,7 +19,14 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import Finding, overlap_of_rows
-from puorl.pu.machines.mixture import SEEN, find_drivers, find_ranges, fit_types
+from puorl.pu.machines.mixture import (
+    SEEN,
+    SURE,
+    find_drivers,
+    find_ranges,
+    fit_types,
+    split_evidence,
+)
 from puorl.pu.machines.model import (
     MachineModel,
     ViewModel,
@@ -112,7 +119,8 @@ def embed(
                 checkpoint=checkpoint,
                 advance=advance,
             )
-            made.append(_finish(view, state, every, held, run, len(found.name), own))
+            for horizon in range(every.num_horizons):
+                made.append(_finish(view, state, every, held, run, len(found.name), own, horizon))
     size = np.bincount(number, minlength=len(found.name))
     models, latents = zip(*made[:-1], strict=True)
     driver, [driven_by] = made[-1]
@@ -156,13 +164,18 @@ def find_types(
     """
     rng = generator(seed, "machines")
     group, behaviour_gain = find_drivers(made.behaviour, label, rng)
+    if group.any():  # over several steps, drivers would count as machines
+        made = _take_views(made, [view.horizon == 0 for view in made.views])
     # Units of several runs need not have one driver.
-    driver = np.zeros(len(label), int) if len(made.views) > 1 else group
+    has_runs = any(view.view == "relations" for view in made.views)
+    driver = np.zeros(len(label), int) if has_runs else group
     views = _mixtures(made, label, driver, seed)
     is_crossed = bool(driver.any()) and _best_gain(views) >= SEEN
     if driver.any() and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
         views = _mixtures(made, label, driver, seed)
+    counts = _choose_horizons(views, made, label)
+    made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
     table = decide(views, made.latents, lanes, made.found, label, driver)
     alpha, recall, precision = quality(table, lanes, seed)
@@ -193,6 +206,30 @@ def find_types(
         ),
         split_fingerprint=fingerprint,
     )
+
+
+def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:
+    views, latents = compress(made.views, wanted), compress(made.latents, wanted)
+    return made._replace(views=tuple(views), latents=tuple(latents))
+
+
+def _choose_horizons(views: Sequence[ViewModel], made: Embedding, label: np.ndarray) -> list[bool]:
+    """Whether each view counts: a later horizon must see types best, or clearly see more of them.
+
+    Over several steps noise adds up, too. So a later horizon may part units that the clearest view
+    keeps together only if that alone is as clear as a second view must be.
+    """
+    gain = [max(mixture.gain for mixture in view.mixtures) for view in views]
+    best = int(np.argmax(gain))
+    [said] = judge_lanes([views[best]], [made.latents[best]], made.median_rows, fitted=True)
+    kept = (said.weight @ said.chance >= 0.5) | (label == 0)
+    counts = []
+    for number, view in enumerate(views):
+        clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
+        z = view.embed(clearest.lane, made.latents[number][clearest.lane].z)
+        parts = gain[number] >= SURE and split_evidence(z, clearest, kept) >= SURE
+        counts.append(view.horizon == 0 or number == best or parts)
+    return counts
 
 
 def _mixtures(made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int) -> list[ViewModel]:
@@ -274,6 +311,7 @@ def _finish(
     run: np.ndarray,
     num_units: int,
     config: MachineConfig,
+    horizon: int,
 ) -> tuple[ViewModel, tuple[UnitLatents, ...]]:
     """Estimate latents of all units with all rows, and their metric, lane by lane."""
     lanes, size = config.lanes, max(config.latent_sizes)
@@ -293,11 +331,13 @@ def _finish(
         inflation=np.ones(len(lanes)),
         mixtures=(),
         held_out_nll=np.zeros(len(lanes)),
+        horizon=horizon,
     )
     latents = []
     for k in range(len(lanes)):
         params = dynamics.lane(state.params, k)
-        model.held_out_nll[k] = dynamics.outputs_nll(view, params, judged, z[k]).sum(axis=1).mean()
+        nll = dynamics.outputs_nll(view, params, judged, z[k], horizon)
+        model.held_out_nll[k] = nll.sum(axis=1).mean()
         own = estimate_latents(model, k, rows, num_units, config, start=z[k], num_iterations=2)
         metric = own.information.sum(axis=0) / own.num_rows.sum() + np.diag(1.0 - used[k])
         model.root[k] = np.linalg.cholesky(metric + 1e-9 * np.trace(metric) * np.eye(size))

@@ -20,6 +20,8 @@ import numpy as np
 MAX_TYPES = 5
 SEEN = 3.0
 """Nats from which a second type, of machines or of drivers, counts as seen."""
+SURE = 6.0
+"""Nats from which a second view counts: it may reject units, so it must be surer."""
 _PRIOR = 3.0
 """Weight of the sphere, in units."""
 _SCALES = np.exp(np.linspace(-7.0, 1.0, 25))
@@ -181,7 +183,9 @@ def fit_types(
         if num_types > max(n // 3, least):
             break
         for each in _search(z, label, num_types, rng, driver):
-            found[each[1].tobytes()] = each
+            # The same may be found again among more types, one of them empty, which is less likely.
+            key = each[1].tobytes()
+            found[key] = max(found.get(key, each), each, key=lambda one: one[0])
     ranked = sorted(found.values(), key=lambda each: -each[0])
     made = []
     for value, member, shift, sphere in ranked[:_MOST_KEPT]:
@@ -194,6 +198,22 @@ def fit_types(
             )
         )
     return tuple(made)
+
+
+def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray) -> float:
+    """Nats by which a partition is likelier than with the types of some units joined to one.
+
+    Args:
+        z: (n, size). Latents that the partition was found in.
+        mixture: The partition.
+        kept: (n,) bool. Units that are to be of one type; infinite where they are already.
+    """
+    joined = np.isin(mixture.member, np.unique(mixture.member[kept]))
+    if len(np.unique(mixture.member[joined])) < 2:
+        return float("inf")
+    coarse = np.unique(np.where(joined, -1, mixture.member), return_inverse=True)[1].reshape(1, -1)
+    fine = _evidence(z, mixture.member[None], mixture.num_types)[0][0]
+    return float(fine - _evidence(z, coarse, int(coarse.max()) + 1)[0][0])
 
 
 def weights(mixtures: Sequence[Mixture]) -> np.ndarray:

@@ -16,7 +16,7 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
-from puorl.pu.machines.mixture import SEEN, Mixture, mahalanobis, weights
+from puorl.pu.machines.mixture import SURE, Mixture, mahalanobis, weights
 from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
@@ -87,6 +87,8 @@ class ViewModel(NamedTuple):
     """Likely partitions of the fitted units, of all lanes."""
     held_out_nll: np.ndarray
     """(lanes,). Mean over held-out rows."""
+    horizon: int = 0
+    """Number of the horizon by which z is judged, for ``dynamics``."""
 
     def embed(self, lane: int, z: np.ndarray) -> np.ndarray:
         """(n, size of the lane) float64. Latents in the metric of the likelihood."""
@@ -148,9 +150,9 @@ class MachineModel:
         root = view.root[lane][:size, :size]
         ours[:size] += np.linalg.solve(root.T, mixture.mean[0])
         params = dynamics.lane(view.params, lane)
-        worse = dynamics.outputs_nll(view.view, params, batch, ours[None]) - dynamics.outputs_nll(
-            view.view, params, batch, own.z
-        )
+        worse = dynamics.outputs_nll(
+            view.view, params, batch, ours[None], view.horizon
+        ) - dynamics.outputs_nll(view.view, params, batch, own.z, view.horizon)
         names = data.provenance.obs_names or tuple(f"obs_{k}" for k in range(data.obs.shape[1]))
         by_column = worse.mean(axis=0).reshape(-1, len(names)).sum(axis=0)
         order = np.argsort(-by_column)
@@ -226,7 +228,7 @@ class MachineModel:
             own = estimate_latents(view, lane, batch, len(found.name), config)
             asked = thin(type(batch)(*(leaf[held] for leaf in batch)), _MOST_ROWS[view.view])
             params = dynamics.lane(view.params, lane)
-            nll = dynamics.outputs_nll(view.view, params, asked, own.z).sum(axis=1)
+            nll = dynamics.outputs_nll(view.view, params, asked, own.z, view.horizon).sum(axis=1)
             made.append(RowFit.of(lane, nll.astype(np.float64), np.asarray(asked.unit)))
         return replace(self, row_fits=tuple(made))
 
@@ -315,6 +317,7 @@ def estimate_latents(
         start,
         num_iterations=num_iterations,
         penalty=config.penalty,
+        horizon=view.horizon,
     )
 
 
@@ -323,7 +326,8 @@ def mean_nll(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean negative log-likelihood of each group's rows given z, and their number."""
     rows = thin(rows, _MOST_ROWS[view.view])
-    nll = dynamics.outputs_nll(view.view, dynamics.lane(view.params, lane), rows, own.z).sum(axis=1)
+    params = dynamics.lane(view.params, lane)
+    nll = dynamics.outputs_nll(view.view, params, rows, own.z, view.horizon).sum(axis=1)
     unit = np.asarray(rows.unit)
     count = np.bincount(unit, minlength=len(own.z))
     return np.bincount(unit, nll, minlength=len(own.z)) / np.maximum(count, 1), count
@@ -375,8 +379,7 @@ def judge_lanes(
     gain = [max(mixture.gain for mixture in view.mixtures) for view in views]
     made = []
     for number, view in enumerate(views):
-        # A second view may reject units, so it must be surer.
-        if gain[number] < max(gain) and gain[number] < 2.0 * SEEN:
+        if gain[number] < max(gain) and gain[number] < SURE:
             continue
         chance, prior = [], []
         for mixture in view.mixtures:

@@ -95,6 +95,7 @@ def make_machine_report(model: "MachineModel", settings: Mapping[str, Any]) -> M
     """Collect what a fitted model says."""
     asked = ~model.units.labelled
     view, _ = model.best
+    steps = model.config.machines.horizons[view.horizon]
     return MachineReport(
         verdict=model.finding.verdict,
         advice=model.finding.advice,
@@ -104,7 +105,7 @@ def make_machine_report(model: "MachineModel", settings: Mapping[str, Any]) -> M
         precision=model.precision,
         agreement=float(model.units.agreement[asked].mean()),
         units=unit_rows(model.units, model.names),
-        view=view.view,
+        view=f"{view.view} over {steps} steps" if steps > 1 else view.view,
         unit=str(model.unit),
         settings=dict(settings),
     )
