@@ -1,8 +1,9 @@
 """Pumps of one make; in some the volute is worn, and some of the others wear out while watched.
 
-The simulator is this repository's own (`benchmarks/fleets`): differential equations of pumps, people
-with habits who drive them, noisy and rounded sensors, gaps. A worn volute gives less pressure at
-the same speed. The folder `later` holds what ten other pumps did afterwards, five of which wear out.
+The simulator is this repository's own (`benchmarks/fleets`): differential equations of pumps, and
+people with habits who drive them, noisy and rounded sensors, gaps. A worn volute gives less
+pressure at the same speed. The folder `later` holds what ten other pumps did afterwards, five of
+which wear out.
 """
 
 import sys
@@ -14,10 +15,10 @@ import numpy as np
 from simulator import Act, Log, main
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "fleets"))
-from operators import Habits, rounded  # noqa: E402
-from physics import PUMP, advance  # noqa: E402
-from simulate import Fleet, Kind, Table, draw_parameters  # noqa: E402
-from simulate import record as record_fleet  # noqa: E402
+from operators import Habits, rounded
+from physics import PUMP, advance
+from simulate import Fleet, Kind, Table, draw_parameters
+from simulate import record as record_fleet
 
 LEFT = 0.7
 """What a worn volute leaves of the pressure."""
@@ -74,9 +75,8 @@ def _watch(
     _fill(watch, table | {"unit": np.char.replace(table["unit"], "PMP-", "LATER-")})
     for k in range(WATCHED):
         kind = ("stays sound", "wears at once", "stays sound", "wears slowly")[k % 4]
-        run, row = (None, None) if k % 2 == 0 else divmod(int(begin[k]), ROWS)
-        watch.add_unit(f"LATER-{k + 1:03d}", kind, is_ours=k % 2 == 0,
-                       run="" if run is None else run + 1, row="" if row is None else row)  # fmt: skip
+        first = "" if k % 2 == 0 else int(begin[k])
+        watch.add_unit(f"LATER-{k + 1:03d}", kind, is_ours=k % 2 == 0, first_worn_row=first)
     return watch
 
 
