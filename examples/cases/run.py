@@ -95,9 +95,10 @@ CASES = {
             name="wear",
             unit="pump",
             num_known=2,
-            fields=("--episode", "run", "--time", "time", "--obs", "*_bar,*_m3h,*_c,*_a,*_rpm",
-                    "--action", "cmd_*", "--reward",
-                    "-abs(pressure_bar - 3) - 0.02 * motor_current_a"),
+            fields=("--episode", "run", "--time", "time",
+                    "--obs", "pressure_bar,flow_m3h,bearing_temp_c,motor_current_a,speed_rpm,"
+                    "ambient_temp_c", "--action", "cmd_valve_pct,cmd_speed_pct",
+                    "--reward", "-abs(pressure_bar - 3) - 0.02 * motor_current_a"),
             verdicts=("dynamics",),
             window="100rows",
         ),
@@ -251,12 +252,20 @@ def _judged_from_log(compared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drift(case: Case, out: Path, truth: Path) -> list[dict[str, Any]]:
-    """Return for each watched unit when it changed, and when the alarm came, in windows."""
-    found = read_table(out / "drift.csv")
+    """Return for each watched unit the windows in which it changed and in which the alarm came."""
+    windows: dict[str, list[dict[str, str]]] = {}
+    for row in read_table(out / "drift.csv"):
+        windows.setdefault(row["unit"], []).append(row)
     made = []
     for row in read_table(truth):
-        own = [each for each in found if each["unit"] == row[case.unit]]
-        made.append({**row, "windows": own})
+        own = windows[row[case.unit]]
+        since = float(row["worn_since"]) if row["worn_since"] else None
+        begun = None if since is None else sum(float(each["time"]) <= since for each in own) - 1
+        alarms = [k for k, each in enumerate(own) if each["alarm"] == "1"]
+        made.append({"unit": row[case.unit], "kind": row["kind"], "num_windows": len(own),
+                     "changed": begun, "alarm": alarms[0] if alarms else None,
+                     "distance": [float(each["distance"] or "nan") for each in own],
+                     "band": float(own[0]["band"])})  # fmt: skip
     return made
 
 
@@ -322,10 +331,25 @@ def summary(row: Mapping[str, Any]) -> str:
     for name, own in scores(row).items():
         behind = "" if name == "pu" else f"; PU minus it {_both(minus(row, 'pu', name))}"
         lines.append(f"  {METHODS[name]}: {_both(mean_estimate(own))}{behind}")
+    if row["drift"]:
+        lines.append(f"  {drift_text(row['drift'])}")
     first, right, rank = choice(row)
     lines.append(f"  the log puts {METHODS[first]} first: {'right' if right else 'wrong'}; rank "
                  f"correlation of all policies {rank:.2f}")  # fmt: skip
     return "\n".join(lines)
+
+
+def drift_text(watched: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many changes were seen, how late, and how many alarms were false."""
+    changed = [each for each in watched if each["changed"] is not None]
+    late = [each["alarm"] - each["changed"] for each in changed if each["alarm"] is not None]
+    seen = sorted(delay for delay in late if delay >= 0)
+    quiet = [each for each in watched if each["changed"] is None]
+    wrong = sum(each["alarm"] is not None for each in quiet) + sum(delay < 0 for delay in late)
+    return (
+        f"{len(seen)} of {len(changed)} changes seen, {', '.join(map(str, seen))} windows after "
+        f"they began; {wrong} false alarms on {len(watched)} units"
+    )
 
 
 def last_rows(size: str) -> dict[str, dict[str, Any]]:

@@ -75,8 +75,11 @@ def _watch(
     _fill(watch, table | {"unit": np.char.replace(table["unit"], "PMP-", "LATER-")})
     for k in range(WATCHED):
         kind = ("stays sound", "wears at once", "stays sound", "wears slowly")[k % 4]
-        first = "" if k % 2 == 0 else int(begin[k])
-        watch.add_unit(f"LATER-{k + 1:03d}", kind, is_ours=k % 2 == 0, first_worn_row=first)
+        run, row = divmod(int(begin[k]), ROWS)
+        # A run has no gap at its start.
+        start = table["time"][table["run"] == f"PMP-{k + 1:03d}/R{run + 1}"][0]
+        since = "" if k % 2 == 0 else float(start + PUMP.step * row)
+        watch.add_unit(f"LATER-{k + 1:03d}", kind, is_ours=k % 2 == 0, worn_since=since)
     return watch
 
 
