@@ -1,11 +1,10 @@
 """Run a case from the simulator's log to policies that act in the simulator.
 
     python examples/cases/run.py actuator --size small --out scratch/cases
-    python examples/cases/run.py --table
 
 All work is done by commands of `puorl`, which are printed before they run; what this program adds
 is the truth beside their results. `make case CASE=actuator` sets up the case's environment first.
-Result rows go to `--rows`, one for each run; `--table` prints the overview of the last full ones.
+Result rows go to `--rows`, one for each run.
 """
 
 import argparse
@@ -21,21 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tables import METHODS, summary
 
-from puorl.bench.stats import SampleSummary, difference
 from puorl.cli.main import main as run_puorl
 from puorl.core.files import read_json
-from puorl.core.stats import Estimate, mean_estimate
 from puorl.rl import trainer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "cases"
 LOG, TRUTH = "log.csv.gz", "truth.csv"
-METHODS = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
 STAGES = ("log", "learn", "judge")
-USABLE = ("olp", "sharing_all", "pu")
-"""Methods that need no truth."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +141,10 @@ class Commands:
         subprocess.run(program, check=True)
         self.seconds[f"simulator {words[0]}"] = round(time.perf_counter() - began, 1)
 
+    def forget(self, folder: Path) -> None:
+        """Take a folder out of what is kept of the commands: where it was matters to nobody."""
+        self.lines = [line.replace(f"{folder}/", "") for line in self.lines]
+
     def _note(self, *words: str) -> None:
         self.lines.append(shlex.join(words))
         print(f"\n$ {self.lines[-1]}", flush=True)
@@ -186,6 +184,7 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
         do.simulator(case, "log", size_name, str(seed), str(out / "log"))
     if "learn" in stages:
         known = learn(case, size, log, truth, out, do)
+        do.forget(out)
         learnt.write_text(json.dumps({"known": known, "commands": do.lines, "seconds": do.seconds,
                                       "versions": trainer.versions()}))  # fmt: skip
     if "judge" not in stages:
@@ -193,6 +192,7 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
     returns, before = out / "returns.csv", read_json(learnt)
     do.simulator(case, "judge", str(out / "policies"), str(returns), "--episodes",
                  str(size.episodes))  # fmt: skip
+    do.forget(out)
     return {
         "case": case.name,
         "size": size_name,
@@ -264,7 +264,8 @@ def _drift(case: Case, out: Path, truth: Path) -> list[dict[str, Any]]:
         alarms = [k for k, each in enumerate(own) if each["alarm"] == "1"]
         made.append({"unit": row[case.unit], "kind": row["kind"], "num_windows": len(own),
                      "changed": begun, "alarm": alarms[0] if alarms else None,
-                     "distance": [float(each["distance"] or "nan") for each in own],
+                     "distance": [float(each["distance"]) if each["distance"] else None
+                                  for each in own],
                      "band": float(own[0]["band"])})  # fmt: skip
     return made
 
@@ -279,126 +280,14 @@ def _judged_in_simulator(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     return found
 
 
-# ------------------------------------------------------------------------------- reading
-
-
 def read_table(path: Path) -> list[dict[str, str]]:
     """Read a CSV."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def scores(row: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return the mean of each policy in the simulator, by method."""
-    found: dict[str, list[float]] = {name: [] for name in METHODS}
-    for policy, own in sorted(row["simulator_judges"].items()):
-        found[policy.rpartition("-seed-")[0]].append(float(np.mean(own["return"])))
-    return found
-
-
-def minus(row: Mapping[str, Any], one: str, other: str) -> Estimate:
-    """Estimate the difference of two methods in the simulator, with Welch's interval."""
-    found = scores(row)
-    return difference(SampleSummary.of(found[one]), SampleSummary.of(found[other]))
-
-
-def choice(row: Mapping[str, Any]) -> tuple[str, bool, float]:
-    """Return the method that the log puts first, whether that is right, and the rank correlation.
-
-    Right: in the simulator no method that can be used is clearly above it. The correlation is
-    Spearman's, over all policies.
-    """
-    from scipy.stats import spearmanr
-
-    judged = {each["method"]: each["scores"] for each in row["log_judges"]["methods"]}
-    first = max(USABLE, key=lambda name: float(np.mean(judged[name])))
-    true = scores(row)
-    right = not any(minus(row, name, first).is_above_zero
-                    for name in USABLE if name != first)  # fmt: skip
-    pairs = [(a, b) for name in METHODS for a, b in zip(judged[name], true[name], strict=True)]
-    return first, right, float(spearmanr(*zip(*pairs, strict=True)).statistic)
-
-
-def summary(row: Mapping[str, Any]) -> str:
-    """Say in lines what a run found."""
-    case, found = CASES[row["case"]], row["filter"]
-    lines = [
-        f"{case.name}, {row['size']}: verdict {found['verdict']}; {found['num_right']} of "
-        f"{found['num_asked']} units right, {found['rows_right']:.1%} of their rows"
-    ]
-    for name, true in found["true"].items():
-        lines.append(f"  {name}: {_text(found['estimated'][name])}, truly {true:.3f}")
-    for name, own in scores(row).items():
-        behind = "" if name == "pu" else f"; PU minus it {_both(minus(row, 'pu', name))}"
-        lines.append(f"  {METHODS[name]}: {_both(mean_estimate(own))}{behind}")
-    if row["drift"]:
-        lines.append(f"  {drift_text(row['drift'])}")
-    first, right, rank = choice(row)
-    lines.append(f"  the log puts {METHODS[first]} first: {'right' if right else 'wrong'}; rank "
-                 f"correlation of all policies {rank:.2f}")  # fmt: skip
-    return "\n".join(lines)
-
-
-def drift_text(watched: Sequence[Mapping[str, Any]]) -> str:
-    """Say how many changes were seen, how late, and how many alarms were false."""
-    changed = [each for each in watched if each["changed"] is not None]
-    late = [each["alarm"] - each["changed"] for each in changed if each["alarm"] is not None]
-    seen = sorted(delay for delay in late if delay >= 0)
-    quiet = [each for each in watched if each["changed"] is None]
-    wrong = sum(each["alarm"] is not None for each in quiet) + sum(delay < 0 for delay in late)
-    return (
-        f"{len(seen)} of {len(changed)} changes seen, {', '.join(map(str, seen))} windows after "
-        f"they began; {wrong} false alarms on {len(watched)} units"
-    )
-
-
-def last_rows(size: str) -> dict[str, dict[str, Any]]:
-    """Return the last recorded run of each case, full ones before small ones."""
-    found = {}
-    for name in CASES:
-        path = RESULTS / f"{name}.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        if own := [row for row in rows if row["size"] == size] or rows:
-            found[name] = own[-1]
-    return found
-
-
-def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Make the table over all cases, as Markdown."""
-    lines = [
-        "| case | rows, units, known | units right | rows right | recall, estimated (true) | "
-        "precision, estimated (true) | OLP | all rows | PU | Oracle | verdict | log's choice |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|",
-    ]
-    for name, row in rows.items():
-        found = row["filter"]
-        first, right, rank = choice(row)
-        cells = [
-            f"[{name}]({name}.md)",
-            f"{found['num_rows']:,}, {len(found['units'])}, {len(row['known'])}",
-            f"{found['num_right']} of {found['num_asked']}",
-            f"{found['rows_right']:.1%}",
-            *(f"{_text(found['estimated'][each])} ({found['true'][each]:.2f})"
-              for each in ("recall", "precision")),
-            *(_both(mean_estimate(own)) for own in scores(row).values()),
-            f"{found['verdict']}, {'right' if found['verdict_is_right'] else 'wrong'}",
-            f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})",
-        ]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def _among(column: str, names: Sequence[str]) -> str:
     return f"{column} in [{', '.join(repr(name) for name in names)}]"
-
-
-def _text(estimate: Mapping[str, Any]) -> str:
-    value, low, high = (estimate[name] for name in ("value", "low", "high"))
-    return "none" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def _both(estimate: Estimate) -> str:
-    return f"{estimate.value:.1f} ± {estimate.half_width:.1f}"
 
 
 def main() -> None:
@@ -410,11 +299,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "scratch" / "cases")
     parser.add_argument("--rows", type=Path, help="folder for the rows of results")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
-    parser.add_argument("--table", action="store_true", help="print the overview, run nothing")
     given = parser.parse_args()
-    if given.table:
-        print(overview(last_rows("full")))
-        return
     for name in given.cases or CASES:
         out = given.out / f"{name}-{given.size}-{given.seed}"
         row = run(CASES[name], given.size, given.seed, out, given.stages)
