@@ -6,7 +6,6 @@ Maps show where the filter puts the units, marked by what it did not know. Score
 simulator. Distances over time are those of `puorl score --by-time`.
 """
 
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from puorl.core.stats import mean_estimate
 from puorl.html import charts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "cases"))
-from run import METHODS, last_rows, scores
+from tables import METHODS, last_rows, scores
 
 
 def draw_map(name: str, row: Mapping[str, Any]) -> None:
@@ -69,10 +68,9 @@ def draw_drift(name: str, row: Mapping[str, Any]) -> None:
     chosen = {each["kind"]: each for each in row["drift"]}
     lines = []
     for kind, each in chosen.items():
-        far = [distance / each["band"] for distance in each["distance"]]
-        known = [k for k, value in enumerate(far) if math.isfinite(value)]
-        end = f"{far[known[-1]]:.1f}"
-        lines.append(charts.Line(kind, [float(k) for k in known], [far[k] for k in known], end=end))
+        known = [k for k, distance in enumerate(each["distance"]) if distance is not None]
+        far = [each["distance"][k] / each["band"] for k in known]
+        lines.append(charts.Line(kind, [float(k) for k in known], far, end=f"{far[-1]:.1f}"))
     picture = charts.lines(
         "Distance from the beginning", line=lines, x_label="window", y_label="distance / band"
     )
@@ -81,7 +79,7 @@ def draw_drift(name: str, row: Mapping[str, Any]) -> None:
 
 def main() -> None:
     """Draw all."""
-    for name, row in last_rows("full").items():
+    for name, row in last_rows().items():
         draw_map(name, row)
         draw_scores(name, row)
         if row["drift"]:

@@ -64,7 +64,10 @@ class Case:
     """Length of a window, where units are watched afterwards."""
 
 
-_SIZES = {"small": Size(3_000), "full": Size(20_000, batch_size=128, judge_updates=5_000)}
+_SIZES = {
+    "small": Size(3_000, judge_updates=1_500),
+    "full": Size(20_000, batch_size=128, judge_updates=5_000),
+}
 CASES = {
     case.name: case
     for case in (
