@@ -8,7 +8,10 @@ STAMP := $(VENV)/.installed-$(VERSION)
 UPGRADE ?= --upgrade
 EXTRAS := --extra sim --extra parquet --extra minari --group dev
 
-.PHONY: demo test docs slow setup lint types check lock bench-setup build clean help
+CASES := $(basename $(notdir $(wildcard requirements/cases/*.txt)))
+CASE_ENVS := $(CASES:%=.venv-cases/%/.installed)
+
+.PHONY: demo test docs slow setup lint types check lock bench-setup case cases build clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,8 +59,20 @@ bench-setup: ## second environment with heavy peers (torch, d3rlpy), for compari
 	@$(PYTHON) -m pip --python .venv-bench/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore -r requirements/bench.txt
 	@$(PYTHON) -m pip --python .venv-bench/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore --editable '.[sim,minari]'
 
+case: setup $(CASE:%=.venv-cases/%/.installed) ## one of examples/cases at small size: make case CASE=actuator
+	@$(BIN)/python examples/cases/run.py $(CASE) --size small
+
+cases: setup $(CASE_ENVS) ## all of examples/cases at full size (hours on two cores)
+	@$(BIN)/python examples/cases/run.py --size full --rows benchmarks/results/cases
+
+# Complete lists, installed without dependencies: a simulator's own may not resolve.
+.venv-cases/%/.installed: requirements/cases/%.txt
+	@test -d $(@D) || $(PYTHON) -m venv --without-pip $(@D)
+	@$(PYTHON) -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps -r $<
+	@touch $@
+
 build: setup ## wheel and sdist into dist/
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## remove what make created
-	@rm -rf $(VENV) .venv-bench dist site .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-bench .venv-cases dist site .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,319 @@
+"""Run a case from the simulator's log to policies that act in the simulator.
+
+    python examples/cases/run.py actuator --size small --out scratch/cases
+
+All work is done by commands of `puorl`, which are printed before they run; what this program adds
+is the truth beside their results. `make case CASE=actuator` sets up the case's environment first.
+Result rows go to `--rows`, one for each run.
+"""
+
+import argparse
+import csv
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tables import METHODS, summary
+
+from puorl.cli.main import main as run_puorl
+from puorl.core.files import read_json
+from puorl.rl import trainer
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+LOG, TRUTH = "log.csv.gz", "truth.csv"
+STAGES = ("log", "learn", "judge")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is trained; how much is logged is a matter of the simulator."""
+
+    steps: int
+    seeds: int = 5
+    hidden: str = "64,64"
+    batch_size: int = 64
+    judge_updates: int = 3_000
+    episodes: int = 10
+    """Of each policy in the simulator."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: how its log is read, and what is true of it."""
+
+    name: str
+    unit: str
+    """Column of the units that are decided about."""
+    num_known: int
+    """Units of ours that somebody looked at."""
+    fields: tuple[str, ...]
+    """Options that say where the fields are."""
+    verdicts: tuple[str, ...]
+    """Verdicts of the filter that are right."""
+    learner: str = "td3_bc"
+    gamma: float = 0.99
+    window: str = ""
+    """Length of a window, where units are watched afterwards."""
+
+
+_SIZES = {
+    "small": Size(3_000, judge_updates=1_500),
+    "full": Size(20_000, batch_size=128, judge_updates=5_000),
+}
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            name="diabetes",
+            unit="patient",
+            num_known=3,
+            fields=("--episode", "run", "--time", "time", "--action", "insulin",
+                    "--terminal", "ended"),
+            verdicts=("both",),
+        ),
+        Case(
+            name="sepsis",
+            unit="ward",
+            num_known=2,
+            fields=("--episode", "run", "--time", "time", "--action", "dose",
+                    "--reward", "survived", "--terminal", "over"),
+            verdicts=("both",),
+            learner="bcq",
+        ),
+        Case(
+            name="wear",
+            unit="pump",
+            num_known=2,
+            fields=("--episode", "run", "--time", "time",
+                    "--obs", "pressure_bar,flow_m3h,bearing_temp_c,motor_current_a,speed_rpm,"
+                    "ambient_temp_c", "--action", "cmd_valve_pct,cmd_speed_pct",
+                    "--reward", "-abs(pressure_bar - 3) - 0.02 * motor_current_a"),
+            verdicts=("dynamics",),
+            window="100rows",
+        ),
+        Case(
+            name="actuator",
+            unit="robot",
+            num_known=2,
+            fields=("--episode", "run", "--time", "time", "--terminal", "fell"),
+            verdicts=("dynamics",),
+        ),
+        Case(
+            name="road",
+            unit="car",
+            num_known=2,
+            fields=("--episode", "run", "--time", "time", "--action", "steering",
+                    "--terminal", "left"),
+            verdicts=("dynamics",),
+        ),
+    )
+}  # fmt: skip
+
+
+class Commands:
+    """The commands of a run, each printed before it works."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.seconds: dict[str, float] = {}
+
+    def puorl(self, *words: str) -> None:
+        """Run a command of puorl."""
+        self._note("puorl", *words)
+        began = time.perf_counter()
+        if code := run_puorl(list(words)):
+            raise SystemExit(f"puorl {words[0]} ended with code {code}")
+        self.seconds[words[0]] = round(time.perf_counter() - began, 1)
+
+    def simulator(self, case: Case, *words: str) -> None:
+        """Run the simulator in its own environment."""
+        python = ROOT / ".venv-cases" / case.name / "bin" / "python"
+        if not python.exists():
+            raise SystemExit(f"{python} is missing; run: make case CASE={case.name}")
+        self._note("python", f"examples/cases/{case.name}.py", *words)
+        began = time.perf_counter()
+        program = [python, "-W", "ignore", HERE / f"{case.name}.py", *words]
+        subprocess.run(program, check=True)
+        self.seconds[f"simulator {words[0]}"] = round(time.perf_counter() - began, 1)
+
+    def forget(self, folder: Path) -> None:
+        """Take a folder out of what is kept of the commands: where it was matters to nobody."""
+        self.lines = [line.replace(f"{folder}/", "") for line in self.lines]
+
+    def _note(self, *words: str) -> None:
+        self.lines.append(shlex.join(words))
+        print(f"\n$ {self.lines[-1]}", flush=True)
+
+
+def learn(case: Case, size: Size, log: Path, truth: Path, out: Path, do: Commands) -> list[str]:
+    """Do what needs no simulator: inspect, filter, compare, export. Return the known units."""
+    units = read_table(truth)
+    ours = [row[case.unit] for row in units if row["ours"] == "1"]
+    known = ours[: case.num_known]
+    data = [str(log), *case.fields, "--labelled", _among(case.unit, known)]
+    unit = ["--unit", f"column:{case.unit}"]
+    do.puorl("inspect", *data)
+    do.puorl("filter", *data, *unit, "--out", str(out / "ours"))
+    sizes = [f"hidden={size.hidden}", f"batch_size={size.batch_size}"]
+    do.puorl(
+        "compare", *data, *unit, "--methods", ",".join(METHODS),
+        "--truth", _among(case.unit, ours), "--learner", case.learner, "--gamma", f"{case.gamma:g}",
+        "--seeds", str(size.seeds), "--steps", str(size.steps), "--set", *sizes,
+        "--judge", f"updates={size.judge_updates}", f"hidden={size.hidden}",
+        "--out", str(out / "compared"),
+    )  # fmt: skip
+    do.puorl("export", str(out / "compared" / "run"), "--to", "onnx", "--out",
+             str(out / "policies"))  # fmt: skip
+    if case.window:
+        do.puorl("score", str(out / "ours"), str(log.parent / "later" / LOG), "--by-time",
+                 case.window, "--out", str(out / "drift.csv"), "--page",
+                 str(out / "drift.html"))  # fmt: skip
+    return known
+
+
+def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str]) -> dict[str, Any]:
+    """Run the stages of a case in a folder; return its row of results after the last one."""
+    size, do = _SIZES[size_name], Commands()
+    log, truth, learnt = out / "log" / LOG, out / "log" / TRUTH, out / "learnt.json"
+    if "log" in stages:
+        do.simulator(case, "log", size_name, str(seed), str(out / "log"))
+    if "learn" in stages:
+        known = learn(case, size, log, truth, out, do)
+        do.forget(out)
+        learnt.write_text(json.dumps({"known": known, "commands": do.lines, "seconds": do.seconds,
+                                      "versions": trainer.versions()}))  # fmt: skip
+    if "judge" not in stages:
+        return {}
+    returns, before = out / "returns.csv", read_json(learnt)
+    do.simulator(case, "judge", str(out / "policies"), str(returns), "--episodes",
+                 str(size.episodes))  # fmt: skip
+    do.forget(out)
+    return {
+        "case": case.name,
+        "size": size_name,
+        "seed": seed,
+        "settings": {**asdict(size), "learner": case.learner, "gamma": case.gamma},
+        "known": before["known"],
+        "filter": beside_truth(case, out / "ours", truth),
+        "log_judges": _judged_from_log(read_json(out / "compared" / "compare.json")),
+        "simulator_judges": _judged_in_simulator(read_table(returns)),
+        "drift": _drift(case, out, log.parent / "later" / TRUTH) if case.window else None,
+        "commands": [*before["commands"], do.lines[-1]],
+        "seconds": before["seconds"] | do.seconds,
+        "versions": before["versions"],
+    }
+
+
+def beside_truth(case: Case, folder: Path, truth: Path) -> dict[str, Any]:
+    """Compare a filter's decisions and its report with the truth, unlabelled units alone."""
+    report, kinds = read_json(folder / "report.json"), {}
+    for row in read_table(truth):
+        kinds[row[case.unit]] = (row["ours"] == "1", row["kind"])
+    units = [
+        {"unit": each["name"], "kind": kinds[each["name"]][1], "ours": kinds[each["name"]][0],
+         "rows": each["num_rows"],
+         **{name: each[name] for name in ("labelled", "keep", "probability", "x", "y", "spread")}}
+        for each in report["units"]
+    ]  # fmt: skip
+    asked = [each for each in units if not each["labelled"]]
+    ours, kept = ([each[name] for each in asked] for name in ("ours", "keep"))
+    rows = np.array([each["rows"] for each in asked])
+    ours, kept = np.array(ours), np.array(kept)
+    true = {
+        "alpha": float(rows[ours].sum() / rows.sum()),
+        "recall": float(rows[ours & kept].sum() / max(1, rows[ours].sum())),
+        "precision": float(rows[ours & kept].sum() / max(1, rows[kept].sum())),
+    }
+    return {
+        "verdict": report["verdict"],
+        "verdict_is_right": report["verdict"] in case.verdicts,
+        "num_rows": int(sum(each["rows"] for each in units)),
+        "num_asked": len(asked),
+        "num_right": int((ours == kept).sum()),
+        "rows_right": float(rows[ours == kept].sum() / rows.sum()),
+        "estimated": {name: report[name] for name in true},
+        "true": true,
+        "units": units,
+    }
+
+
+def _judged_from_log(compared: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("method", "num_rows", "scores", "estimate", "num_doubtful", "outside", "num_stopped")
+    return {
+        "verdict": compared["verdict"],
+        "behaviour": compared["behaviour"],
+        "methods": [{name: each[name] for name in kept} for each in compared["outcomes"]],
+    }
+
+
+def _drift(case: Case, out: Path, truth: Path) -> list[dict[str, Any]]:
+    """Return for each watched unit the windows in which it changed and in which the alarm came."""
+    windows: dict[str, list[dict[str, str]]] = {}
+    for row in read_table(out / "drift.csv"):
+        windows.setdefault(row["unit"], []).append(row)
+    made = []
+    for row in read_table(truth):
+        own = windows[row[case.unit]]
+        since = float(row["worn_since"]) if row["worn_since"] else None
+        begun = None if since is None else sum(float(each["time"]) <= since for each in own) - 1
+        alarms = [k for k, each in enumerate(own) if each["alarm"] == "1"]
+        made.append({"unit": row[case.unit], "kind": row["kind"], "num_windows": len(own),
+                     "changed": begun, "alarm": alarms[0] if alarms else None,
+                     "distance": [float(each["distance"]) if each["distance"] else None
+                                  for each in own],
+                     "band": float(own[0]["band"])})  # fmt: skip
+    return made
+
+
+def _judged_in_simulator(rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        own = found.setdefault(row["policy"], {})
+        for name, value in row.items():
+            if name not in ("policy", "episode"):
+                own.setdefault(name, []).append(float(value))
+    return found
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Read a CSV."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _among(column: str, names: Sequence[str]) -> str:
+    return f"{column} in [{', '.join(repr(name) for name in names)}]"
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="by default all")
+    parser.add_argument("--size", choices=("small", "full"), default="small")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=ROOT / "scratch" / "cases")
+    parser.add_argument("--rows", type=Path, help="folder for the rows of results")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
+    given = parser.parse_args()
+    for name in given.cases or CASES:
+        out = given.out / f"{name}-{given.size}-{given.seed}"
+        row = run(CASES[name], given.size, given.seed, out, given.stages)
+        if not row:
+            continue
+        print(summary(row))
+        folder = given.rows or out
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""From rows of results to words: summaries, the overview, the tables of the pages.
+
+    python examples/cases/tables.py
+
+writes the tables of docs/cases, from the last recorded run of each case.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from puorl.bench.stats import SampleSummary, difference
+from puorl.core.stats import Estimate, mean_estimate
+
+ROOT = Path(__file__).parents[2]
+RESULTS, PAGES = ROOT / "benchmarks" / "results" / "cases", ROOT / "docs" / "cases"
+BEGIN, END = "<!-- examples/cases/tables.py -->", "<!-- end -->"
+METHODS = {"olp": "OLP", "sharing_all": "Sharing-All", "pu": "PU", "oracle": "Oracle"}
+USABLE = ("olp", "sharing_all", "pu")
+"""Methods that need no truth."""
+
+
+def scores(row: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the mean of each policy in the simulator, by method."""
+    found: dict[str, list[float]] = {name: [] for name in METHODS}
+    for policy, own in sorted(row["simulator_judges"].items()):
+        found[policy.rpartition("-seed-")[0]].append(float(np.mean(own["return"])))
+    return found
+
+
+def minus(row: Mapping[str, Any], one: str, other: str) -> Estimate:
+    """Estimate the difference of two methods in the simulator, with Welch's interval."""
+    found = scores(row)
+    return difference(SampleSummary.of(found[one]), SampleSummary.of(found[other]))
+
+
+def choice(row: Mapping[str, Any]) -> tuple[str, bool, float]:
+    """Return the method that the log puts first, whether that is right, and the rank correlation.
+
+    Right: in the simulator no method that can be used is clearly above it. The correlation is
+    Spearman's, over all policies.
+    """
+    judged = {each["method"]: each["scores"] for each in row["log_judges"]["methods"]}
+    first = max(USABLE, key=lambda name: float(np.mean(judged[name])))
+    true = scores(row)
+    right = not any(minus(row, name, first).is_above_zero
+                    for name in USABLE if name != first)  # fmt: skip
+    pairs = [(a, b) for name in METHODS for a, b in zip(judged[name], true[name], strict=True)]
+    return first, right, float(spearmanr(*zip(*pairs, strict=True)).statistic)
+
+
+def summary(row: Mapping[str, Any]) -> str:
+    """Say in lines what a run found."""
+    found = row["filter"]
+    lines = [
+        f"{row['case']}, {row['size']}: verdict {found['verdict']}; {found['num_right']} of "
+        f"{found['num_asked']} units right, {found['rows_right']:.1%} of their rows"
+    ]
+    for name, true in found["true"].items():
+        lines.append(f"  {name}: {_text(found['estimated'][name])}, truly {true:.3f}")
+    for name, own in scores(row).items():
+        behind = "" if name == "pu" else f"; PU minus it {_both(minus(row, 'pu', name))}"
+        lines.append(f"  {METHODS[name]}: {_both(mean_estimate(own))}{behind}")
+    if row["drift"]:
+        lines.append(f"  {drift_text(row['drift'])}")
+    first, right, rank = choice(row)
+    lines.append(f"  the log puts {METHODS[first]} first: {'right' if right else 'wrong'}; rank "
+                 f"correlation of all policies {rank:.2f}")  # fmt: skip
+    return "\n".join(lines)
+
+
+def drift_text(watched: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many changes were seen, how late, and how many alarms were false."""
+    changed = [each for each in watched if each["changed"] is not None]
+    late = [each["alarm"] - each["changed"] for each in changed if each["alarm"] is not None]
+    seen = sorted(delay for delay in late if delay >= 0)
+    quiet = [each for each in watched if each["changed"] is None]
+    wrong = sum(each["alarm"] is not None for each in quiet) + sum(delay < 0 for delay in late)
+    return (
+        f"{len(seen)} of {len(changed)} changes seen, {', '.join(map(str, seen))} windows after "
+        f"they began; {wrong} false alarms on {len(watched)} units"
+    )
+
+
+def last_rows() -> dict[str, dict[str, Any]]:
+    """Return the last recorded run of each case, a full one where there is any."""
+    found = {}
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        full = [row for row in rows if row["size"] == "full"]
+        found[path.stem] = (full or rows)[-1]
+    return found
+
+
+def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Make the table over all cases, as Markdown."""
+    lines = [
+        "| case | rows, units, known | units right | rows right | recall, estimated (true) | "
+        "precision, estimated (true) | OLP | all rows | PU | Oracle | verdict | log's choice |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|",
+    ]
+    for name, row in rows.items():
+        found = row["filter"]
+        first, right, rank = choice(row)
+        cells = [
+            f"[{name}]({name}.md)",
+            f"{found['num_rows']:,}, {len(found['units'])}, {len(row['known'])}",
+            f"{found['num_right']} of {found['num_asked']}",
+            f"{found['rows_right']:.1%}",
+            *(f"{_text(found['estimated'][each])} ({found['true'][each]:.2f})"
+              for each in ("recall", "precision")),
+            *(_both(mean_estimate(own)) for own in scores(row).values()),
+            f"{found['verdict']}, {'right' if found['verdict_is_right'] else 'wrong'}",
+            f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def details(row: Mapping[str, Any]) -> str:
+    """Make the tables of one case's page, as Markdown."""
+    found, size = row["filter"], row["settings"]
+    lines = [
+        f"{found['num_rows']:,} rows of {len(found['units'])} units, {len(row['known'])} known. "
+        f"The filter's verdict is *{found['verdict']}*; {found['num_right']} of "
+        f"{found['num_asked']} units are right, and {found['rows_right']:.1%} of their rows.",
+        "",
+        "| of the unlabelled rows | estimated, 95 % | true |",
+        "|---|--:|--:|",
+        *(f"| {name} | {_text(found['estimated'][name])} | {true:.3f} |"
+          for name, true in found["true"].items()),
+        "",
+        "| method | rows | value by the log | return in the simulator | PU minus it | outside "
+        "the log |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]  # fmt: skip
+    true = scores(row)
+    for each in row["log_judges"]["methods"]:
+        name = each["method"]
+        guess = Estimate.from_dict(each["estimate"])
+        behind = "" if name == "pu" else _both(minus(row, "pu", name))
+        lines.append(f"| {METHODS[name]} | {each['num_rows']:,} | {_both(guess)} | "
+                     f"{_both(mean_estimate(true[name]))} | {behind} | {each['outside']:.0%} "
+                     "|")  # fmt: skip
+    first, right, rank = choice(row)
+    lines += [
+        "",
+        f"Size *{row['size']}*: {size['seeds']} policies a method, {size['steps']:,} updates, "
+        f"hidden layers {size['hidden']}, batches of {size['batch_size']}, {size['episodes']} "
+        f"episodes each in the simulator. The log puts {METHODS[first]} first, which is "
+        f"{'right' if right else 'wrong'} (rank correlation over all policies {rank:.2f}).",
+    ]
+    if row["drift"]:
+        lines += ["", f"Watched afterwards: {drift_text(row['drift'])}."]
+    return "\n".join(lines)
+
+
+def _text(estimate: Mapping[str, Any]) -> str:
+    value, low, high = (estimate[name] for name in ("value", "low", "high"))
+    return "none" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _both(estimate: Estimate) -> str:
+    return f"{estimate.value:.1f} ± {estimate.half_width:.1f}"
+
+
+def written(page: str, text: str) -> str:
+    """Return a page with a text between its marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
+
+
+def texts(rows: Mapping[str, Mapping[str, Any]]) -> dict[Path, str]:
+    """Return the generated text of each page."""
+    found = {PAGES / f"{name}.md": details(row) for name, row in rows.items()}
+    return {PAGES / "index.md": overview(rows), **found}
+
+
+def main() -> None:
+    """Write all tables into their pages."""
+    for path, text in texts(last_rows()).items():
+        path.write_text(written(path.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
