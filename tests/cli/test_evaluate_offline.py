@@ -65,12 +65,12 @@ def test_policies_are_judged_and_ranked(here, capsys):
     text = capsys.readouterr().out
     assert "from 12 logged starts" in text
     assert "all rows of --data are taken as the target's" in text
-    assert "run: mean of 2 policies by fqe" in text
+    assert "run: mean of 2 policies by blend" in text
     assert "choosing it is expected to cost" in text
     content = read_json(here / "run" / "offline.json")
     assert content["kind"] == "offline"
     assert [each["group"] for each in content["policies"]] == ["run", "run"]
-    assert set(content["policies"][0]["values"]) == {"fqe", "model"}
+    assert set(content["policies"][0]["values"]) == {"blend", "fqe", "model"}
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == content
 
@@ -79,7 +79,7 @@ def test_with_noise_all_estimators_are_shown(here, capsys):
     words = ["evaluate", "run/policies/seed-0.safetensors", "--offline", "--data", "judge.csv"]
     assert main([*words, *FIELDS, *QUICK, "--action-noise", "0.4", "--json"]) == 0
     [policy] = json.loads(capsys.readouterr().out)["policies"]
-    assert list(policy["values"]) == ["fqe", "model", "dr", "pdis", "wis"]
+    assert list(policy["values"]) == ["blend", "fqe", "model", "dr", "pdis", "wis"]
     for value in policy["values"].values():
         assert value["effective_size"] > 0
         assert value["trust"]
@@ -120,7 +120,7 @@ def test_only_labelled_episodes_judge(here, capsys):
     ("words", "expected"),
     [
         (["--estimators", "wis"], "wis: expected a policy with probabilities"),
-        (["--estimators", "all"], "expected one of fqe"),
+        (["--estimators", "all"], "expected one of blend"),
         (["--gamma", "1"], "gamma: expected 0 or more and less than 1"),
         (["--set", "critics=0"], "critics: expected 1 or more"),
         (
