@@ -258,7 +258,7 @@ def scope_rl(rows: Any, act: Any, q: Any, values: dict[str, Any], *, seed: int) 
         taken = np.asarray(choice, np.float64)
         given |= {
             "action": padded(rows.action.astype(np.float64), 0.0),
-            "pscore": padded(density.clip(1e-6, None).prod(axis=1), 1.0),
+            "pscore": padded(density.clip(1e-6, None), 1.0),
             "evaluation_policy_action": padded(taken, 0.0),
             "state_action_value_prediction": padded(
                 np.stack([q(state, rows.action.astype(np.float32)), q(state, choice)], axis=1), 0.0

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
     parser.add_argument("--rows", type=int, default=40_000)
     parser.add_argument("--updates", type=int, default=20_000)
-    parser.add_argument("--most", type=int, default=13, help="policies of a task")
+    parser.add_argument("--most", type=int, default=12, help="policies of a task")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop then; run again to go on")
     parser.add_argument("--join", type=Path, help="append the rows of this folder to the results")
     args = parser.parse_args()
