@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import types
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,21 @@ def read_log(env: str, cache: Path) -> Dataset:
     return puorl.load(path)
 
 
-def make_log(name: str, num_rows: int, first_seed: int = 0) -> Dataset:
-    """Run the controller until there are enough rows; whole episodes, numbered by their seeds."""
+def make_log(
+    name: str, num_rows: int, first_seed: int = 0, changed: Mapping[str, float] | None = None
+) -> Dataset:
+    """Run the controller until there are enough rows; whole episodes, numbered by their seeds.
+
+    Args:
+        name: Of the environment.
+        num_rows: At least so many.
+        first_seed: Of the first episode.
+        changed: Constants of the environment that differ.
+    """
     without_screen()
     env, rng = gymnasium.make(name), np.random.default_rng(first_seed)
+    for constant, value in (changed or {}).items():
+        setattr(env.unwrapped, constant, value)
     rows: dict[str, list[Any]] = {
         n: [] for n in ("obs", "action", "reward", "next_obs", "terminal")
     }

@@ -271,7 +271,7 @@ def in_game(policy: Any, env: str, seeds: list[int]) -> float:
     """Mean discounted return of a greedy policy from the starts of given seeds, without limits."""
     import gymnasium
 
-    _learners().without_screen()
+    learners().without_screen()
     games = [gymnasium.make(env).unwrapped for _ in seeds]
     obs = [game.reset(seed=seed)[0] for game, seed in zip(games, seeds, strict=True)]
     total, discount = 0.0, 1.0
@@ -290,10 +290,11 @@ def in_game(policy: Any, env: str, seeds: list[int]) -> float:
 
 def _game_log(name: str, rows: int, first_seed: int) -> puorl.Dataset:
     """Log controllers with fractions of random actions; an episode's number is its seed."""
-    return _learners().make_log(GAMES[name], rows, first_seed=first_seed)
+    return learners().make_log(GAMES[name], rows, first_seed=first_seed)
 
 
-def _learners() -> Any:
+def learners() -> Any:
+    """Return the module of the benchmark of discrete learners."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "learners"))
     return importlib.import_module("discrete")
 
@@ -347,7 +348,7 @@ class Controller:
 def system(name: str, rows: int, seed: int) -> Task:
     """Log a small system under mixed noisy controllers, and value controllers of drawn gains."""
     rng = generator(seed, "ope", name)
-    start, step, observe, controller = _PENDULUM if name == "pendulum" else _TANK
+    start, step, observe, controller = PENDULUM if name == "pendulum" else TANK
     length = 100
     logs = []
     for episode in range(rows // length):
@@ -369,16 +370,21 @@ def system(name: str, rows: int, seed: int) -> Task:
     )  # fmt: skip
     policies = {f"gains-{i}": Controller(controller(rng)) for i in range(12)}
     first = obs[np.unique(episode, return_index=True)[1]]
-    truth = {}
-    for text, policy in policies.items():
-        state, alive, total = _STATE[name](first), np.ones(len(first)), np.zeros(len(first))
-        for number in range(1_000):
-            moved, reward, terminal = step(state, policy.act(observe(state))[:, 0])
-            total += GAMMA**number * alive * reward
-            alive *= ~terminal
-            state = np.where(alive[:, None] > 0, moved, state)
-        truth[text] = float(total.mean())
+    truth = {text: in_system(name, policy, first) for text, policy in policies.items()}
     return Task(name, judge, policies, truth)
+
+
+def in_system(name: str, policy: Any, starts: np.ndarray) -> float:
+    """Mean discounted return of a policy from given observations of starts."""
+    _, step, observe, _ = PENDULUM if name == "pendulum" else TANK
+    state, alive, total = _STATE[name](starts), np.ones(len(starts)), np.zeros(len(starts))
+    for number in range(1_000):
+        action = np.asarray(policy.act(observe(state)), np.float64)[:, 0]
+        moved, reward, terminal = step(state, np.clip(action, -1, 1))
+        total += GAMMA**number * alive * reward
+        alive *= ~terminal
+        state = np.where(alive[:, None] > 0, moved, state)
+    return float(total.mean())
 
 
 def _pendulum_start(num: int, rng: np.random.Generator) -> np.ndarray:
@@ -427,8 +433,8 @@ def _tank_controller(rng: np.random.Generator) -> Callable[[np.ndarray], np.ndar
     return lambda obs: gain * (level - obs[:, 1]) + ahead * (level - obs[:, 0]) - 0.2
 
 
-_PENDULUM = (_pendulum_start, _pendulum_step, _pendulum_observe, _pendulum_controller)
-_TANK = (_tank_start, _tank_step, lambda state: state, _tank_controller)
+PENDULUM = (_pendulum_start, _pendulum_step, _pendulum_observe, _pendulum_controller)
+TANK = (_tank_start, _tank_step, lambda state: state, _tank_controller)
 _STATE = {
     "pendulum": lambda obs: np.column_stack([np.arctan2(obs[:, 1], obs[:, 0]), obs[:, 2]]),
     "tank": lambda obs: obs.astype(np.float64),
