@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bench-python", type=Path, default=BENCH_PYTHON)
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--side", choices=("ours", "d3rlpy"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
@@ -56,7 +57,7 @@ def main() -> None:
     if args.save:
         from estimate import append
 
-        append(RESULTS, row)
+        append(args.out, row)
 
 
 def rows() -> dict[str, np.ndarray]:
