@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=40_000, help="of the log that judges")
     parser.add_argument("--updates", type=int, default=20_000)
     parser.add_argument("--policies", type=int, nargs=2, default=(0, 99), help="first, after last")
+    parser.add_argument("--together", type=int, default=99, help="policies between two writes")
     parser.add_argument("--noise", type=float, default=0.1, help="action noise of dr, pdis, wis")
     parser.add_argument("--set", default="{}", help="JSON: settings of OPEConfig that differ")
     parser.add_argument("--seed", type=int, default=0)
@@ -63,11 +64,12 @@ def main() -> None:
         ]  # fmt: skip
         rows = [row for row in rows if key(row) not in done]
         # Our policies share models of the machine and of the behaviour.
-        for group in [rows] if args.side == "ours" else [[row] for row in rows]:
+        size = args.together if args.side == "ours" else 1
+        for group in [rows[i : i + size] for i in range(0, len(rows), size)]:
             chosen = [row["policy"] for row in group]
             began = time.perf_counter(), time.process_time()
             estimate = ours if args.side == "ours" else d3rlpy_fqe
-            found = estimate(task, chosen, args) if chosen else {}
+            found = estimate(task, chosen, args)
             took = time.perf_counter() - began[0], time.process_time() - began[1]
             for row in group:
                 row |= {"truth": task.truth[row["policy"]], "gamma": tasks.GAMMA}
@@ -114,6 +116,8 @@ def parsed(lines: list[str]) -> list[dict[str, Any]]:
 
 def ours(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[str, Any]:
     """Estimate policies by all of our estimators."""
+    import jax
+
     from puorl import ope
 
     settings = json.loads(args.set)
@@ -133,6 +137,7 @@ def ours(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[
             "outside": seen.outside[policy],
             "behaviour": seen.behaviour.estimate.value,
             "settings": {**seen.settings, "noise": args.noise},
+            "device": jax.default_backend(),
         }
         for policy in chosen
     }  # fmt: skip

@@ -65,7 +65,7 @@ def fit_behaviour(
     """Fit the model of the behaviour, a Gaussian or a categorical distribution, in all lanes."""
     obs_dim, act_dim = logged.obs.shape[1], logged.action.shape[1]
     width = act_dim if logged.discrete else 2 * act_dim
-    updates = max(1, config.model_updates // 2)
+    updates = max(1, config.model_updates // 4)
     rows = BehaviourRows(jnp.asarray(logged.obs), jnp.asarray(logged.action))
     params, _ = lanes.fit(
         (obs_dim, *config.hidden, width),

@@ -34,8 +34,8 @@ class OPEConfig:
     learning_rate: float = 3e-4
     target_interval: int = 20
     """Updates of a critic between two updates of its target network."""
-    model_updates: int = 5_000
-    """Updates of each model of the dynamics; the behaviour's has half as many."""
+    model_updates: int = 20_000
+    """Updates of each model of the dynamics; the behaviour's has a quarter."""
     num_draws: int = 500
     """Bootstrap draws of episodes for the intervals of estimators without critics."""
 
