@@ -139,3 +139,23 @@ def test_what_makes_no_sense_is_refused(here, capsys, words, expected):
 def test_rows_without_rewards_are_refused(here, capsys):
     text = refused(capsys, "run", "--offline", "--data", "judge.csv", "--episode", "run")
     assert "expected rows with a reward" in text
+
+
+def test_rows_that_training_held_out_judge(here, capsys):
+    apart = "run == 'A0-6' or run == 'A0-7'"
+    words = ["train", "train.csv", *FIELDS, "--learner", "bc", "--steps", "20", "--out", "kept"]
+    words += ["--set", "hidden=8", "batch_size=8"]
+    assert main([*words, "--hold-out", "run == 'nowhere'"]) == 2
+    said = message(capsys.readouterr().err)
+    assert "--hold-out run == 'nowhere': expected it to hold for some rows and not for all" in said
+    assert main([*words, "--hold-out", apart]) == 0
+    assert "42 rows" in capsys.readouterr().out
+    judging = ["evaluate", "kept", "--offline", "--data", "train.csv", *FIELDS, *QUICK, "--json"]
+    assert main([*judging, "--labelled", apart]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["num_episodes"] == 2
+    assert not any("left out" in note for note in content["notes"])
+    assert main(judging) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["num_episodes"] == 2
+    assert "6 episodes were left out: policies were trained on them" in content["notes"]

@@ -40,7 +40,7 @@ class _Rows(NamedTuple):
 
 
 def read_training_set(
-    paths: Sequence[str], options: DataOptions, *, next_action: bool
+    paths: Sequence[str], options: DataOptions, *, next_action: bool, hold_out: str | None = None
 ) -> TrainingSet:
     """Read all rows of all paths; ``metadata`` of the result lists the files.
 
@@ -52,9 +52,10 @@ def read_training_set(
         options: Where each field is found, except in what `puorl filter` wrote; there only the
             reward counts, a formula or a column.
         next_action: Whether to add the action that followed each row, where the data has none.
+        hold_out: Condition over columns; rows where it holds are left out.
 
     Raises:
-        DataError: Something cannot be read, or is named twice.
+        DataError: Something cannot be read, or is named twice; no row or all rows are held out.
     """
     folders, plain = _separate(paths)
     parts = [_read_plain(plain, options)] if plain or not folders else []
@@ -69,6 +70,14 @@ def read_training_set(
             [np.ones(len(p.dataset), np.float32) if p.weight is None else p.weight for p in parts]
         )
     returns = (min(ends), max(ends)) if ends else None
+    if hold_out is not None:
+        kept = ~dataset.where(hold_out)
+        if kept.all() or not kept.any():
+            raise DataError(
+                f"--hold-out {hold_out}: expected it to hold for some rows and not for all, got "
+                f"{len(kept) - kept.sum():,} of {len(kept):,}"
+            )
+        dataset, weight = dataset[kept], None if weight is None else weight[kept]
     metadata = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
     return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, metadata=metadata)
 
