@@ -156,8 +156,8 @@ def tanks(rows: int, seed: int) -> Any:
 def hopper(rows: int, seed: int) -> Any:
     """Hoppers as usual, and as many with another mass."""
     ours, theirs = (
-        puorl.collect(name, quality="medium-expert", rows=rows, seed=seed)
-        for name in ("hopper", "hopper/body_mass")
+        puorl.collect("hopper", domain, quality="medium-expert", rows=rows, seed=seed)
+        for domain in ("nominal", "body_mass")
     )
     data, labelled, is_ours = mixed(ours, theirs, seed, 0.15)
     starts = ours.obs[np.unique(ours.episode, return_index=True)[1]]

@@ -249,3 +249,18 @@ def test_only_an_estimator_that_was_used_can_rank():
     with pytest.raises(ConfigError, match="an estimator among model, got 'fqe'"):
         seen.ranking("fqe")
     assert any("only 4 episodes" in note for note in seen.notes)
+
+
+def test_the_blend_is_the_mean_of_both_and_its_interval_shows_what_parts_them():
+    data = tabular.log_rows(60, 12, seed=2)
+    policy = tabular.TablePolicy(tabular.WANTED)
+    seen = ope.evaluate(policy, data, gamma=GAMMA, estimators=["blend", "fqe", "model"], **SMALL)
+    blend, fqe, model = (seen.values["policy"][name] for name in ("blend", "fqe", "model"))
+    assert seen.default == "blend"
+    both = (fqe.estimate.value, model.estimate.value)
+    assert blend.estimate.value == pytest.approx(np.mean(both))
+    assert blend.draws == fqe.draws + model.draws
+    assert blend.estimate.half_width > abs(both[0] - both[1]) / 2
+    alone = ope.evaluate(policy, data, gamma=GAMMA, estimators=["blend"], **SMALL)
+    assert alone.estimators == ["blend"]
+    assert alone.values["policy"]["blend"].estimate == blend.estimate

@@ -326,16 +326,12 @@ def _support(outside: float, consequence: str) -> tuple[bool, str]:
 
 
 def _blended(fqe: Value, model: Value) -> Value:
-    """Average two estimates that err in different ways; what parts them widens the interval."""
-    draws = (np.array(fqe.draws) + np.array(model.draws)) / 2
-    apart = abs(fqe.estimate.value - model.estimate.value)
-    mean = _over_lanes(draws)
-    half = math.hypot(apart, 0.0 if mean.interval is None else mean.half_width)
-    estimate = Estimate(mean.value, mean.value - half, mean.value + half)
+    """Average two estimates that err in different ways; what parts them is part of the spread."""
+    draws = fqe.draws + model.draws
     both = f"Critics say {fqe.estimate.value:,.4g}, the model {model.estimate.value:,.4g}. "
+    trust = both + (model if model.is_doubtful and not fqe.is_doubtful else fqe).trust
     doubtful = fqe.is_doubtful or model.is_doubtful
-    trust = (fqe if fqe.is_doubtful or not model.is_doubtful else model).trust
-    return Value(estimate, fqe.effective_size, doubtful, both + trust, tuple(map(float, draws)))
+    return Value(_over_lanes(np.array(draws)), fqe.effective_size, doubtful, trust, draws)
 
 
 def _over_lanes(draws: np.ndarray) -> Estimate:
