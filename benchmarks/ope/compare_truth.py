@@ -27,8 +27,8 @@ import puorl
 from puorl.core.hashing import generator
 from puorl.envs.domains import parse_domain
 
-JUDGE = {"hidden": (128, 128), "updates": 10_000, "target_interval": 10}
-TRAIN = {"hidden": (128, 128), "batch_size": 128}
+JUDGE = {"hidden": (64, 64), "updates": 5_000, "target_interval": 10, "model_updates": 5_000}
+TRAIN = {"hidden": (64, 64), "batch_size": 128}
 NAMES = ("obs", "action", "reward", "next_obs", "terminal", "timeout")
 
 
@@ -37,8 +37,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", nargs="+", default=list(MAKERS), choices=list(MAKERS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rows", type=int, default=20_000, help="of each machine")
-    parser.add_argument("--steps", type=int, default=10_000, help="updates of a policy")
+    parser.add_argument("--rows", type=int, default=10_000, help="of each machine")
+    parser.add_argument("--steps", type=int, default=5_000, help="updates of a policy")
     parser.add_argument("--policies", type=int, default=3, help="of each method")
     parser.add_argument("--out", type=Path, default=RESULTS / "ope-compare.jsonl")
     parser.add_argument("--show", action="store_true")

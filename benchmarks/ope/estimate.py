@@ -286,6 +286,8 @@ def show(path: Path) -> None:
     groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = defaultdict(dict)
     truth: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
     for row in read(path):
+        if "values" not in row:  # a trial of the model alone
+            continue
         where = row["task"], row["label"], row["seed"], row["rows"], row["updates"]
         truth[where][row["policy"]] = row["truth"]
         for name, value in row["values"].items():
