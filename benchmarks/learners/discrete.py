@@ -10,9 +10,12 @@ not measured again.
 """
 
 import argparse
+import importlib.util
 import sys
 import tempfile
 import time
+import types
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -68,14 +71,26 @@ def read_log(env: str, cache: Path) -> Dataset:
     return puorl.load(path)
 
 
-def make_log(name: str, num_rows: int) -> Dataset:
-    """Run the controller until there are enough rows; whole episodes."""
-    env, rng = gymnasium.make(name), np.random.default_rng(0)
+def make_log(
+    name: str, num_rows: int, first_seed: int = 0, changed: Mapping[str, float] | None = None
+) -> Dataset:
+    """Run the controller until there are enough rows; whole episodes, numbered by their seeds.
+
+    Args:
+        name: Of the environment.
+        num_rows: At least so many.
+        first_seed: Of the first episode.
+        changed: Constants of the environment that differ.
+    """
+    without_screen()
+    env, rng = gymnasium.make(name), np.random.default_rng(first_seed)
+    for constant, value in (changed or {}).items():
+        setattr(env.unwrapped, constant, value)
     rows: dict[str, list[Any]] = {
         n: [] for n in ("obs", "action", "reward", "next_obs", "terminal")
     }
     rows |= {"timeout": [], "episode": []}
-    number = 0
+    number = first_seed
     while len(rows["obs"]) < num_rows:
         obs, _ = env.reset(seed=number)
         fraction, ended = RANDOM[number % len(RANDOM)], False
@@ -94,10 +109,20 @@ def make_log(name: str, num_rows: int) -> Dataset:
     return Dataset.from_arrays(**arrays, discrete_actions=codes)
 
 
+def without_screen() -> None:
+    """Let gymnasium import its Box2D games where ``pygame``, which only draws them, is missing."""
+    if "pygame" not in sys.modules and importlib.util.find_spec("pygame") is None:
+        screen, drawing = types.ModuleType("pygame"), types.ModuleType("pygame.gfxdraw")
+        vars(screen)["gfxdraw"] = drawing
+        sys.modules.update({"pygame": screen, "pygame.gfxdraw": drawing})
+
+
 def control(env: Any, name: str, obs: np.ndarray) -> int:
     """A controller that solves the task, or nearly so."""
     if name.startswith("CartPole"):
         return int(obs[2] + 0.3 * obs[3] + 0.05 * obs[0] + 0.1 * obs[1] > 0)
+    if name.startswith("Acrobot"):
+        return 2 if obs[5] > 0 else 0
     from gymnasium.envs.box2d.lunar_lander import heuristic
 
     return int(heuristic(env.unwrapped, obs))

@@ -16,6 +16,7 @@ import datetime
 import json
 import os
 import platform
+import sys
 import time
 from collections import defaultdict
 from importlib.metadata import version
@@ -35,15 +36,17 @@ def main() -> None:
     """Make the rows that are missing, or show what is there."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", nargs="+", default=list(tasks.BODIES))
-    parser.add_argument("--side", choices=("ours", "d3rlpy"), default="ours")
+    parser.add_argument("--side", choices=("ours", "d3rlpy", "d3rlpy_scaled"), default="ours")
     parser.add_argument("--rows", type=int, default=40_000, help="of the log that judges")
     parser.add_argument("--updates", type=int, default=20_000)
-    parser.add_argument("--most", type=int, default=20, help="policies of a task")
+    parser.add_argument("--policies", type=int, nargs=2, default=(0, 99), help="first, after last")
+    parser.add_argument("--together", type=int, default=99, help="policies between two writes")
     parser.add_argument("--noise", type=float, default=0.1, help="action noise of dr, pdis, wis")
     parser.add_argument("--set", default="{}", help="JSON: settings of OPEConfig that differ")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--label", default="default", help="name of these settings in the rows")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--cache", type=Path, default=Path("scratch/ope"), help="tasks")
     parser.add_argument("--show", action="store_true")
     args = parser.parse_args()
     if args.show:
@@ -51,29 +54,36 @@ def main() -> None:
         return
     done = {key(row) for row in read(args.out)}
     for name in args.tasks:
-        task = tasks.make(name, rows=args.rows, seed=args.seed)
-        for policy in list(task.policies)[: args.most]:
-            row = {
+        task = tasks.make(name, rows=args.rows, seed=args.seed, folder=args.cache)
+        rows = [
+            {
                 "task": name, "policy": policy, "side": args.side, "label": args.label,
                 "seed": args.seed, "rows": args.rows, "updates": args.updates,
-            }  # fmt: skip
-            if key(row) in done:
-                continue
+            }
+            for policy in list(task.policies)[slice(*args.policies)]
+        ]  # fmt: skip
+        rows = [row for row in rows if key(row) not in done]
+        # Our policies share models of the machine and of the behaviour.
+        size = args.together if args.side == "ours" else 1
+        for group in [rows[i : i + size] for i in range(0, len(rows), size)]:
+            chosen = [row["policy"] for row in group]
             began = time.perf_counter(), time.process_time()
-            found = (
-                ours(task, policy, args) if args.side == "ours" else d3rlpy_fqe(task, policy, args)
-            )
-            row |= {"truth": task.truth[policy], "gamma": tasks.GAMMA} | found
-            row["seconds"] = time.perf_counter() - began[0]
-            row["cpu_seconds"] = time.process_time() - began[1]
-            append(args.out, row)
-            shown = {name: round(value["value"], 3) for name, value in found["values"].items()}
-            print(name, policy, f"truth {row['truth']:.4g}", shown, flush=True)
+            estimate = ours if args.side == "ours" else d3rlpy_fqe
+            found = estimate(task, chosen, args)
+            took = time.perf_counter() - began[0], time.process_time() - began[1]
+            for row in group:
+                row |= {"truth": task.truth[row["policy"]], "gamma": tasks.GAMMA}
+                row |= found[row["policy"]] | {"policies_together": len(chosen)}
+                row["seconds"], row["cpu_seconds"] = (each / len(chosen) for each in took)
+                append(args.out, row)
+                shown = {key: round(value["value"], 3) for key, value in row["values"].items()}
+                print(name, row["policy"], f"truth {row['truth']:.4g}", shown, flush=True)
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
     """Append one JSON row with date, versions and load."""
-    packages = ("puorl", "numpy") + (("d3rlpy", "torch") if row.get("side") == "d3rlpy" else ())
+    is_peer = str(row.get("side")).startswith("d3rlpy")
+    packages = ("puorl", "numpy") + (("d3rlpy", "torch") if is_peer else ("jax",))
     row = {
         "date": datetime.date.today().isoformat(),
         **row,
@@ -81,7 +91,9 @@ def append(path: Path, row: dict[str, Any]) -> None:
         "load": os.getloadavg()[0],
         "versions": {name: version(name) for name in packages}
         | {"python": platform.python_version()},
+        "machine": platform.machine(),
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 
@@ -94,81 +106,179 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Read all rows."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return parsed(path.read_text(encoding="utf-8").splitlines()) if path.exists() else []
 
 
-def ours(task: tasks.Task, policy: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Estimate by all of our estimators."""
+def parsed(lines: list[str]) -> list[dict[str, Any]]:
+    """Parse rows."""
+    return [json.loads(line) for line in lines]
+
+
+def ours(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """Estimate policies by all of our estimators."""
+    import jax
+
     from puorl import ope
 
     settings = json.loads(args.set)
     seen = ope.evaluate(
-        {policy: task.policies[policy]}, task.judge, gamma=tasks.GAMMA, action_noise=args.noise,
-        seed=args.seed, updates=args.updates, **settings,
+        {name: task.policies[name] for name in chosen}, task.judge, gamma=tasks.GAMMA,
+        action_noise=args.noise, seed=args.seed, updates=args.updates, **settings,
     )  # fmt: skip
-    values = {
-        name: {**value.estimate.to_dict(), "effective_size": value.effective_size,
-               "is_doubtful": value.is_doubtful}
-        for name, value in seen.values[policy].items()
-    }  # fmt: skip
     return {
-        "values": values,
-        "outside": seen.outside[policy],
-        "behaviour": seen.behaviour.estimate.value,
-        "settings": {**seen.settings, "noise": args.noise},
-    }
+        policy: {
+            "values": {
+                name: {**value.estimate.to_dict(), "effective_size": value.effective_size,
+                       "is_doubtful": value.is_doubtful,
+                       "draws": value.draws if name in ("blend", "fqe", "model") else ()}
+                for name, value in seen.values[policy].items()
+            },
+            "default": seen.default,
+            "outside": seen.outside[policy],
+            "behaviour": seen.behaviour.estimate.value,
+            "settings": {**seen.settings, "noise": args.noise},
+            "device": jax.default_backend(),
+        }
+        for policy in chosen
+    }  # fmt: skip
 
 
-def d3rlpy_fqe(task: tasks.Task, policy: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Estimate by d3rlpy's FQE with its defaults, and with standardised states and rewards."""
+def d3rlpy_fqe(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """Estimate by d3rlpy's FQE with its defaults; or with standardised rows, and by SCOPE-RL."""
     import d3rlpy
     import torch
 
-    rows = task.judge
+    (policy,) = chosen
+    rows, scaled = task.judge, args.side == "d3rlpy_scaled"
+    discrete = task.name in tasks.GAMES
+    torch.set_num_threads(1)
     # An episode that the log cuts without a flag would be refused.
     last = np.append(rows.episode[1:] != rows.episode[:-1], True)
     ends = (rows.timeout | last) & ~rows.terminal
-    starts = rows.obs[np.unique(rows.episode, return_index=True)[1]]
-    act = task.policies[policy].act
-    values = {}
-    for name, scaled in (("d3rlpy", False), ("d3rlpy_scaled", True)):
-        centre = rows.obs.mean(axis=0) * scaled
-        scale = rows.obs.std(axis=0) + 1e-6 if scaled else np.ones_like(centre)
-        factor = float(rows.reward.std()) if scaled else 1.0  # no shift: tasks may end
+    centre = rows.obs.mean(axis=0) * scaled
+    scale = rows.obs.std(axis=0) + 1e-6 if scaled else np.ones_like(centre)
+    factor = float(rows.reward.std()) or 1.0 if scaled else 1.0  # no shift: tasks may end
 
-        class Algo:
-            """What d3rlpy asks for actions: here, in units of the rows that it was given."""
+    def act(obs: np.ndarray) -> np.ndarray:
+        given = task.policies[policy]
+        return given.probabilities(obs).argmax(axis=1) if discrete else given.act(obs)
 
-            def __init__(self, centre: np.ndarray, scale: np.ndarray) -> None:
-                self.centre, self.scale, self.impl = centre, scale, self
+    class Algo:
+        """What d3rlpy asks for actions: here, in units of the rows that it was given."""
 
-            def predict_best_action(self, x: torch.Tensor) -> torch.Tensor:
-                obs = (x.numpy() * self.scale + self.centre).astype(np.float32)
-                return torch.as_tensor(np.asarray(act(obs), np.float32))
+        def __init__(self) -> None:
+            self.impl = self
 
-        data = d3rlpy.dataset.MDPDataset(
-            ((rows.obs - centre) / scale).astype(np.float32),
-            rows.action.astype(np.float32),
-            (rows.reward / factor).astype(np.float32),
-            rows.terminal.astype(np.float32),
-            ends.astype(np.float32),
-        )
-        d3rlpy.seed(args.seed)
-        config = d3rlpy.ope.FQEConfig(**D3RLPY, gamma=tasks.GAMMA)
-        fqe = d3rlpy.ope.FQE(algo=Algo(centre, scale), config=config)
-        fqe.fit(
-            data,
-            n_steps=args.updates,
-            n_steps_per_epoch=args.updates,
-            show_progress=False,
-            logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
-        )
-        first = ((starts - centre) / scale).astype(np.float32)
-        action = np.asarray(act(starts.astype(np.float32)), np.float32)
-        values[name] = {"value": factor * float(fqe.predict_value(first, action).mean())}
-    return {"values": values, "settings": D3RLPY}
+        def predict_best_action(self, x: torch.Tensor) -> torch.Tensor:
+            obs = (x.numpy() * scale + centre).astype(np.float32)
+            return torch.as_tensor(act(obs) if discrete else np.asarray(act(obs), np.float32))
+
+    data = d3rlpy.dataset.MDPDataset(
+        ((rows.obs - centre) / scale).astype(np.float32),
+        rows.action_index[:, None] if discrete else rows.action.astype(np.float32),
+        (rows.reward / factor).astype(np.float32),
+        rows.terminal.astype(np.float32),
+        ends.astype(np.float32),
+        action_space=d3rlpy.ActionSpace.DISCRETE if discrete else d3rlpy.ActionSpace.CONTINUOUS,
+        action_size=len(rows.action_codes or ()) if discrete else rows.action.shape[1],
+    )
+    d3rlpy.seed(args.seed)
+    config = d3rlpy.ope.FQEConfig(**D3RLPY, gamma=tasks.GAMMA)
+    fqe = (d3rlpy.ope.DiscreteFQE if discrete else d3rlpy.ope.FQE)(algo=Algo(), config=config)
+    fqe.fit(
+        data,
+        n_steps=args.updates,
+        n_steps_per_epoch=args.updates,
+        show_progress=False,
+        logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
+    )
+
+    def q(obs: np.ndarray, action: np.ndarray) -> np.ndarray:
+        units = ((obs - centre) / scale).astype(np.float32)
+        return factor * fqe.predict_value(units, action)
+
+    starts = rows.obs[np.unique(rows.episode, return_index=True)[1]].astype(np.float32)
+    values = {args.side: {"value": float(q(starts, act(starts)).mean())}}
+    found = {"values": values, "settings": D3RLPY}
+    if scaled:
+        found["scope_rl"] = scope_rl(rows, act, q, values, seed=args.seed)
+    return {policy: found}
+
+
+def scope_rl(rows: Any, act: Any, q: Any, values: dict[str, Any], *, seed: int) -> str:
+    """Add SCOPE-RL's estimates to the values; return its version, or why there are none.
+
+    It is given d3rlpy's critic, and our model of the behaviour, for the log knows no probabilities.
+    Its trajectories have one length: shorter ones are filled up with rewards of 0, and with actions
+    on which both policies agree.
+    """
+    import importlib.util
+    import types
+
+    from puorl.ope.behaviour import fit_behaviour
+    from puorl.ope.config import OPEConfig
+    from puorl.ope.logged import LoggedEpisodes, draw_lanes
+
+    place = importlib.util.find_spec("scope_rl")
+    if place is None or not place.submodule_search_locations:
+        return "not installed"
+    # Its package imports pandas and plotting libraries, which the estimators do not use.
+    package = types.ModuleType("scope_rl.ope")
+    package.__path__ = [f"{place.submodule_search_locations[0]}/ope"]
+    sys.modules["scope_rl.ope"] = package
+    discrete = rows.action_codes is not None
+    kind = "discrete" if discrete else "continuous"
+    module = importlib.import_module(f"scope_rl.ope.{kind}.basic_estimators")
+    logged = LoggedEpisodes.of(rows)
+    drawn = draw_lanes(logged.num_episodes, 5, seed)
+    behaviour = fit_behaviour(logged, drawn, OPEConfig(), seed=seed)
+    length = logged.place.shape[1]
+    state = logged.state.astype(np.float32)
+    choice = act(state)
+
+    def padded(values: np.ndarray, fill: Any) -> np.ndarray:
+        shape = (-1,) + (1,) * (values.ndim - 1)
+        known = (logged.place >= 0).reshape(shape)
+        return np.where(known, values[logged.place.ravel()], np.asarray(fill, values.dtype))
+
+    reward = padded(logged.reward, 0.0)
+    given: dict[str, Any] = {"step_per_trajectory": length, "reward": reward, "gamma": tasks.GAMMA}
+    if discrete:
+        codes = range(logged.action.shape[1])
+        one_hot = np.eye(len(codes))
+        index = rows.action_index
+        given |= {
+            "action": padded(index, 0),
+            "pscore": padded(np.exp(behaviour.log_density(logged.action)).clip(1e-6, 1), 1.0),
+            "evaluation_policy_action_dist": padded(one_hot[choice], one_hot[0]),
+            "evaluation_policy_action": padded(choice, 0),
+            "state_action_value_prediction": padded(
+                np.stack([q(state, np.full(len(state), code)) for code in codes], axis=1), 0.0
+            ),
+        }
+    else:
+        mean, log_scale = np.split(behaviour.output, 2, axis=1)
+        z = (logged.action - mean) / np.exp(log_scale)
+        density = np.exp(-0.5 * z**2 - log_scale) / np.sqrt(2 * np.pi)
+        taken = np.asarray(choice, np.float64)
+        given |= {
+            "action": padded(rows.action.astype(np.float64), 0.0),
+            "pscore": padded(density.clip(1e-6, None), 1.0),
+            "evaluation_policy_action": padded(taken, 0.0),
+            "state_action_value_prediction": padded(
+                np.stack([q(state, rows.action.astype(np.float32)), q(state, choice)], axis=1), 0.0
+            ),
+            "bandwidth": 0.3,
+        }
+    for name in ("SelfNormalizedTIS", "SelfNormalizedPDIS", "SelfNormalizedDR", "DoublyRobust"):
+        try:
+            value = float(getattr(module, name)().estimate_policy_value(**given))
+        except ValueError as problem:
+            print(f"scope_rl {name}: {problem}", flush=True)
+            continue
+        if np.isfinite(value):
+            values[f"scope_{name}"] = {"value": value}
+    return version("scope-rl")
 
 
 def show(path: Path) -> None:
@@ -176,6 +286,8 @@ def show(path: Path) -> None:
     groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = defaultdict(dict)
     truth: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
     for row in read(path):
+        if "values" not in row:  # a trial of the model alone
+            continue
         where = row["task"], row["label"], row["seed"], row["rows"], row["updates"]
         truth[where][row["policy"]] = row["truth"]
         for name, value in row["values"].items():

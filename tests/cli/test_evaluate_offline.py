@@ -65,12 +65,12 @@ def test_policies_are_judged_and_ranked(here, capsys):
     text = capsys.readouterr().out
     assert "from 12 logged starts" in text
     assert "all rows of --data are taken as the target's" in text
-    assert "run: mean of 2 policies by fqe" in text
+    assert "run: mean of 2 policies by blend" in text
     assert "choosing it is expected to cost" in text
     content = read_json(here / "run" / "offline.json")
     assert content["kind"] == "offline"
     assert [each["group"] for each in content["policies"]] == ["run", "run"]
-    assert set(content["policies"][0]["values"]) == {"fqe", "model"}
+    assert set(content["policies"][0]["values"]) == {"blend", "fqe", "model"}
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == content
 
@@ -79,7 +79,7 @@ def test_with_noise_all_estimators_are_shown(here, capsys):
     words = ["evaluate", "run/policies/seed-0.safetensors", "--offline", "--data", "judge.csv"]
     assert main([*words, *FIELDS, *QUICK, "--action-noise", "0.4", "--json"]) == 0
     [policy] = json.loads(capsys.readouterr().out)["policies"]
-    assert list(policy["values"]) == ["fqe", "model", "dr", "pdis", "wis"]
+    assert list(policy["values"]) == ["blend", "fqe", "model", "dr", "pdis", "wis"]
     for value in policy["values"].values():
         assert value["effective_size"] > 0
         assert value["trust"]
@@ -120,7 +120,7 @@ def test_only_labelled_episodes_judge(here, capsys):
     ("words", "expected"),
     [
         (["--estimators", "wis"], "wis: expected a policy with probabilities"),
-        (["--estimators", "all"], "expected one of fqe"),
+        (["--estimators", "all"], "expected one of blend"),
         (["--gamma", "1"], "gamma: expected 0 or more and less than 1"),
         (["--set", "critics=0"], "critics: expected 1 or more"),
         (
@@ -139,3 +139,23 @@ def test_what_makes_no_sense_is_refused(here, capsys, words, expected):
 def test_rows_without_rewards_are_refused(here, capsys):
     text = refused(capsys, "run", "--offline", "--data", "judge.csv", "--episode", "run")
     assert "expected rows with a reward" in text
+
+
+def test_rows_that_training_held_out_judge(here, capsys):
+    apart = "run == 'A0-6' or run == 'A0-7'"
+    words = ["train", "train.csv", *FIELDS, "--learner", "bc", "--steps", "20", "--out", "kept"]
+    words += ["--set", "hidden=8", "batch_size=8"]
+    assert main([*words, "--hold-out", "run == 'nowhere'"]) == 2
+    said = message(capsys.readouterr().err)
+    assert "--hold-out run == 'nowhere': expected it to hold for some rows and not for all" in said
+    assert main([*words, "--hold-out", apart]) == 0
+    assert "42 rows" in capsys.readouterr().out
+    judging = ["evaluate", "kept", "--offline", "--data", "train.csv", *FIELDS, *QUICK, "--json"]
+    assert main([*judging, "--labelled", apart]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["num_episodes"] == 2
+    assert not any("left out" in note for note in content["notes"])
+    assert main(judging) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["num_episodes"] == 2
+    assert "6 episodes were left out: policies were trained on them" in content["notes"]

@@ -234,7 +234,7 @@ def asked_in(folder):
 def test_what_was_read_is_recorded_and_a_moved_file_goes_on(here, unbroken, data, capsys):
     rows = puorl.load(data)
     part = {"files": [str(data)], "num_rows": 300, "fingerprint": rows.fingerprint}
-    whole = {"paths": [str(data)], "fields": {}, "parts": [part]}
+    whole = {"paths": [str(data)], "fields": {}, "parts": [part], "hold_out": None}
     nowhere = {"env": None, "eval_every": None, "eval_episodes": None}
     assert asked_in(unbroken) == [whole | nowhere]
     with pytest.MonkeyPatch.context() as patch:

@@ -71,7 +71,7 @@ def test_codes_go_through_all_estimators():
     policies = {"wanted": tabular.TablePolicy(tabular.WANTED),
                 "logged": tabular.TablePolicy(tabular.LOGGED)}  # fmt: skip
     seen = ope.evaluate(policies, data, gamma=GAMMA, **SMALL)
-    assert seen.estimators == ["fqe", "model", "dr", "pdis", "wis"]
+    assert seen.estimators == ["blend", "fqe", "model", "dr", "pdis", "wis"]
     for name in ("fqe", "dr", "pdis"):
         for policy, table in (("wanted", tabular.WANTED), ("logged", tabular.LOGGED)):
             exact = tabular.empirical_value(data, table, GAMMA)
@@ -94,10 +94,10 @@ def test_fitted_q_and_model_find_the_values_of_a_linear_machine():
         {name: controller(gain) for name, gain in gains.items()},
         data, gamma=GAMMA, **SMALL,
     )  # fmt: skip
-    assert seen.estimators == ["fqe", "model"]  # a deterministic policy has no density
+    assert seen.estimators == ["blend", "fqe", "model"]  # a deterministic policy has no density
     for name, gain in gains.items():
         exact = true_value(data, gain)
-        for estimator in ("fqe", "model"):
+        for estimator in ("blend", "fqe", "model"):
             # The worst leaves the log a little: its values are 0.55 below those of none.
             assert seen.values[name][estimator].estimate.value == pytest.approx(exact, abs=0.25)
     for estimator in ("fqe", "model"):
@@ -183,7 +183,7 @@ def test_bounds_hold_every_possible_return():
     ("options", "match"),
     [
         ({"estimators": ["wis"]}, "wis: expected a policy with probabilities.*action_noise="),
-        ({"estimators": ["nothing"]}, "expected one of fqe"),
+        ({"estimators": ["nothing"]}, "expected one of blend"),
         ({"estimators": ["behaviour"]}, "judges no policy"),
         ({"gamma": 1.0}, "gamma: expected 0 or more and less than 1"),
         ({"action_noise": 0.0}, "action_noise: expected a positive number"),
@@ -249,3 +249,18 @@ def test_only_an_estimator_that_was_used_can_rank():
     with pytest.raises(ConfigError, match="an estimator among model, got 'fqe'"):
         seen.ranking("fqe")
     assert any("only 4 episodes" in note for note in seen.notes)
+
+
+def test_the_blend_is_the_mean_of_both_and_its_interval_shows_what_parts_them():
+    data = tabular.log_rows(60, 12, seed=2)
+    policy = tabular.TablePolicy(tabular.WANTED)
+    seen = ope.evaluate(policy, data, gamma=GAMMA, estimators=["blend", "fqe", "model"], **SMALL)
+    blend, fqe, model = (seen.values["policy"][name] for name in ("blend", "fqe", "model"))
+    assert seen.default == "blend"
+    both = (fqe.estimate.value, model.estimate.value)
+    assert blend.estimate.value == pytest.approx(np.mean(both))
+    assert blend.draws == fqe.draws + model.draws
+    assert blend.estimate.half_width > abs(both[0] - both[1]) / 2
+    alone = ope.evaluate(policy, data, gamma=GAMMA, estimators=["blend"], **SMALL)
+    assert alone.estimators == ["blend"]
+    assert alone.values["policy"]["blend"].estimate == blend.estimate

@@ -85,7 +85,6 @@ def test_codes_must_be_one_hot():
 def test_lanes_never_draw_their_own_fold(num_episodes, num_lanes, seed):
     lanes = draw_lanes(num_episodes, num_lanes, seed)
     assert lanes.weight.shape == (num_lanes, num_episodes)
-    assert (lanes.weight.sum(axis=1) == num_episodes).all()
     for lane in range(num_lanes):
         assert lanes.weight[lane, lanes.fold == lane].sum() == 0
     if num_lanes > 1 and num_episodes >= 2 * num_lanes:

@@ -157,7 +157,7 @@ def test_all_methods_but_the_filter_run_and_repeat_exactly():
     assert [each.method for each in first.outcomes] == names
     assert all(len(each.scores) == 2 for each in first.outcomes)
     assert [each.num_rows for each in first.outcomes] == [16, 112, 48]
-    assert first.judged_by == "fqe from 2 held-out labelled episodes"
+    assert first.judged_by == "blend from 2 held-out labelled episodes"
     assert "the log's own return" in str(first)
 
 

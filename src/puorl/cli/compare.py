@@ -45,11 +45,11 @@ class Compare:
 
     Methods: OLP (only labelled rows), Sharing-All (all rows), DARA, IGDF, PU (the
     filter), and Oracle where --truth is given. Without --env, half of the
-    labelled episodes are held out before any method sees the data, and fitted Q
+    labelled episodes are held out before any method sees the data, and off-policy
     evaluation judges from them alone; with --env the policies act there.
 
     Writes a folder: compare.json, report.html and run/ with the policies. After an
-    interruption the same command resumes the training.
+    interruption the same command resumes the training, and judges anew.
 
     Examples:
       puorl compare all.csv --labelled "pump == 'P-01'" --unit column:pump --out cmp

@@ -78,7 +78,7 @@ class Evaluate:
     )
     """Rows of --data that are your machine's, as for puorl filter; all by default."""
     estimators: Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = None
-    """Among fqe, model, dr, pdis, wis, with commas; by default all that can be computed."""
+    """Among blend, fqe, model, dr, pdis, wis, with commas; by default all that can be computed."""
     gamma: Float = 0.99
     """Discount of a step, for --offline."""
     action_noise: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = (

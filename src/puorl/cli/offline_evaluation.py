@@ -21,7 +21,7 @@ from puorl.rl.run import read_record
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.ope.values import OfflineEvaluation, Value
 
-_APART = "keep labelled episodes in a file of their own, train without it, and name it with --data"
+_APART = "train again with --hold-out EXPR, and name the same rows here with --labelled EXPR"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,11 @@ def _trained_rows(runs: Sequence[str]) -> tuple[np.ndarray, list[str]]:
         try:
             asked = read_record(run)["invocations"][-1]
             fields: Mapping[str, Any] = asked["fields"]
-            chosen = read_training_set(asked["paths"], **DataOptions(**fields).arguments())
+            chosen = read_training_set(
+                asked["paths"],
+                hold_out=asked.get("hold_out"),
+                **DataOptions(**fields).arguments(),
+            )
             hashes.append(row_hashes(chosen.pool.rows))
         except (PuorlError, LookupError, TypeError, OSError):
             notes.append(

@@ -98,6 +98,9 @@ class Train:
         tuple[float, ...], tyro.conf.arg(metavar="LOW HIGH...", help_behavior_hint="")
     ] = ()
     """Bounds of actions, or a pair for each column; else as stated in the data, or as seen."""
+    hold_out: Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")] = None
+    """Rows that train nobody, e.g. "run == 'R-7'": whole labelled episodes, which puorl evaluate
+    --offline judges from with the same --labelled."""
     resume: Flag = False
     """Has no effect, as every run resumes; accepted for commands of version 0.1."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
@@ -197,7 +200,9 @@ class Train:
 
         usual = learners.make(self.learner, num_steps=2) if self.learner in LEARNERS else None
         needs_next = usual is not None and usual.needs_next_action
-        chosen = read_training_set(self.paths, next_action=needs_next, **self.data.arguments())
+        chosen = read_training_set(
+            self.paths, next_action=needs_next, hold_out=self.hold_out, **self.data.arguments()
+        )
         if self.action_bounds:
             bounds = self.action_bounds[::2], self.action_bounds[1::2]
             chosen = with_action_bounds(chosen, bounds)
@@ -250,6 +255,7 @@ class Train:
             "paths": list(self.paths),
             "fields": fields,
             "parts": chosen.metadata["parts"],
+            "hold_out": self.hold_out,
             "env": env.text if isinstance(env, DomainSpec) else self.env,
             "eval_every": self.eval_every,
             "eval_episodes": None if self.env is None else self.eval_episodes,

@@ -30,7 +30,11 @@ class _Rows(NamedTuple):
 
 
 def read_training_set(
-    paths: Sequence[str], *, next_action: bool = False, **fields: Any
+    paths: Sequence[str],
+    *,
+    next_action: bool = False,
+    hold_out: str | None = None,
+    **fields: Any,
 ) -> TrainingSet:
     """Read all rows of all paths; ``metadata`` of the result lists the files.
 
@@ -40,11 +44,12 @@ def read_training_set(
     Args:
         paths: Files, globs and folders.
         next_action: Whether to add the action that followed each row, where the data has none.
+        hold_out: Condition over columns; rows where it holds are left out.
         **fields: Where each field is found, as for `load`; in what `puorl filter` wrote only
             ``reward`` counts, a formula or a column.
 
     Raises:
-        DataError: Something cannot be read, or is named twice.
+        DataError: Something cannot be read, or is named twice; no row or all rows are held out.
     """
     folders, plain = _separate(paths)
     parts = [_read_plain(plain, fields)] if plain or not folders else []
@@ -59,6 +64,14 @@ def read_training_set(
             [np.ones(len(p.dataset), np.float32) if p.weight is None else p.weight for p in parts]
         )
     returns = (min(ends), max(ends)) if ends else None
+    if hold_out is not None:
+        kept = ~dataset.where(hold_out)
+        if kept.all() or not kept.any():
+            raise DataError(
+                f"--hold-out {hold_out}: expected it to hold for some rows and not for all, got "
+                f"{len(kept) - kept.sum():,} of {len(kept):,}"
+            )
+        dataset, weight = dataset[kept], None if weight is None else weight[kept]
     metadata = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
     return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, metadata=metadata)
 

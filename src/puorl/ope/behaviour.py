@@ -65,15 +65,14 @@ def fit_behaviour(
     """Fit the model of the behaviour, a Gaussian or a categorical distribution, in all lanes."""
     obs_dim, act_dim = logged.obs.shape[1], logged.action.shape[1]
     width = act_dim if logged.discrete else 2 * act_dim
+    updates = max(1, config.model_updates // 4)
     rows = BehaviourRows(jnp.asarray(logged.obs), jnp.asarray(logged.action))
     params, _ = lanes.fit(
         (obs_dim, *config.hidden, width),
         _code_loss if logged.discrete else _gaussian_loss,
         rows,
         lanes.as_draws(*drawn.tables(logged.episode)),
-        lanes.Schedule(
-            config.model_updates, min(200, config.model_updates), config.batch_size, 1e-3
-        ),
+        lanes.Schedule(updates, min(200, updates), config.batch_size, 1e-3),
         seed=seed,
         purpose="behaviour",
     )

@@ -8,6 +8,7 @@ from typing import Any
 from puorl.core.errors import ConfigError
 
 ESTIMATORS = {
+    "blend": "mean of fitted Q and the model",
     "fqe": "fitted Q evaluation",
     "model": "roll-out in a learnt model",
     "dr": "doubly robust",
@@ -25,16 +26,16 @@ class OPEConfig:
     """Settings of the networks; every network is fitted ``critics`` times, as lanes."""
 
     critics: int = 5
-    """Lanes. Each is fitted on its own draw of episodes, and leaves out one fold of them."""
+    """Lanes. Each leaves out one fold of the episodes."""
     updates: int = 20_000
     """Updates of each critic of fitted Q evaluation."""
     hidden: tuple[int, ...] = (256, 256)
-    batch_size: int = 256
+    batch_size: int = 128
     learning_rate: float = 3e-4
     target_interval: int = 20
     """Updates of a critic between two updates of its target network."""
-    model_updates: int = 5_000
-    """Updates of each model of the dynamics, and of the behaviour."""
+    model_updates: int = 20_000
+    """Updates of each model of the dynamics; the behaviour's has a quarter."""
     num_draws: int = 500
     """Bootstrap draws of episodes for the intervals of estimators without critics."""
 

@@ -50,23 +50,23 @@ class Critics(NamedTuple):
     unit: float
     """Value of 0, and of a difference of 1, in the critics' units."""
     curve: np.ndarray
-    """(k, 2, c) float64. Value by each lane at k points of the last quarter of the training: of all
-    starts, and of the starts that the lane drew."""
+    """(k, c) float64. Value of all starts by each lane at k points of the last quarter of the
+    training."""
 
     @property
     def value(self) -> float:
-        """Value of the policy: the mean over lanes, of all starts."""
-        return float(self.curve[:, 0].mean())
+        """Value of the policy: the mean over lanes."""
+        return float(self.curve.mean())
 
     @property
     def draws(self) -> np.ndarray:
-        """(c,) float64. Value by each lane, of the starts that it drew."""
-        return self.curve[:, 1].mean(axis=0)
+        """(c,) float64. Value by each lane."""
+        return self.curve.mean(axis=0)
 
     @property
     def drift(self) -> float:
         """Change of the mean value between the two halves of the last quarter."""
-        last = self.curve[:, 0].mean(axis=1)
+        last = self.curve.mean(axis=1)
         half = len(last) // 2
         return float(last[half:].mean() - last[:half].mean()) if half else 0.0
 
@@ -114,11 +114,10 @@ def fit_critics(
     obs_dim, act_dim = logged.obs.shape[1], logged.action.shape[1]
     ends = (obs_dim, act_dim) if logged.discrete else (obs_dim + act_dim, 1)
     start_obs, start_choice = jnp.asarray(logged.obs[logged.starts]), jnp.asarray(choices[1])
-    weight = drawn.weight / drawn.weight.sum(axis=1, keepdims=True)
 
     def watch(params: Any) -> np.ndarray:
         q = np.asarray(_lanes_of[logged.discrete](params, start_obs, start_choice), np.float64)
-        return centre + unit * np.stack([q.mean(axis=1), (q * weight).sum(axis=1)])
+        return centre + unit * q.mean(axis=1)
 
     params, curve = lanes.fit(
         (ends[0], *config.hidden, ends[1]),

@@ -140,10 +140,10 @@ class LoggedEpisodes:
 
 
 class Lanes(NamedTuple):
-    """Which episodes each lane is fitted on, drawn with replacement, and which it never sees."""
+    """Which episodes each lane is fitted on, and which it never sees."""
 
     weight: np.ndarray
-    """(c, e) float64. How often a lane has drawn an episode."""
+    """(c, e) float64. How often a lane has an episode."""
     fold: np.ndarray
     """(e,) int64. The lane that does not see the episode; -1 where all lanes do."""
 
@@ -158,10 +158,11 @@ class Lanes(NamedTuple):
 
 
 def draw_lanes(num_episodes: int, num_lanes: int, seed: int) -> Lanes:
-    """Draw the episodes of every lane; a single lane sees each episode once.
+    """Choose the episodes of every lane; a single lane sees each episode once.
 
-    Episodes are cut into as many folds as there are lanes, and a lane draws from the others' folds:
-    what it says about its own fold is not fitted to it.
+    Episodes are cut into as many folds as there are lanes, and a lane has all but its own fold:
+    what it says about that is not fitted to it. Where episodes are too few for folds, each lane
+    draws as many as there are with replacement.
     """
     rng = generator(seed, "ope", "lanes")
     fold = np.full(num_episodes, -1)
@@ -169,11 +170,9 @@ def draw_lanes(num_episodes: int, num_lanes: int, seed: int) -> Lanes:
         return Lanes(np.ones((1, num_episodes)), fold)
     if num_episodes >= 2 * num_lanes:
         fold = rng.permutation(num_episodes) % num_lanes
-    weight = np.zeros((num_lanes, num_episodes))
-    for lane in range(num_lanes):
-        seen = np.flatnonzero(fold != lane)
-        np.add.at(weight[lane], rng.choice(seen, num_episodes), 1.0)
-    return Lanes(weight, fold)
+        return Lanes((fold != np.arange(num_lanes)[:, None]).astype(np.float64), fold)
+    even = np.full(num_episodes, 1.0 / num_episodes)
+    return Lanes(rng.multinomial(num_episodes, even, num_lanes).astype(np.float64), fold)
 
 
 def has_probabilities(policy: Any) -> bool:

@@ -21,7 +21,7 @@ from puorl.ope.logged import Lanes, LoggedEpisodes, draw_lanes, has_probabilitie
 from puorl.ope.rollout import fit_model, roll_out
 from puorl.ope.values import OfflineEvaluation, Value
 
-DEFAULT = "fqe"
+DEFAULT = "blend"
 """The estimator that ranks policies, fixed on other tasks than those it is judged on."""
 _NOISE_DRAWS = 8
 _FEW_EPISODES = 10
@@ -136,7 +136,7 @@ def _chosen(
 
 
 def _needs_critics(names: Sequence[str]) -> bool:
-    return "fqe" in names or "dr" in names
+    return not {"blend", "fqe", "dr"}.isdisjoint(names)
 
 
 class _Run:
@@ -177,14 +177,15 @@ class _Run:
                 seed=self.seed,
                 advance=advance,
             )
-            if "fqe" in chosen:
-                values["fqe"] = self._by_critics(critics, outside)
+            values["fqe"] = self._by_critics(critics, outside)
             if "dr" in chosen:
                 values["dr"] = self._doubly_robust(critics, here, there)
         else:
             advance(1)
-        if "model" in chosen:
+        if "model" in chosen or "blend" in chosen:
             values["model"] = self._by_model(policy, outside)
+        if "blend" in chosen:
+            values["blend"] = _blended(values["fqe"], values["model"])
         for each in ("pdis", "wis"):
             if each in chosen:
                 values[each] = self._by_weights(each, here)
@@ -218,7 +219,7 @@ class _Run:
 
     def _by_critics(self, critics: Critics, outside: float) -> Value:
         draws = critics.draws
-        estimate = _over_lanes(critics.value, draws)
+        estimate = _over_lanes(draws)
         half = 0.0 if estimate.interval is None else estimate.half_width
         drifts = abs(critics.drift) > max(half, _DRIFTS * abs(estimate.value))
         if drifts:
@@ -232,10 +233,8 @@ class _Run:
     def _by_model(self, policy: Any, outside: float) -> Value:
         if self._model is None:
             self._model = fit_model(self.logged, self.drawn, self.config, seed=self.seed)
-        rolled = roll_out(
-            self._model, self.logged, policy, self.drawn, gamma=self.gamma, seed=self.seed
-        )
-        estimate = _over_lanes(rolled.value, rolled.draws)
+        rolled = roll_out(self._model, self.logged, policy, gamma=self.gamma, seed=self.seed)
+        estimate = _over_lanes(rolled.draws)
         if rolled.outside > _SOME:
             text = (
                 f"Do not trust it: in {rolled.outside:.0%} of the steps the model leaves the "
@@ -326,8 +325,18 @@ def _support(outside: float, consequence: str) -> tuple[bool, str]:
     return False, f"The policy stays inside the data: {share}."
 
 
-def _over_lanes(value: float, draws: np.ndarray) -> Estimate:
-    """Add an interval: the spread of lanes, each with its own draw of episodes, is the error."""
+def _blended(fqe: Value, model: Value) -> Value:
+    """Average two estimates that err in different ways; what parts them is part of the spread."""
+    draws = fqe.draws + model.draws
+    both = f"Critics say {fqe.estimate.value:,.4g}, the model {model.estimate.value:,.4g}. "
+    trust = both + (model if model.is_doubtful and not fqe.is_doubtful else fqe).trust
+    doubtful = fqe.is_doubtful or model.is_doubtful
+    return Value(_over_lanes(np.array(draws)), fqe.effective_size, doubtful, trust, draws)
+
+
+def _over_lanes(draws: np.ndarray) -> Estimate:
+    """Mean with an interval: the spread of lanes, each with its own episodes, is the error."""
+    value = float(draws.mean())
     if len(draws) < 2:
         return Estimate(value)
     half = student_t(len(draws) - 1) * float(draws.std(ddof=1))

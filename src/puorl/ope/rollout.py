@@ -1,7 +1,7 @@
 """Roll a policy out in learnt models of the machine: next state, reward and end of the task.
 
 Each lane is a network fitted on its own draw of episodes. Roll-outs start at the logged starts and
-end where the discount leaves a hundredth. A state that leaves the logged range is put back to its
+end where the discount leaves a thousandth. A state that leaves the logged range is put back to its
 edge, and such steps are counted: there the model knows nothing.
 """
 
@@ -18,7 +18,7 @@ from puorl.ope import lanes
 from puorl.ope.config import OPEConfig
 from puorl.ope.logged import Lanes, LoggedEpisodes
 
-_TAIL = 0.01
+_TAIL = 0.001
 _LONGEST = 2_000
 _MARGIN = 0.1
 """How far beyond the logged range a state may go, as a fraction of that range."""
@@ -60,9 +60,8 @@ class DynamicsModel(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """Value of all starts, values by lane of the starts it drew, and how far data was left."""
+    """Value of all starts by each lane, and how far data was left."""
 
-    value: float
     draws: np.ndarray
     """(c,) float64."""
     outside: float
@@ -107,13 +106,12 @@ def roll_out(
     model: DynamicsModel,
     logged: LoggedEpisodes,
     policy: Any,
-    drawn: Lanes,
     *,
     gamma: float,
     seed: int,
 ) -> Rollout:
-    """Run a policy from all starts in all lanes; a lane's value is that of the starts it drew."""
-    num_lanes, start = len(drawn.weight), logged.obs[logged.starts]
+    """Run a policy from all starts in all lanes."""
+    num_lanes, start = len(model.params[0].b), logged.obs[logged.starts]
     obs = np.broadcast_to(start, (num_lanes, *start.shape)).astype(np.float32)
     alive = np.ones(obs.shape[:2])
     total, left, all_steps = np.zeros(obs.shape[:2]), 0.0, 0.0
@@ -133,8 +131,7 @@ def roll_out(
         obs = np.clip(moved, model.low, model.high).astype(np.float32)
         all_steps += float(weight.sum())
         alive = alive * survival
-    share = drawn.weight / drawn.weight.sum(axis=1, keepdims=True)
-    return Rollout(float(total.mean()), (total * share).sum(axis=1), left / all_steps)
+    return Rollout(total.mean(axis=1), left / all_steps)
 
 
 def _sampled(probability: np.ndarray, rng: np.random.Generator) -> np.ndarray:
