@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from puorl.data.dataset import Dataset
     from puorl.data.formats import FORMATS, Format, load, save
     from puorl.data.labels import LabelledRows, read_keep_list, read_labels, write_keep_list
+    from puorl.data.lazy import LazyDataset
     from puorl.data.split import PUSplit, make_split
     from puorl.data.training_set import TrainingSet
     from puorl.data.transitions import Provenance, Transitions
@@ -17,6 +18,7 @@ __all__ = [
     "Dataset",
     "Format",
     "LabelledRows",
+    "LazyDataset",
     "PUSplit",
     "Provenance",
     "TrainingSet",
@@ -34,6 +36,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "dataset": "Dataset",
         "formats": "FORMATS Format load save",
+        "lazy": "LazyDataset",
         "labels": "LabelledRows read_keep_list read_labels write_keep_list",
         "split": "PUSplit make_split",
         "training_set": "TrainingSet",

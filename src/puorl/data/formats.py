@@ -8,7 +8,7 @@ completion and error messages follow from the table.
 import dataclasses
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -235,10 +235,7 @@ def load(
         time_zone=time_zone,
         discrete_actions=discrete_actions,
     )
-    if not gap > 1:
-        raise ConfigError(f"gap: expected a factor above 1, got {gap}")
-    check_choice("decimal", decimal, (".", ","))
-    parse_missing(missing)
+    check_names(names)
     sources: list[Any] = []
     for one in path if isinstance(path, list | tuple) and path else [path]:
         if not _is_frame(one) and not isinstance(one, str | os.PathLike | list | tuple):
@@ -259,6 +256,18 @@ def load(
         provenance = dataclasses.replace(dataset.provenance, domain=domain)
         dataset = dataclasses.replace(dataset, provenance=provenance)
     return dataset
+
+
+def check_names(names: FieldNames) -> None:
+    """Check the options that are no names of columns.
+
+    Raises:
+        ConfigError: One has a value that it cannot have.
+    """
+    if not names.gap > 1:
+        raise ConfigError(f"gap: expected a factor above 1, got {names.gap}")
+    check_choice("decimal", names.decimal, (".", ","))
+    parse_missing(names.missing)
 
 
 def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Path]:
@@ -316,7 +325,12 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "__arrow_c_stream__")
 
 
-def _reader(path: Path, chosen: str | None) -> Callable[[Path, FieldNames], RawRows]:
+def reader_of(path: Path, chosen: str | None) -> Any:
+    """Return the module that reads a file.
+
+    Raises:
+        ConfigError: Neither the suffix nor ``chosen`` names a format.
+    """
     by_suffix = format_of(path) if path.suffix else None
     if path.is_dir():
         is_lerobot = (path / str(FORMATS["lerobot"].marker)).is_file()
@@ -324,7 +338,7 @@ def _reader(path: Path, chosen: str | None) -> Callable[[Path, FieldNames], RawR
     found = FORMATS.get(chosen) if chosen else by_suffix
     if found is None:
         raise _unknown(path, chosen, "the format", readable())
-    return import_module(found.module).read
+    return import_module(found.module)
 
 
 def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
@@ -332,15 +346,29 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
     if _is_frame(source):
         path, read = FRAME, import_module("puorl.data.parquet").read_frame
     else:
-        path, read = source, _reader(source, chosen)
-    formula = names.reward if names.reward and is_formula(names.reward) else None
-    if formula is not None:
+        path, read = source, reader_of(source, chosen).read
+    return finish(read(source, searched(names)), names, str(path))
+
+
+def searched(names: FieldNames) -> FieldNames:
+    """Return what a reader searches: without formulas, and with the fields declared absent."""
+    if names.reward and is_formula(names.reward):
         names = dataclasses.replace(names, reward="")
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
-    names = dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
-    raw: RawRows = read(source, names)
-    for field in unused:
+    return dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
+
+
+def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = None) -> Dataset:
+    """Make a dataset of what a reader returned, with computed rewards and labels.
+
+    Args:
+        raw: The rows.
+        names: As the user gave them.
+        source: The file; messages start with it.
+        step: The median step of the clock, where the rows are a part of more.
+    """
+    for field in searched(names).unused:
         # A field that a reader found under a usual name becomes a column.
         if field in raw.arrays:
             array, key = raw.arrays.pop(field), raw.keys.pop(field, field)
@@ -349,23 +377,24 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
             raw.notes.append(f"{key}: not used as {field}, as asked")
     dataset = Dataset.from_raw(
         raw,
-        source=str(path),
+        source=source,
         missing=names.missing,
         gap=names.gap,
+        step=step,
         discrete_actions=names.discrete_actions,
     )
-    if formula is not None:
+    if names.reward and is_formula(names.reward):
         try:
-            dataset = dataset.with_reward(formula, raw.keys)
+            dataset = dataset.with_reward(names.reward, raw.keys)
         except PuorlError as error:
-            raise type(error)(f"{path}: reward: {error}") from error
+            raise type(error)(f"{source}: reward: {error}") from error
     if names.label is None:
         return dataset
     # Labels are found by file, because joining renumbers episodes.
     try:
         mask = dataset.where(names.label, raw.keys)
     except ConfigError as error:
-        raise ConfigError(f"{path}: label: {error}") from error
+        raise ConfigError(f"{source}: label: {error}") from error
     return dataset.with_labels(mask, f"label={names.label!r}")
 
 
