@@ -18,11 +18,12 @@ ALLOWED = {
     "rl": "core nn data",
     "ope": "core nn data pu rl",
     "methods": "core nn data pu",
+    "scale": "core nn html data pu",
     "trial": "core nn html data envs pu rl ope methods",
     "bench": "core nn html data envs pu rl methods",
     "report": "core nn html data envs pu rl methods bench",
     "demo": "core nn html data envs pu rl methods bench",
-    "cli": "core nn html data envs pu rl ope methods trial bench report demo",
+    "cli": "core nn html data envs pu rl ope methods scale trial bench report demo",
 }
 MAY_REVEAL = {"cli/filter.py", "data/split.py", "methods/baselines.py", "pu/report.py"}
 
