@@ -7,13 +7,24 @@ from typing import Annotated
 from rich.text import Text
 
 from puorl.cli.evaluate import read_members
-from puorl.cli.options import DataOptions, Flag, Paths, choice, make_console, print_json
+from puorl.cli.options import (
+    DataOptions,
+    Flag,
+    Paths,
+    ScaleOptions,
+    choice,
+    make_console,
+    partition_folder,
+    print_json,
+)
 from puorl.core.errors import ConfigError
-from puorl.core.files import atomic_path
+from puorl.core.files import atomic_path, check_free
 from puorl.data.formats import FORMATS, check_target, save
 from puorl.rl.policy import Policy
 
 _ONNX = ".onnx"
+_FIRST_PART = "part-000000.parquet"
+"""Identifies a folder of partitions."""
 _ROWS = tuple(name for name, each in FORMATS.items() if each.writable)
 
 
@@ -44,6 +55,7 @@ class Export:
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
+    scale: ScaleOptions = ScaleOptions()
 
     def run(self) -> None:
         """Read, write, and print what was made."""
@@ -77,7 +89,30 @@ class Export:
                 policy.to_onnx(part / f"{name}{_ONNX}")
         return {str(self.out / f"{name}{_ONNX}"): f"{policy!r}" for name, policy in policies}
 
+    def _stream(self) -> dict[str, str]:
+        """Write a folder of Parquet files, partition by partition."""
+        from puorl.data import lazy as lazy_data
+        from puorl.scale.filtering import SaveRows, collect, run_partitions
+
+        if self.to not in ("auto", "parquet") or self.out.suffix:
+            raise ConfigError(
+                "--out: expected the name of a folder of Parquet files, without a suffix, where "
+                f"data is read in partitions, got {self.out} (--to {self.to})"
+            )
+        check_free(self.out, force=self.force, marker=_FIRST_PART)
+        lazy = lazy_data.open(list(self.paths), progress=True, **self.data.arguments())
+        with partition_folder(self.out, {"data": lazy.fingerprint}) as parts:
+            records = run_partitions(
+                SaveRows(lazy), lazy, parts, self.scale.make(), "writing", progress=True
+            )
+            with atomic_path(self.out, force=self.force, marker=_FIRST_PART) as part:
+                collect(parts, part, ".parquet")
+        number = sum(record["num_kept"] for record in records)
+        return {str(self.out): f"{number:,} rows in {len(lazy):,} files"}
+
     def _rows(self) -> dict[str, str]:
+        if self.scale.is_needed(self.paths, make_console(json=self.json)):
+            return self._stream()
         chosen = None if self.to == "auto" else self.to
         if chosen is None:
             check_target(self.out, force=self.force)

@@ -19,6 +19,7 @@ from puorl.core.files import atomic_path, check_free
 from puorl.core.formatting import check_choice
 from puorl.core.run_folder import (
     FILTER_MARKER,
+    KEEP_LIST,
     SETTINGS,
     FilterSettings,
     KeptRows,
@@ -304,7 +305,7 @@ def _inside(path: Path) -> list[Path]:
     if any((path / name).is_file() for name in markers) or not path.is_dir():
         return [path]
     if (path / SETTINGS).is_file() and (path / FILTER_MARKER).is_file():
-        return [path / read_as(FilterSettings, path / SETTINGS).kept.file]
+        return _inside(path / read_as(FilterSettings, path / SETTINGS).kept.file)
     # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
     found = sorted(path.rglob("*.parquet")) or sorted(path.rglob("*.arrow"))
     files = [
@@ -404,8 +405,15 @@ def load_kept(folder: Path, kept: KeptRows) -> Dataset:
     Raises:
         DataError: They cannot be read, or are not those that the filter kept.
     """
-    dataset = load(folder / kept.file)
-    if (len(dataset), dataset.fingerprint) != (kept.num_rows, kept.fingerprint):
+    if kept.file == KEEP_LIST:
+        raise DataError(
+            f"{folder}: expected kept rows, got only a list of them; filter again with "
+            "--out-format parquet"
+        )
+    dataset, parts = load(folder / kept.file), None
+    if (folder / kept.file).is_dir() and not (folder / kept.file / "data").is_dir():
+        parts = import_module("puorl.data.parquet").fingerprint_of_parts(folder / kept.file)
+    if (len(dataset), parts or dataset.fingerprint) != (kept.num_rows, kept.fingerprint):
         raise DataError(
             f"{folder / kept.file}: expected the {kept.num_rows:,} rows that the filter kept "
             f"(fingerprint {kept.fingerprint[:12]}), got {len(dataset):,} rows "

@@ -201,7 +201,7 @@ def open(
     *,
     format: str | None = None,
     domain: str | None = None,
-    partition_rows: int = PARTITION_ROWS,
+    partition_rows: int | None = None,
     progress: bool = False,
     **names: Any,
 ) -> LazyDataset:
@@ -213,7 +213,7 @@ def open(
             such as ``s3://bucket/rows``.
         format: As for `puorl.load`.
         domain: As for `puorl.load`.
-        partition_rows: Rows of a partition, about.
+        partition_rows: Rows of a partition, about; `PARTITION_ROWS` by default.
         progress: Show a bar.
         **names: All other options of `puorl.load`.
 
@@ -223,6 +223,7 @@ def open(
     """
     given = FieldNames(**names)
     check_names(given)
+    partition_rows = PARTITION_ROWS if partition_rows is None else partition_rows
     if partition_rows < 1:
         raise ConfigError(f"partition_rows: expected 1 or more, got {partition_rows}")
     how, _ = parse_missing(given.missing)

@@ -112,6 +112,15 @@ def file_system(address: str) -> tuple[Any, str]:
         return fs.FileSystem.from_uri(address)
 
 
+def fingerprint_of_parts(folder: Path) -> str:
+    """Hash the fingerprints of the files of a folder, in the order of their names."""
+    found = []
+    for path in sorted(folder.glob("*.parquet")):
+        with reading(path, "Parquet file", "check that the file is whole"), _opened(str(path)) as f:
+            found.append((_stored(f.schema_arrow.metadata or {}, str(path)) or {})["fingerprint"])
+    return hashing.of_settings({"parts": found})
+
+
 def hive_columns(path: str) -> dict[str, str]:
     """Return the columns that a path names, as in ``robot=A7/2024=1/part-0.parquet``.
 
