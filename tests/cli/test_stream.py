@@ -197,3 +197,15 @@ def test_inspect_as_one_file(parts, rows, capsys):
     made = json.loads(capsys.readouterr().out)
     for name in ("episodes", "ends", "continuity", "clock", "num_rows", "num_duplicated_rows"):
         assert made[name] == plain[name], name
+
+
+def test_train_on_chunks(parts, here, capsys):
+    assert main([*words(parts, "--stream", "--no-report")]) == 0
+    command = "train run --learner td3_bc --steps 40 --chunk-rows 300 --out policy"
+    command += " --set hidden=8 batch_size=16"
+    assert main(command.split()) == 0
+    printed = capsys.readouterr().out
+    assert "random chunks of" in printed
+    assert "from uniform ones by" in printed
+    assert (here / "policy" / "policies" / "seed-0.safetensors").exists()
+    assert sorted(p.name for p in here.iterdir()) == ["log", "policy", "run"]

@@ -29,10 +29,11 @@ from puorl.cli.options import (
     choice,
     compute_synchronously,
     make_console,
+    partition_folder,
     print_json,
     setting_words,
 )
-from puorl.cli.train_inputs import parse_settings, read_training_set
+from puorl.cli.train_inputs import open_training_rows, parse_settings, read_training_set
 from puorl.core.errors import ConfigError, DataError, TrainingError, require
 from puorl.core.files import read_json, write_json
 from puorl.core.formatting import check_positive, describe_time
@@ -57,6 +58,8 @@ from puorl.rl.run import (
     resume_point,
     run,
 )
+from puorl.scale.engine import Workers
+from puorl.scale.store import make_store
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.rl.trainer import Progress
@@ -120,6 +123,8 @@ class Train:
     """Episodes of each policy in an evaluation."""
     logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
     """Also log the metrics there."""
+    chunk_rows: OptionalCount = None
+    """Rows in memory at a time, for data larger than memory: such as 2M."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
@@ -189,8 +194,8 @@ class Train:
         check_folder(self.out)
         begins, existed = not (self.out / SPEC).exists(), self.out.exists()
         try:
-            with announce_resume(self._has_progress):
-                return self._train(env)
+            with announce_resume(self._has_progress), self._rows() as chosen:
+                return self._train(env, chosen)
         except BaseException:
             if begins and not self._has_progress():
                 # Nothing is lost, and the corrected command must find the folder free.
@@ -203,13 +208,41 @@ class Train:
         except DataError:
             return True  # a run with a damaged record is not removed
 
-    def _train(self, env: Any) -> "_Outcome":
+    @contextlib.contextmanager
+    def _rows(self) -> Iterator[TrainingSet]:
+        """Read all rows, or deal them into chunks, which stay until the training is done."""
+        usual = learners.make(self.learner, num_steps=2) if self.learner in LEARNERS else None
+        needs_next = usual is not None and usual.needs_next_action
+        if self.chunk_rows is None:
+            yield read_training_set(self.paths, self.data, next_action=needs_next)
+            return
+        check_positive("--chunk-rows", self.chunk_rows)
+        lazy, returns = open_training_rows(self.paths, self.data)
+        basis = {"rows": lazy.fingerprint, "chunk": self.chunk_rows, "seed": self.seed}
+        with partition_folder(self.out, basis) as folder:
+            store = make_store(
+                lazy,
+                folder,
+                Workers(),
+                chunk_rows=self.chunk_rows,
+                seed=self.seed,
+                next_action=needs_next,
+                returns=returns,
+                progress=True,
+            )
+            form = learners.form_of(self.learner, store.provenance.action_codes)
+            interval = checkpoint_interval(
+                self._learner(form), self.steps, eval_interval=self.eval_every
+            )
+            make_console(json=self.json).print(store.describe(self.steps, interval))
+            files = [source.path for source in lazy.sources]
+            part = {"files": files, "num_rows": store.num_rows, "fingerprint": lazy.fingerprint}
+            yield dataclasses.replace(store.chunk(0), metadata={"parts": [part]})
+
+    def _train(self, env: Any, chosen: TrainingSet) -> "_Outcome":
         from puorl.rl.pool import with_action_bounds
         from puorl.rl.train import check_rows
 
-        usual = learners.make(self.learner, num_steps=2) if self.learner in LEARNERS else None
-        needs_next = usual is not None and usual.needs_next_action
-        chosen = read_training_set(self.paths, self.data, next_action=needs_next)
         if self.action_bounds:
             bounds = self.action_bounds[::2], self.action_bounds[1::2]
             chosen = with_action_bounds(chosen, bounds)

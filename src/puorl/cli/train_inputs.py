@@ -18,6 +18,8 @@ from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
 from puorl.data.formats import expand, load_kept
 from puorl.data.formula import is_formula
+from puorl.data.lazy import LazyDataset
+from puorl.data.lazy import open as open_lazily
 from puorl.data.training_set import TrainingSet
 from puorl.rl.learner import presets
 from puorl.rl.run import describe_rows
@@ -71,6 +73,23 @@ def read_training_set(
     returns = (min(ends), max(ends)) if ends else None
     metadata = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
     return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, metadata=metadata)
+
+
+def open_training_rows(
+    paths: Sequence[str], options: DataOptions
+) -> tuple[LazyDataset, tuple[float, float] | None]:
+    """Open rows that are not to be loaded; return them and the range of returns, where known.
+
+    Raises:
+        DataError: Folders of `puorl filter` beside other paths.
+    """
+    folders, plain = _separate(paths)
+    if not folders:
+        return open_lazily(plain, **options.arguments()), None
+    if plain or len(folders) > 1:
+        raise DataError("--chunk-rows: expected one folder of puorl filter, or files, not both")
+    settings = read_settings(folders[0])
+    return open_lazily(folders[0] / settings.kept.file), settings.returns
 
 
 def _separate(paths: Sequence[str]) -> tuple[list[Path], list[str]]:
