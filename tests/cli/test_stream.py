@@ -43,7 +43,7 @@ def test_all_rows_as_sample_keep_the_rows_of_the_command_in_memory(parts, whole,
     order, other = (np.lexsort(data.obs.T) for data in (kept, plain))
     assert np.array_equal(kept.obs[order], plain.obs[other])
     assert kept.columns["labelled"].sum() == (rows.columns["checked"] == 1).sum()
-    assert "LazyDataset(3,000 rows of 3 files in 5 partitions)" in printed
+    assert "as asked: LazyDataset(3,000 rows of 3 files in 5 partitions)" in printed
     assert "fitted on 2,500 of 2,500 unlabelled rows and 500 of 500 labelled ones" in printed
     settings = read_json("run/settings.json")
     assert settings["kept"]["num_rows"] == len(kept)
@@ -209,3 +209,12 @@ def test_train_on_chunks(parts, here, capsys):
     assert "from uniform ones by" in printed
     assert (here / "policy" / "policies" / "seed-0.safetensors").exists()
     assert sorted(p.name for p in here.iterdir()) == ["log", "policy", "run"]
+
+
+def test_large_files_are_read_in_partitions_without_asking(parts, here, monkeypatch, capsys):
+    monkeypatch.setattr("puorl.cli.options.free_memory", lambda: 100_000)
+    assert main(["inspect", parts, "--json"]) == 0
+    assert "more than an eighth of the free memory (100.0 kB)" in capsys.readouterr().err
+    monkeypatch.setattr("puorl.cli.options.free_memory", lambda: 10**9)
+    assert main(["inspect", parts, "--json"]) == 0
+    assert capsys.readouterr().err == ""

@@ -89,18 +89,18 @@ class Export:
                 policy.to_onnx(part / f"{name}{_ONNX}")
         return {str(self.out / f"{name}{_ONNX}"): f"{policy!r}" for name, policy in policies}
 
-    def _stream(self) -> dict[str, str]:
+    def _stream(self, reason: str) -> dict[str, str]:
         """Write a folder of Parquet files, partition by partition."""
-        from puorl.data import lazy as lazy_data
         from puorl.scale.filtering import SaveRows, collect, run_partitions
 
+        console = make_console(json=self.json)
+        lazy = self.scale.open(self.paths, reason, console, **self.data.arguments())
         if self.to not in ("auto", "parquet") or self.out.suffix:
             raise ConfigError(
                 "--out: expected the name of a folder of Parquet files, without a suffix, where "
                 f"data is read in partitions, got {self.out} (--to {self.to})"
             )
         check_free(self.out, force=self.force, marker=_FIRST_PART)
-        lazy = lazy_data.open(list(self.paths), progress=True, **self.data.arguments())
         with partition_folder(self.out, {"data": lazy.fingerprint}) as parts:
             records = run_partitions(
                 SaveRows(lazy), lazy, parts, self.scale.make(), "writing", progress=True
@@ -111,8 +111,8 @@ class Export:
         return {str(self.out): f"{number:,} rows in {len(lazy):,} files"}
 
     def _rows(self) -> dict[str, str]:
-        if self.scale.is_needed(self.paths, make_console(json=self.json)):
-            return self._stream()
+        if (reason := self.scale.reason(self.paths)) is not None:
+            return self._stream(reason)
         chosen = None if self.to == "auto" else self.to
         if chosen is None:
             check_target(self.out, force=self.force)

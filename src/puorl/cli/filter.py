@@ -175,8 +175,9 @@ class Filter:
         console = make_console(json=self.json)
         unit = parse_unit(self.unit)
         is_split_folder = len(self.paths) == 1 and is_split(self.paths[0])
-        if not is_split_folder and self.scale.is_needed(self.paths, console):
-            return self._stream(run, unit, console)
+        reason = None if is_split_folder else self.scale.reason(self.paths)
+        if reason is not None:
+            return self._stream(run, unit, console, reason)
         kept_name = self._kept_name()
         known = read_labels(self.paths, self.labelled, **self.data.arguments())
         for note in known.pool.provenance.notes:
@@ -219,10 +220,9 @@ class Filter:
         return report
 
     def _stream(
-        self, run: RunFolder, unit: Unit, console: Console
+        self, run: RunFolder, unit: Unit, console: Console, reason: str
     ) -> tuple["FilterReport | MachineReport | None", dict[str, str], dict[str, float] | None]:
         """Do the same for data that does not fit into memory: fit on a sample, score by stream."""
-        from puorl.data import lazy as lazy_data
         from puorl.scale.filtering import Decisions, KeepRows, collect, run_partitions
         from puorl.scale.sample import draw_sample
 
@@ -237,8 +237,7 @@ class Filter:
         workers, evidence = self.scale.make(), self._evidence(unit)
         self._check_names(evidence)
         names = self.data.arguments()
-        lazy = lazy_data.open(list(self.paths), label=label, progress=True, **names)
-        console.print(f"{lazy!r}")
+        lazy = self.scale.open(self.paths, reason, console, label=label, **names)
         flt, config = self._filter(evidence)
         settings = self._stream_settings(lazy, config)
         if run.begin(_basis(settings)):

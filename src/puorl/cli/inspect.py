@@ -61,8 +61,9 @@ class Inspect:
             data = replace(data, missing="drop")  # what is missing is shown, and no reason to stop
         names = data.arguments()
         has_own = len(self.paths) == 1 and is_split(self.paths[0])
-        if not has_own and self.scale.is_needed(self.paths, make_console(json=self.json)):
-            seen = self._stream(names)
+        reason = None if has_own else self.scale.reason(self.paths)
+        if reason is not None:
+            seen = self._stream(names, reason)
         elif self.labelled is None and not has_own:
             seen = inspect(data.load(self.paths))
         else:
@@ -73,14 +74,14 @@ class Inspect:
         else:
             show(seen, SafeConsole(highlight=False))
 
-    def _stream(self, names: dict[str, Any]) -> Inspection:
+    def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
         """Inspect data partition by partition."""
-        from puorl.data import lazy
         from puorl.scale.inspection import inspect as inspect_lazy
 
         if self.labelled is not None and not is_condition(self.labelled):
             raise ConfigError("--labelled: expected a condition where data is read in partitions")
-        opened = lazy.open(list(self.paths), label=self.labelled, progress=True, **names)
+        console = make_console(json=True)
+        opened = self.scale.open(self.paths, reason, console, label=self.labelled, **names)
         with tempfile.TemporaryDirectory() as folder:
             return inspect_lazy(opened, Path(folder), self.scale.make(), progress=True)
 

@@ -21,7 +21,7 @@ from puorl.core.formatting import parse_count
 from puorl.core.resources import describe_size, free_memory
 from puorl.core.run_folder import exclusive
 from puorl.data.dataset import Dataset
-from puorl.data.formats import expand, load, readable
+from puorl.data.formats import expand, format_of, load, readable
 from puorl.data.validate import MATRICES
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _COMMANDING = re.compile(
 
 _PART_OF_MEMORY = 8
 """Files that take this part of the free memory or more are read in partitions."""
+_IN_PARTS = ("parquet", "csv", "hdf5", "minari")
 
 # ------------------------------------------------------------------------------ values
 
@@ -186,21 +187,31 @@ class ScaleOptions:
     address: _Name = None
     """Address of a Ray cluster; without it, Ray is started here."""
 
-    def is_needed(self, paths: Sequence[str], console: Console) -> bool:
-        """Return whether to read in partitions, and say why."""
+    def reason(self, paths: Sequence[str]) -> str | None:
+        """Say why data is read in partitions, empty if it was asked for; None if it is not."""
         if self.stream or self.engine != "local" or any("://" in path for path in paths):
-            return True
+            return ""
         free, size = free_memory(), 0
         for path in expand(list(paths), ids=True):
             inner = path.rglob("*") if path.is_dir() else [path]
             size += sum(each.stat().st_size for each in inner if each.is_file())
+            found = format_of(path)
+            if found is None or found.name not in _IN_PARTS or path.suffix in (".gz", ".zst"):
+                return None
         if free is None or _PART_OF_MEMORY * size < free:
-            return False
-        console.print(
+            return None
+        return (
             f"the files take {describe_size(size)}, more than an eighth of the free memory "
             f"({describe_size(free)}): they are read in partitions"
         )
-        return True
+
+    def open(self, paths: Sequence[str], reason: str, console: Console, **names: Any) -> Any:
+        """Open files lazily, and say why."""
+        from puorl.data import lazy
+
+        opened = lazy.open(list(paths), progress=True, **names)
+        console.print(f"{reason or 'read in partitions, as asked'}: {opened!r}")
+        return opened
 
     def make(self) -> "Workers":
         """Return where tasks run."""

@@ -83,10 +83,10 @@ class Score:
             if path is not None:
                 check_free(path, force=self.force)
         options, folder = read_folder(self.model, self.data)
-        if self.scale.is_needed(self.paths, make_console(json=self.json)):
+        if (reason := self.scale.reason(self.paths)) is not None:
             if span is not None:
                 raise ConfigError("--by-time: expected data that is read as a whole, got --stream")
-            self._stream(options, folder)
+            self._stream(options, folder, reason)
             return
         data = options.load(self.paths)
         compute_synchronously()
@@ -112,17 +112,17 @@ class Score:
         else:
             self._show_rows(flt, data)
 
-    def _stream(self, options: DataOptions, folder: Path) -> None:
+    def _stream(self, options: DataOptions, folder: Path, reason: str) -> None:
         """Judge data partition by partition; units of a column by a sample of each unit's rows."""
         compute_synchronously()
-        from puorl.data import lazy as lazy_data
         from puorl.pu.filter import DomainFilter
         from puorl.pu.machines.model import MachineModel
         from puorl.pu.machines.report import unit_rows
         from puorl.scale.filtering import ListScores, collect, run_partitions
         from puorl.scale.sample import draw_sample
 
-        lazy = lazy_data.open(list(self.paths), progress=True, **options.arguments())
+        console = make_console(json=self.json)
+        lazy = self.scale.open(self.paths, reason, console, **options.arguments())
         model, workers = DomainFilter.load(folder).model_, self.scale.make()
         if model.unit.kind == "column" and not isinstance(model, MachineModel):
             raise ConfigError(
