@@ -28,6 +28,7 @@ _CUDA_PLUGIN = "jax-cuda12-plugin"
 _CUDA_MODULES = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 _PURPOSES = {
     "cuda": "training on an NVIDIA GPU",
+    "ray": "--engine ray: work on several machines",
     "sim": "simulated robots: puorl demo, collect, evaluate, bench run and train --env",
     **{name: f"puorl train --logger {name}" for name in ("tensorboard", "wandb", "mlflow")},
 }

@@ -228,7 +228,7 @@ def open(
         raise ConfigError(f"partition_rows: expected 1 or more, got {partition_rows}")
     how, _ = parse_missing(given.missing)
     sources: list[Source] = []
-    for place in _places(path, ids=format == "minari"):
+    for place in places(path, ids=format == "minari"):
         reader = reader_of(Path(place), format)
         if not hasattr(reader, "blocks"):
             raise DataError(
@@ -568,7 +568,7 @@ def _by_appearance(pairs: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(first))[code.reshape(-1)]
 
 
-def _places(path: Any, *, ids: bool) -> list[str]:
+def places(path: Any, *, ids: bool) -> list[str]:
     """List the files that are named, in a stable order, each once."""
     found: list[str] = []
     for one in path if isinstance(path, list | tuple) and path else [path]:
