@@ -62,7 +62,8 @@ def episodes(first: int, count: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Write files until there are enough rows."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", default="1M")
     parser.add_argument("--labelled", default="20000")

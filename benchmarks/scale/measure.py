@@ -42,6 +42,7 @@ class Memory:
             self.peak = max(self.peak, sum(_resident(pid) for pid in _tree(os.getpid())))
 
     def take(self) -> int:
+        """Return the peak since the last call."""
         peak, self.peak = self.peak, 0
         return peak
 
@@ -76,6 +77,7 @@ class Stages:
         self.memory, self.found = Memory(), {}
 
     def __call__(self, name: str, make):
+        """Run a stage and measure it."""
         begun, cpu = time.perf_counter(), sum(os.times()[:4])
         self.memory.take()
         made = make()
@@ -95,6 +97,7 @@ def accuracy(rows: puorl.Dataset, kept: np.ndarray, unlabelled: np.ndarray) -> t
 
 
 def in_memory(folder: Path, stages: Stages, seed: int) -> dict:
+    """Do everything with all rows in memory."""
     data = stages("load", lambda: puorl.load(folder, **NAMES))
     split = puorl.PUSplit.from_mask(data, seed=seed)
     flt = stages("fit", lambda: puorl.DomainFilter().fit(split, seed=seed))
@@ -116,12 +119,14 @@ class Judge:
     scorer: object
 
     def __call__(self, number: int, folder: Path) -> dict:
+        """Score a partition and compare it with the truth."""
         found = self.scorer.score(number)  # type: ignore[attr-defined]
         right, total = accuracy(found.data, found.keep, np.flatnonzero(~found.labelled))
         return {"right": right, "total": total}
 
 
 def streamed(folder: Path, stages: Stages, given, work: Path) -> dict:
+    """Do everything partition by partition."""
     from puorl.pu.units import parse_unit
     from puorl.scale.engine import Workers, run_tasks
     from puorl.scale.filtering import KeepRows
@@ -164,7 +169,8 @@ def streamed(folder: Path, stages: Stages, given, work: Path) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure and append a row."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--work", type=Path, help="empty folder for results; a temporary one")
     parser.add_argument("--workers", type=int, default=2)

@@ -229,7 +229,7 @@ def open(
     how, _ = parse_missing(given.missing)
     sources: list[Source] = []
     for place in places(path, ids=format == "minari"):
-        reader = reader_of(Path(place), format)
+        reader = reader_at(place, format)
         if not hasattr(reader, "blocks"):
             raise DataError(
                 f"{place}: expected Parquet, CSV, HDF5 or Minari, which can be read in parts; "
@@ -585,25 +585,32 @@ def places(path: Any, *, ids: bool) -> list[str]:
 
 
 def _remote(address: str) -> list[str]:
-    """List the Parquet files at an address."""
-    parquet = import_module("puorl.data.parquet")
+    """List the Parquet files at an address, which may end in options (``?region=...``)."""
     fs = import_module("pyarrow.fs")
-    system, place = parquet.file_system(address)
+    system, place = reader_at(address).file_system(address)
+    scheme, _, rest = address.partition("://")
     if system.get_file_info(place).is_file:
         return [address]
-    root = address[: len(address) - len(place)] if address.endswith(place) else ""
-    files = system.get_file_info(fs.FileSelector(place, recursive=True))
-    names = sorted(each.path for each in files if each.is_file and each.path.endswith(".parquet"))
-    kept = [name for name in names if not Path(name).name.startswith((".", "_"))]
+    chosen = fs.FileSelector(place, recursive=True, allow_not_found=True)
+    names = sorted(each.path for each in system.get_file_info(chosen) if each.is_file)
+    kept = [n for n in names if n.endswith(".parquet") and Path(n).name[0] not in "._"]
     if not kept:
         raise DataError(f"{address}: expected a folder of .parquet files, found none there")
-    return [(root or address.split("://")[0] + "://") + name for name in kept]
+    options = rest.partition("?")[2]
+    return [f"{scheme}://{name}" + (f"?{options}" if options else "") for name in kept]
+
+
+def reader_at(place: str, format: str | None = None) -> Any:
+    """Return the module that reads a file; at an address only Parquet is read."""
+    if "://" in place:
+        return import_module("puorl.data.parquet")
+    return reader_of(Path(place), format)
 
 
 def _stamp(path: str) -> list[Any]:
     """Return what changes when a file is changed."""
     if "://" in path:
-        system, place = import_module("puorl.data.parquet").file_system(path)
+        system, place = reader_at(path).file_system(path)
         found = system.get_file_info(place)
         return [path, found.size, found.mtime_ns]
     status = os.stat(path)

@@ -4,14 +4,13 @@ import dataclasses
 import resource
 import time
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from puorl.data.formats import reader_of, searched
-from puorl.data.lazy import LazyDataset, places
+from puorl.data.formats import searched
+from puorl.data.lazy import LazyDataset, places, reader_at
 from puorl.data.lazy import open as open_lazily
 from puorl.data.validate import FieldNames
 from puorl.scale.engine import Workers, part_path, run_tasks
@@ -76,7 +75,7 @@ def survey(path: Any, *, format: str | None = None, **names: Any) -> Survey:
     total = [_size(file) for file in files]
     counted = []
     for file in files:
-        reader = reader_of(Path(file), format)
+        reader = reader_at(file, format)
         is_text = reader.__name__.endswith(".csv")
         counted.append(sum(block.num_rows for block in reader.blocks(file, given)))
         if is_text and len(files) > 1:
@@ -168,6 +167,6 @@ def _fit_quickly(lazy: LazyDataset, folder: Path) -> None:
 
 def _size(path: str) -> int:
     if "://" in path:
-        system, place = import_module("puorl.data.parquet").file_system(path)
+        system, place = reader_at(path).file_system(path)
         return system.get_file_info(place).size
     return Path(path).stat().st_size
