@@ -237,6 +237,19 @@ def test_rows_are_counted_over_all_files(tmp_path):
         np.testing.assert_array_equal(part.reward, reward[part.columns[SOURCE_ROW]])
 
 
+def test_saving_writes_a_file_for_each_partition(tmp_path):
+    folder = write(tmp_path / "parts", cut(table("numbers", 30), [50]))
+    lazy = puorl.open(folder, partition_rows=40)
+    puorl.save(lazy, tmp_path / "copy")
+    assert len(list((tmp_path / "copy").iterdir())) == len(lazy) > 2
+    copy, plain = puorl.load(tmp_path / "copy"), lazy.to_dataset()
+    np.testing.assert_array_equal(copy.next_obs, plain.next_obs)
+    with pytest.raises(DataError, match="already exists"):
+        puorl.save(lazy, tmp_path / "copy")
+    with pytest.raises(puorl.ConfigError, match="without a suffix"):
+        puorl.save(lazy, tmp_path / "copy.hdf5")
+
+
 def test_errors(tmp_path):
     whole = pa.table({"obs_0": np.arange(400.0), "act_0": np.zeros(400)})
     pq.write_table(whole, tmp_path / "a.parquet")

@@ -20,11 +20,10 @@ from puorl.cli.options import (
 from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, check_free
 from puorl.data.formats import FORMATS, check_target, save
+from puorl.data.lazy import FIRST_PART
 from puorl.rl.policy import Policy
 
 _ONNX = ".onnx"
-_FIRST_PART = "part-000000.parquet"
-"""Identifies a folder of partitions."""
 _ROWS = tuple(name for name, each in FORMATS.items() if each.writable)
 
 
@@ -100,12 +99,12 @@ class Export:
                 "--out: expected the name of a folder of Parquet files, without a suffix, where "
                 f"data is read in partitions, got {self.out} (--to {self.to})"
             )
-        check_free(self.out, force=self.force, marker=_FIRST_PART)
+        check_free(self.out, force=self.force, marker=FIRST_PART)
         with partition_folder(self.out, {"data": lazy.fingerprint}) as parts:
             records = run_partitions(
                 SaveRows(lazy), lazy, parts, self.scale.make(), "writing", progress=True
             )
-            with atomic_path(self.out, force=self.force, marker=_FIRST_PART) as part:
+            with atomic_path(self.out, force=self.force, marker=FIRST_PART) as part:
                 collect(parts, part, ".parquet")
         number = sum(record["num_kept"] for record in records)
         return {str(self.out): f"{number:,} rows in {len(lazy):,} files"}

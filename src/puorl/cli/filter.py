@@ -223,7 +223,7 @@ class Filter:
         self, run: RunFolder, unit: Unit, console: Console, reason: str
     ) -> tuple["FilterReport | MachineReport | None", dict[str, str], dict[str, float] | None]:
         """Do the same for data that does not fit into memory: fit on a sample, score by stream."""
-        from puorl.scale.filtering import Decisions, KeepRows, collect, run_partitions
+        from puorl.scale.filtering import collect, keep_rows
         from puorl.scale.sample import draw_sample
 
         if self.out_format not in ("auto", "parquet", "list"):
@@ -264,19 +264,10 @@ class Filter:
         split = dataclasses.replace(split, returns=sample.returns)
         report = self._fit(run, flt, split, console)
         console.print(sample.describe(flt.alpha_))
-        flt.save(run.checkpoint("model"), force=True)
-        task = KeepRows(
-            lazy,
-            run.checkpoint("model").absolute(),
-            Decisions.of(flt, split) if unit.kind == "column" else None,
-            _cut(flt, split) if self.mode == "top_alpha" else None,
-            soft=self.mode == "soft",
-            only_list=self.out_format == "list",
-        )
-        parts = run.checkpoint("kept")
-        records = run_partitions(task, lazy, parts, workers, "scoring", progress=True)
+        parts, only_list = run.checkpoint("kept"), self.out_format == "list"
+        records = keep_rows(lazy, flt, split, parts, workers, only_list=only_list, progress=True)
         num_kept = sum(record["num_kept"] for record in records)
-        if task.only_list:
+        if only_list:
             collect(parts, run.result / KEEP_LIST, ".csv", "source_row,score")
             listed_hash = hashing.of_bytes(run.result / KEEP_LIST)
             kept, written = KeptRows(KEEP_LIST, num_kept, listed_hash), {}
@@ -555,14 +546,6 @@ def _score(flt: "DomainFilter", split: PUSplit, known: LabelledRows) -> dict[str
         "recall": right / max(1, int(is_target.sum())),
         "precision": right / max(1, int(kept.sum())),
     }
-
-
-def _cut(flt: "DomainFilter", split: PUSplit) -> float:
-    """Return the least score to keep, so that the fraction alpha of the sample is."""
-    from puorl.pu.model import cut_score
-
-    score = flt.predict_proba(split)
-    return cut_score(score, int(flt.alpha_.value * len(score)))
 
 
 def _is_whole(keep: np.ndarray, ids: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
@@ -31,6 +31,9 @@ from puorl.data.formula import is_formula
 from puorl.data.missing import parse_missing
 from puorl.data.transitions import MAX_STEP
 from puorl.data.validate import FIELDS, FieldNames, RawRows
+
+if TYPE_CHECKING:
+    from puorl.data.lazy import LazyDataset
 
 PathLike = str | os.PathLike[str]
 FRAME = "DataFrame"
@@ -424,12 +427,16 @@ def load_kept(folder: Path, kept: KeptRows) -> Dataset:
 
 
 def save(
-    dataset: Dataset, path: PathLike, *, format: str | None = None, force: bool = False
+    dataset: "Dataset | LazyDataset",
+    path: PathLike,
+    *,
+    format: str | None = None,
+    force: bool = False,
 ) -> Path:
     """Write ``dataset`` so that `load` returns the same content.
 
     Args:
-        dataset: The rows to write.
+        dataset: The rows to write; those of `puorl.open` become a folder of Parquet files.
         path: Target; its suffix chooses the format (see `FORMATS`; a name without suffix becomes
             a Minari folder).
         format: Name of a format that can be written, where the suffix does not name one.
@@ -443,6 +450,8 @@ def save(
         DataError: No rows, ``path`` exists and ``force`` is off, or it cannot be written.
     """
     path = Path(path)
+    if not isinstance(dataset, Dataset):
+        return import_module("puorl.data.lazy").write(dataset, path, format=format, force=force)
     if len(dataset) == 0:
         raise DataError(f"{path}: expected at least one row to write, got none")
     chosen = _written_format(path, format)

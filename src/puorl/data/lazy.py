@@ -24,14 +24,17 @@ import numpy as np
 
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.files import atomic_path
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
-from puorl.data.formats import check_names, expand, finish, reader_of, searched
+from puorl.data.formats import check_names, expand, finish, reader_of, save, searched
 from puorl.data.missing import parse_missing
 from puorl.data.partitions import Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
 from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows
 
+FIRST_PART = "part-000000.parquet"
+"""Identifies a folder of partitions."""
 PARTITION_ROWS = 262_144
 """Rows of a partition; it ends with the first episode that ends after so many."""
 
@@ -226,6 +229,26 @@ def open(
         notes=tuple(index.notes),
         domain=domain,
     )
+
+
+def write(lazy: LazyDataset, path: Path, *, format: str | None = None, force: bool = False) -> Path:
+    """Write a folder of Parquet files, one for each partition.
+
+    Raises:
+        ConfigError: Another format, or the name of a file.
+        DataError: ``path`` exists and ``force`` is off.
+    """
+    if format not in (None, "parquet") or path.suffix:
+        raise ConfigError(
+            f"{path}: expected the name of a folder of Parquet files, without a suffix, for data "
+            "that is read in partitions"
+        )
+    with atomic_path(path, force=force, marker=FIRST_PART) as part:
+        part.mkdir()
+        for number, data in enumerate(lazy):
+            if len(data):
+                save(data, part / f"part-{number:06d}.parquet")
+    return path
 
 
 # --------------------------------------------------------------------------------- reading

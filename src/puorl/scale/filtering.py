@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from puorl.core.files import atomic_path
-from puorl.core.run_folder import WEIGHT
+from puorl.core.run_folder import MODEL, WEIGHT
 from puorl.data.dataset import Dataset
 from puorl.data.formats import save
 from puorl.data.lazy import LazyDataset
@@ -161,6 +161,49 @@ class SaveRows:
         if len(data):
             save(data, part_path(folder, number, ".parquet"), force=True)
         return {"num_kept": len(data)}
+
+
+def keep_rows(
+    lazy: LazyDataset,
+    flt: "DomainFilter",
+    split: PUSplit,
+    folder: Path,
+    workers: Workers,
+    *,
+    only_list: bool = False,
+    progress: bool = False,
+) -> list[dict[str, Any]]:
+    """Score all rows with a fitted filter, and write those that it keeps.
+
+    Args:
+        lazy: The rows.
+        flt: The filter, in whose mode rows are kept; it is saved beside the parts, in ``model``.
+        split: The split that it was fitted on.
+        folder: For a file of each partition; a killed job goes on there.
+        workers: Where partitions are scored.
+        only_list: Write numbers and scores of rows as CSV, instead of rows as Parquet.
+        progress: Show a bar.
+
+    Returns:
+        A record of each partition, with ``num_rows`` and ``num_kept``.
+    """
+    from puorl.pu.model import cut_score
+
+    model = folder.absolute() / MODEL
+    flt.save(model, force=True)
+    cut = None
+    if flt.mode == "top_alpha":
+        score = flt.predict_proba(split)
+        cut = cut_score(score, int(flt.alpha_.value * len(score)))
+    task = KeepRows(
+        lazy,
+        model,
+        Decisions.of(flt, split) if parse_unit(flt.unit).kind == "column" else None,
+        cut,
+        soft=flt.mode == "soft",
+        only_list=only_list,
+    )
+    return run_partitions(task, lazy, folder, workers, "scoring", progress=progress)
 
 
 def run_partitions(
