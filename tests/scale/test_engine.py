@@ -68,22 +68,30 @@ def test_what_fails_twice_is_named_and_the_rest_goes_on(tmp_path):
 
 
 DRIVER = """
-import sys
 from pathlib import Path
-sys.path.insert(0, {here!r})
 from test_engine import Write
 from puorl.scale.engine import Workers, run_tasks
 if __name__ == "__main__":
-    run_tasks(Write(slow=0.3), 8, Path({folder!r}), Workers(number=2))
+    run_tasks(Write(slow=0.3), 8, Path({folder!r}), Workers({engine!r}, 2))
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_driver_leaves_no_worker_and_is_resumed(tmp_path, ending):
+@pytest.mark.parametrize(
+    ("engine", "ending"),
+    [("local", signal.SIGKILL), ("local", signal.SIGINT), ("ray", signal.SIGINT)],
+)
+def test_a_killed_driver_leaves_no_worker_and_is_resumed(tmp_path, engine, ending):
+    if engine == "ray":
+        pytest.importorskip("ray")
     folder = tmp_path / "run"
     script = tmp_path / "driver.py"
-    script.write_text(DRIVER.format(here=str(Path(__file__).parent), folder=str(folder)))
-    driver = subprocess.Popen([sys.executable, script], stderr=subprocess.DEVNULL)
+    script.write_text(DRIVER.format(folder=str(folder), engine=engine))
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    driver = subprocess.Popen(
+        [sys.executable, script],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     while not list(folder.glob("part-*.json")):
         assert driver.poll() is None
         time.sleep(0.02)
