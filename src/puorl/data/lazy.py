@@ -194,11 +194,6 @@ def open(
     sources: list[Source] = []
     for place in places(path, ids=format == "minari"):
         reader = reader_at(place, format)
-        if not hasattr(reader, "blocks"):
-            raise DataError(
-                f"{place}: expected Parquet, CSV, HDF5 or Minari, which can be read in parts; "
-                "convert it first with puorl export"
-            )
         blocks = tuple(reader.blocks(place, searched(given)))
         first = sources[-1].first + sources[-1].num_rows if sources else 0
         if blocks:
@@ -352,10 +347,20 @@ def _remote(address: str) -> list[str]:
 
 
 def reader_at(place: str, format: str | None = None) -> Any:
-    """Return the module that reads a file; at an address only Parquet is read."""
+    """Return the module that reads a file in parts; at an address only Parquet is read.
+
+    Raises:
+        DataError: The format cannot be read in parts.
+    """
     if "://" in place:
         return import_module("puorl.data.parquet")
-    return reader_of(Path(place), format)
+    reader = reader_of(Path(place), format)
+    if not hasattr(reader, "blocks"):
+        raise DataError(
+            f"{place}: expected Parquet, CSV, HDF5 or Minari, which can be read in parts; convert "
+            "it first with puorl export"
+        )
+    return reader
 
 
 def _stamp(path: str) -> list[Any]:
