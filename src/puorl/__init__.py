@@ -25,6 +25,7 @@ __all__ = [
     "load",
     "make_env",
     "make_split",
+    "open",
     "save",
     "train",
     "train_many",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from puorl.core.errors import ConfigError, DataError, PuorlError
     from puorl.data.dataset import Dataset
     from puorl.data.formats import load, save
+    from puorl.data.lazy import open
     from puorl.data.split import PUSplit, make_split
     from puorl.data.training_set import TrainingSet
     from puorl.envs.collect import collect
@@ -50,6 +52,7 @@ __getattr__, __dir__ = lazy_exports(
         "core.errors": "ConfigError DataError PuorlError",
         "data.dataset": "Dataset",
         "data.formats": "load save",
+        "data.lazy": "open",
         "data.split": "PUSplit make_split",
         "data.training_set": "TrainingSet",
         "envs.collect": "collect",

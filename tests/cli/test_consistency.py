@@ -192,6 +192,7 @@ LISTS = ("none.txt", "empty.txt", "garbage.txt", "empty.csv", "garbage.csv", "hu
 POLICIES = ("none.safetensors", "empty.safetensors", "garbage.safetensors", "huge.safetensors")
 READERS = {
     "inspect {}": ROWS,
+    "plan {}": ROWS,
     "split {} --others good.npz --seed 0 --out out": ROWS,
     "split good.npz --others {} --seed 0 --out out": ROWS[:4],
     "filter {} --labelled a==1 --out out": ROWS,

@@ -366,7 +366,7 @@ def test_choices_are_those_of_the_parts_behind():
     assert get_args(hints["alpha_estimator"]) == tuple(ESTIMATORS)
     assert set(get_args(hints["inputs"])) == set(get_args(Inputs)) - {"sa"}  # a check, no filter
     [spec] = get_type_hints(Filter, include_extras=True)["out_format"].__metadata__
-    assert spec.choices == ("auto", *writable())
+    assert spec.choices == ("auto", *writable(), "list")
 
 
 def test_the_commands_on_the_page_are_understood():

@@ -82,6 +82,17 @@ def test_reads_both_ends_of_a_step_and_both_flags(home, storage):
     assert ds.provenance.format == "minari"
 
 
+@pytest.mark.parametrize("storage", ["hdf5", "arrow"])
+def test_a_part_has_whole_episodes(home, storage, monkeypatch):
+    monkeypatch.setattr("puorl.data.minari._BLOCK", 6)
+    lengths = (3, 5, 2, 4, 7)
+    rows = [episode(n, terminal=n == 5, start=n) for n in lengths]
+    path = home / foreign(rows, observation=box(2), action=box(3), data_format=storage)
+    loaded, lazy = puorl.load(path), puorl.open(path, partition_rows=6)
+    assert [each.num_rows for each in lazy.partitions] == [8, 6, 7]
+    assert lazy.to_dataset().fingerprint == loaded.fingerprint
+
+
 def test_reads_the_inner_data_folder_and_an_id(home):
     foreign([episode(2)], observation=box(2), action=box(3))
     inner = puorl.load(home / "test" / "foreign-v0" / "data")

@@ -31,6 +31,7 @@ BROKEN = 1
 """Exit code where an installed package does not work, or one that puorl needs is missing."""
 _PURPOSES = {
     "cuda": "training on an NVIDIA GPU",
+    "ray": "--engine ray: work on several machines",
     "sim": "simulated robots: puorl demo, collect, evaluate, bench run and train --env",
     **{name: f"puorl train --logger {name}" for name in ("tensorboard", "wandb", "mlflow")},
 }

@@ -7,10 +7,20 @@ from typing import Annotated
 from rich.text import Text
 
 from puorl.cli.evaluate import read_members
-from puorl.cli.options import DataOptions, Flag, Paths, choice, make_console, print_json
+from puorl.cli.options import (
+    DataOptions,
+    Flag,
+    Paths,
+    ScaleOptions,
+    choice,
+    make_console,
+    partition_folder,
+    print_json,
+)
 from puorl.core.errors import ConfigError
-from puorl.core.files import atomic_path
+from puorl.core.files import atomic_path, check_free
 from puorl.data.formats import FORMATS, check_target, save
+from puorl.data.lazy import FIRST_PART
 from puorl.rl.policy import Policy
 
 _ONNX = ".onnx"
@@ -44,6 +54,7 @@ class Export:
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
+    scale: ScaleOptions = ScaleOptions()
 
     def run(self) -> None:
         """Read, write, and print what was made."""
@@ -77,7 +88,30 @@ class Export:
                 policy.to_onnx(part / f"{name}{_ONNX}")
         return {str(self.out / f"{name}{_ONNX}"): f"{policy!r}" for name, policy in policies}
 
+    def _stream(self, reason: str) -> dict[str, str]:
+        """Write a folder of Parquet files, partition by partition."""
+        from puorl.scale.filtering import SaveRows, collect, run_partitions
+
+        console = make_console(json=self.json)
+        lazy = self.scale.open(self.paths, reason, console, **self.data.arguments())
+        if self.to not in ("auto", "parquet") or self.out.suffix:
+            raise ConfigError(
+                "--out: expected the name of a folder of Parquet files, without a suffix, where "
+                f"data is read in partitions, got {self.out} (--to {self.to})"
+            )
+        check_free(self.out, force=self.force, marker=FIRST_PART)
+        with partition_folder(self.out, {"data": lazy.fingerprint}) as parts:
+            records = run_partitions(
+                SaveRows(lazy), lazy, parts, self.scale.make(), "writing", progress=True
+            )
+            with atomic_path(self.out, force=self.force, marker=FIRST_PART) as part:
+                collect(parts, part, ".parquet")
+        number = sum(record["num_kept"] for record in records)
+        return {str(self.out): f"{number:,} rows in {len(lazy):,} files"}
+
     def _rows(self) -> dict[str, str]:
+        if (reason := self.scale.reason(self.paths)) is not None:
+            return self._stream(reason)
         chosen = None if self.to == "auto" else self.to
         if chosen is None:
             check_target(self.out, force=self.force)

@@ -19,6 +19,7 @@ from puorl.cli.options import (
     Int,
     Paths,
     SafeConsole,
+    ScaleOptions,
     choice,
     compute_synchronously,
     make_console,
@@ -30,6 +31,7 @@ from puorl.core.files import write_json
 from puorl.core.run_folder import (
     FILTER_MARKER,
     KEEP_LIST,
+    KEPT_PARTS,
     MODEL,
     REPORT,
     REPORT_PAGE,
@@ -43,14 +45,16 @@ from puorl.core.run_folder import (
     run_folder,
 )
 from puorl.data.dataset import Dataset
-from puorl.data.formats import FORMATS, expand, save, writable
+from puorl.data.formats import FORMATS, expand, load, save, writable
 from puorl.data.labels import (
     LabelledRows,
+    is_condition,
     is_listable,
     is_split,
     read_labels,
     write_keep_list,
 )
+from puorl.data.parquet import fingerprint_of_parts
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
@@ -64,6 +68,7 @@ from puorl.pu.units import (
 )
 
 if TYPE_CHECKING:  # importing these loads jax
+    from puorl.data.lazy import LazyDataset
     from puorl.pu.config import FilterConfig
     from puorl.pu.filter import DomainFilter
     from puorl.pu.machines.report import MachineReport
@@ -127,8 +132,9 @@ class Filter:
     """How to estimate alpha, the target's fraction of the unlabelled rows, from held-out scores."""
     seed: Int = 0
     """Seed of folds, initial weights and batches."""
-    out_format: Annotated[str, choice("auto", *writable())] = "auto"
-    """Format of the kept rows; auto is the data's own where it can be written, else hdf5."""
+    out_format: Annotated[str, choice("auto", *writable(), "list")] = "auto"
+    """Format of the kept rows; auto is the data's own where it can be written, else hdf5. Where
+    data is read in partitions: parquet, or list for keep.csv alone."""
     no_report: Flag = False
     """Skip the checks: saves 40 to 70 % of the time, but the choice is not checked."""
     force: Flag = False
@@ -136,6 +142,7 @@ class Filter:
     json: Flag = False
     """Print one JSON object on stdout, with the whole report, and nothing else."""
     data: DataOptions = DataOptions()
+    scale: ScaleOptions = ScaleOptions()
 
     def run(self) -> None:
         """Read, fit, check, write, and print what was made."""
@@ -167,6 +174,10 @@ class Filter:
         """Fill the run's folder; return the report, what each file holds, and the truth."""
         console = make_console(json=self.json)
         unit = parse_unit(self.unit)
+        is_split_folder = len(self.paths) == 1 and is_split(self.paths[0])
+        reason = None if is_split_folder else self.scale.reason(self.paths)
+        if reason is not None:
+            return self._stream(run, unit, console, reason)
         kept_name = self._kept_name()
         known = read_labels(self.paths, self.labelled, **self.data.arguments())
         for note in known.pool.provenance.notes:
@@ -179,6 +190,14 @@ class Filter:
         settings = self._settings(split, config)
         if run.begin(_basis(settings)):
             console.print(f"going on from an unfinished run ({run.work})")
+        report = self._fit(run, flt, split, console)
+        written = self._write(run.result, kept_name, flt, split, known, report, settings)
+        return report, written, _score(flt, split, known)
+
+    def _fit(
+        self, run: RunFolder, flt: "DomainFilter", split: PUSplit, console: Console
+    ) -> "FilterReport | MachineReport | None":
+        """Fit the filter, and check it unless the user does without."""
         console.print("learning ...")
         flt.fit(
             split,
@@ -198,11 +217,87 @@ class Filter:
             )
             origin = {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
             report = dataclasses.replace(report, settings={**report.settings, **origin})
-        written = self._write(run.result, kept_name, flt, split, known, report, settings)
-        return report, written, _score(flt, split, known)
+        return report
+
+    def _stream(
+        self, run: RunFolder, unit: Unit, console: Console, reason: str
+    ) -> tuple["FilterReport | MachineReport | None", dict[str, str], dict[str, float] | None]:
+        """Do the same for data that does not fit into memory: fit on a sample, score by stream."""
+        from puorl.scale.filtering import collect, keep_rows
+        from puorl.scale.sample import draw_sample
+
+        if self.out_format not in ("auto", "parquet", "list"):
+            raise ConfigError(
+                "--out-format: expected parquet or list where data is read in partitions, got "
+                f"{self.out_format}"
+            )
+        if self.labelled is None:
+            raise DataError("labelled: expected labels; give --labelled a condition, or a file")
+        label = self.labelled if is_condition(self.labelled) else None
+        workers, evidence = self.scale.make(), self._evidence(unit)
+        self._check_names(evidence)
+        names = self.data.arguments()
+        lazy = self.scale.open(self.paths, reason, console, label=label, **names)
+        flt, config = self._filter(evidence)
+        settings = self._stream_settings(lazy, config)
+        if run.begin(_basis(settings)):
+            console.print(f"going on from an unfinished run ({run.work})")
+        sample = draw_sample(
+            lazy,
+            unit,
+            run.checkpoint("sample"),
+            workers,
+            rows=self.scale.sample,
+            seed=self.seed,
+            progress=True,
+        )
+        known = LabelledRows(sample.data, sample.data, "one")
+        if label is None:
+            target = load(self.labelled, **names)
+            pool = Dataset.concatenate([sample.data, target])
+            mask = np.arange(len(pool)) >= len(sample.data)
+            known = LabelledRows(sample.data, pool.with_labels(mask), "two")
+        for note in (*lazy.notes, *known.pool.provenance.notes):
+            console.print(Text(f"note: {note}", style="dim"))
+        _check_needs(known.pool, unit, self.inputs)
+        split = self._split(known, unit, evidence, console)
+        split = dataclasses.replace(split, returns=sample.returns)
+        report = self._fit(run, flt, split, console)
+        console.print(sample.describe(flt.alpha_))
+        parts, only_list = run.checkpoint("kept"), self.out_format == "list"
+        records = keep_rows(lazy, flt, split, parts, workers, only_list=only_list, progress=True)
+        num_kept = sum(record["num_kept"] for record in records)
+        if only_list:
+            collect(parts, run.result / KEEP_LIST, ".csv", "source_row,score")
+            listed_hash = hashing.of_bytes(run.result / KEEP_LIST)
+            kept, written = KeptRows(KEEP_LIST, num_kept, listed_hash), {}
+            written[KEEP_LIST] = f"list of {num_kept:,} kept rows, counted over all files, from 0"
+        else:
+            folder, listed_hash = run.result / KEPT_PARTS, None
+            collect(parts, folder, ".parquet")
+            if label is None:
+                save(known.pool[known.mask], folder / "target.parquet")
+                num_kept += int(known.mask.sum())
+            kept = KeptRows(KEPT_PARTS, num_kept, fingerprint_of_parts(folder))
+            written = {KEPT_PARTS: f"{num_kept:,} kept rows as Parquet, with scores"}
+        flt.save(run.result / MODEL)
+        written |= {MODEL: "the filter; puorl.DomainFilter.load reads it"}
+        written |= self._write_report(run.result, report)
+        content = FilterSettings(
+            **settings,
+            kept=kept,
+            returns=sample.returns,
+            keep_list=listed_hash,
+            sample=sample.to_dict() | sample.cost(flt.alpha_),
+        )
+        write_json(run.result / SETTINGS, dataclasses.asdict(content))
+        written |= {SETTINGS: "arguments, versions and fingerprints"}
+        return report, written, None
 
     def _kept_name(self) -> str:
         """Choose the file of kept rows, and with it the format, before the work begins."""
+        if self.out_format == "list":
+            raise ConfigError("--out-format list: expected --stream with it; keep.csv is written")
         name = self.data.format if self.out_format == "auto" else self.out_format
         if name is None and not any(is_split(path) for path in self.paths):
             found = {"" if p.is_dir() else p.suffix.lower() for p in expand(list(self.paths))}
@@ -278,13 +373,37 @@ class Filter:
 
     def _settings(self, split: PUSplit, config: "FilterConfig") -> dict[str, Any]:
         """Collect the part of ``settings.json`` that is known before the fit."""
+        columns = {k: v for k, v in split.pool.columns.items() if k != LABELLED}
+        fingerprints = {
+            "data": dataclasses.replace(split.pool, columns=columns).fingerprint,
+            "labels": hashing.of_arrays({"labelled": split.labelled}),
+            "split": split.fingerprint,
+        }
+        return self._collected(fingerprints, split.pool.action_codes, config)
+
+    def _stream_settings(self, lazy: "LazyDataset", config: "FilterConfig") -> dict[str, Any]:
+        """Collect the same where the data is read in partitions."""
+        codes = lazy.names.discrete_actions
+        target = "" if is_condition(self.labelled or "") else hashing.of_bytes(self.labelled or "")
+        fingerprints = {
+            "data": lazy.fingerprint,
+            "labels": hashing.of_settings({"labelled": self.labelled, "file": target}),
+            "sample": str(self.scale.sample),
+        }
+        return self._collected(
+            fingerprints, tuple(map(str, codes)) if isinstance(codes, list) else None, config
+        )
+
+    def _collected(
+        self, fingerprints: dict[str, str], codes: tuple[str, ...] | None, config: "FilterConfig"
+    ) -> dict[str, Any]:
         import jax
 
-        columns = {k: v for k, v in split.pool.columns.items() if k != LABELLED}
         arguments = dataclasses.asdict(self)
         del arguments["json"]  # it changes what is printed, not the run
+        scale = arguments.pop("scale")
+        arguments |= {"sample": scale["sample"]} if "sample" in fingerprints else {}
         fields = {name: value for name, value in arguments.pop("data").items() if value is not None}
-        codes = split.pool.action_codes
         if codes is not None and not any("," in code for code in codes):
             fields["action_kind"] = f"discrete:{','.join(codes)}"  # new logs may lack some
         arguments |= {"paths": list(self.paths), "out": str(self.out), "data": fields}
@@ -298,12 +417,7 @@ class Filter:
                 "jax": jax.__version__,
                 "device": jax.default_backend(),
             },
-            "fingerprints": {
-                "data": dataclasses.replace(split.pool, columns=columns).fingerprint,
-                "labels": hashing.of_arrays({"labelled": split.labelled}),
-                "split": split.fingerprint,
-                "config": hashing.of_settings(config.to_dict()),
-            },
+            "fingerprints": {**fingerprints, "config": hashing.of_settings(config.to_dict())},
         }
 
     def _write(
@@ -330,17 +444,7 @@ class Filter:
             KEEP_LIST: f"the same as a list, by {listed}, with scores",
             MODEL: "the filter; puorl.DomainFilter.load reads it",
         }
-        if report is not None:
-            from puorl.pu.machines.report import MachineReport
-            from puorl.pu.report_page import as_page
-            from puorl.pu.unit_table import write_units
-
-            (folder / REPORT_PAGE).write_text(as_page(report), encoding="utf-8")
-            write_json(folder / REPORT, report.to_dict())
-            written |= {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
-            if isinstance(report, MachineReport):
-                write_units(folder / UNITS, report.units)
-                written[UNITS] = f"all {len(report.units):,} units, with decision and evidence"
+        written |= self._write_report(folder, report)
         returns = training.returns
         if returns is not None and not np.isfinite(returns).all():
             returns = None
@@ -349,6 +453,23 @@ class Filter:
         content = FilterSettings(**settings, kept=outcome, returns=returns, keep_list=listed_hash)
         write_json(folder / SETTINGS, dataclasses.asdict(content))
         return written | {SETTINGS: "arguments, versions and fingerprints"}
+
+    def _write_report(
+        self, folder: Path, report: "FilterReport | MachineReport | None"
+    ) -> dict[str, str]:
+        if report is None:
+            return {}
+        from puorl.pu.machines.report import MachineReport
+        from puorl.pu.report_page import as_page
+        from puorl.pu.unit_table import write_units
+
+        (folder / REPORT_PAGE).write_text(as_page(report), encoding="utf-8")
+        write_json(folder / REPORT, report.to_dict())
+        written = {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
+        if isinstance(report, MachineReport):
+            write_units(folder / UNITS, report.units)
+            written[UNITS] = f"all {len(report.units):,} units, with decision and evidence"
+        return written
 
     def _write_list(
         self,
@@ -388,6 +509,8 @@ def _basis(settings: dict[str, Any]) -> dict[str, str | int]:
     }
     basis = {name: settings[group][name] for group, names in named.items() for name in names}
     others = settings["arguments"]["labelled_as"]
+    if "sample" in settings["fingerprints"]:
+        basis |= {name: settings["arguments"][name] for name in ("sample", "out_format")}
     return basis | ({"labelled_as": str(others)} if others else {})
 
 

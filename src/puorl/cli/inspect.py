@@ -1,8 +1,10 @@
 """`puorl inspect`: show what is in a file, and what is wrong with it."""
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 from rich import box
@@ -10,11 +12,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.options import DataOptions, Flag, Paths, SafeConsole, print_json
+from puorl.cli.options import (
+    DataOptions,
+    Flag,
+    Paths,
+    SafeConsole,
+    ScaleOptions,
+    make_console,
+    print_json,
+)
+from puorl.core.errors import ConfigError
 from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
-from puorl.data.labels import is_split, read_labels
+from puorl.data.labels import is_condition, is_split, read_labels
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
 _NAME_WIDTH = 11
@@ -41,22 +52,38 @@ class Inspect:
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
+    scale: ScaleOptions = ScaleOptions()
 
     def run(self) -> None:
         """Read, inspect, print."""
         data = self.data
         if data.missing is None:
             data = replace(data, missing="drop")  # what is missing is shown, and no reason to stop
-        if self.labelled is None and not (len(self.paths) == 1 and is_split(self.paths[0])):
-            dataset = data.load(self.paths)
+        names = data.arguments()
+        has_own = len(self.paths) == 1 and is_split(self.paths[0])
+        reason = None if has_own else self.scale.reason(self.paths)
+        if reason is not None:
+            seen = self._stream(names, reason)
+        elif self.labelled is None and not has_own:
+            seen = inspect(data.load(self.paths))
         else:
-            names = data.arguments()
-            dataset = read_labels(self.paths, self.labelled, require_both=False, **names).pool
-        seen = inspect(dataset)
+            known = read_labels(self.paths, self.labelled, require_both=False, **names)
+            seen = inspect(known.pool)
         if self.json:
             print_json(seen.to_dict())
         else:
             show(seen, SafeConsole(highlight=False))
+
+    def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
+        """Inspect data partition by partition."""
+        from puorl.scale.inspection import inspect as inspect_lazy
+
+        if self.labelled is not None and not is_condition(self.labelled):
+            raise ConfigError("--labelled: expected a condition where data is read in partitions")
+        console = make_console(json=True)
+        opened = self.scale.open(self.paths, reason, console, label=self.labelled, **names)
+        with tempfile.TemporaryDirectory() as folder:
+            return inspect_lazy(opened, Path(folder), self.scale.make(), progress=True)
 
 
 def show(seen: Inspection, console: Console) -> None:

@@ -1,29 +1,42 @@
 """Options and output that several commands share."""
 
+import contextlib
 import difflib
 import json
 import math
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
 from rich.console import Console
 from rich.segment import Segment
 
+from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import parse_count
+from puorl.core.resources import describe_size, free_memory
+from puorl.core.run_folder import exclusive
 from puorl.data.dataset import Dataset
-from puorl.data.formats import load, readable
+from puorl.data.formats import expand, format_of, load, readable
 from puorl.data.validate import MATRICES
+
+if TYPE_CHECKING:
+    from puorl.scale.engine import Workers
 
 _COMMANDING = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
 )
 """Control characters but the line break, and those that turn the direction of text."""
+
+_PART_OF_MEMORY = 8
+"""Files that take this part of the free memory or more are read in partitions."""
+_IN_PARTS = ("parquet", "csv", "hdf5", "minari")
 
 # ------------------------------------------------------------------------------ values
 
@@ -159,6 +172,71 @@ class DataOptions:
     def load(self, paths: Sequence[str]) -> Dataset:
         """Read all paths as one dataset."""
         return load(list(paths), **self.arguments())
+
+
+@dataclass(frozen=True)
+class ScaleOptions:
+    """Data larger than memory: read in partitions, on several cores or machines."""
+
+    stream: Flag = False
+    """Read in partitions, also if the files take less than an eighth of the free memory."""
+    sample: Count = 1_000_000
+    """Unlabelled rows to fit on, where data is read in partitions."""
+    workers: OptionalInt = None
+    """Processes that read and score partitions; one a core by default."""
+    engine: Annotated[str, choice("local", "ray")] = "local"
+    """Where partitions are read and scored: in processes here, or on Ray."""
+    address: _Name = None
+    """Address of a Ray cluster; without it, Ray is started here."""
+
+    def reason(self, paths: Sequence[str]) -> str | None:
+        """Say why data is read in partitions, empty if it was asked for; None if it is not."""
+        if self.stream or self.engine != "local" or any("://" in path for path in paths):
+            return ""
+        free, size = free_memory(), 0
+        for path in expand(list(paths), ids=True):
+            inner = path.rglob("*") if path.is_dir() else [path]
+            size += sum(each.stat().st_size for each in inner if each.is_file())
+            found = format_of(path)
+            if found is None or found.name not in _IN_PARTS or path.suffix in (".gz", ".zst"):
+                return None
+        if free is None or _PART_OF_MEMORY * size < free:
+            return None
+        return (
+            f"the files take {describe_size(size)}, more than an eighth of the free memory "
+            f"({describe_size(free)}): they are read in partitions"
+        )
+
+    def open(self, paths: Sequence[str], reason: str, console: Console, **names: Any) -> Any:
+        """Open files lazily, and say why."""
+        from puorl.data import lazy
+
+        opened = lazy.open(list(paths), progress=True, **names)
+        console.print(f"{reason or 'read in partitions, as asked'}: {opened!r}")
+        return opened
+
+    def make(self) -> "Workers":
+        """Return where tasks run."""
+        from puorl.scale.engine import Workers
+
+        return Workers(self.engine, self.workers, self.address)  # pyright: ignore[reportArgumentType]
+
+
+@contextlib.contextmanager
+def partition_folder(out: Path | None, basis: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield a folder for the results of partitions, beside the result that is to appear.
+
+    It is removed at the end. After a kill it stays, and the same command finds it; a command with
+    another basis makes another one.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    folder = out.with_name(f".{out.name}.{hashing.of_settings(basis)[:12]}.parts")
+    with exclusive(folder / "lock", out):
+        yield folder
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _listed(names: str | None) -> str | list[str] | None:

@@ -16,7 +16,10 @@ from puorl.cli.options import (
     Flag,
     OptionalPath,
     Paths,
+    ScaleOptions,
     compute_synchronously,
+    make_console,
+    partition_folder,
     print_json,
 )
 from puorl.core.errors import ConfigError, DataError
@@ -69,6 +72,7 @@ class Score:
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
+    scale: ScaleOptions = ScaleOptions()
 
     def run(self) -> None:
         """Read, judge, write and print."""
@@ -79,6 +83,11 @@ class Score:
             if path is not None:
                 check_free(path, force=self.force)
         options, folder = read_folder(self.model, self.data)
+        if (reason := self.scale.reason(self.paths)) is not None:
+            if span is not None:
+                raise ConfigError("--by-time: expected data that is read as a whole, got --stream")
+            self._stream(options, folder, reason)
+            return
         data = options.load(self.paths)
         compute_synchronously()
         from puorl.pu.filter import DomainFilter
@@ -102,6 +111,39 @@ class Score:
             self._show_units(unit_rows(model.predict_units(data), model.names))
         else:
             self._show_rows(flt, data)
+
+    def _stream(self, options: DataOptions, folder: Path, reason: str) -> None:
+        """Judge data partition by partition; units of a column by a sample of each unit's rows."""
+        compute_synchronously()
+        from puorl.pu.filter import DomainFilter
+        from puorl.pu.machines.model import MachineModel
+        from puorl.pu.machines.report import unit_rows
+        from puorl.scale.filtering import ListScores, collect, run_partitions
+        from puorl.scale.sample import draw_sample
+
+        console = make_console(json=self.json)
+        lazy = self.scale.open(self.paths, reason, console, **options.arguments())
+        model, workers = DomainFilter.load(folder).model_, self.scale.make()
+        if model.unit.kind == "column" and not isinstance(model, MachineModel):
+            raise ConfigError(
+                "score: expected a filter that decides about units by how they move, or about "
+                "rows or episodes, where data is read in partitions; score it without --stream"
+            )
+        with partition_folder(self.out, {"data": lazy.fingerprint, "model": str(folder)}) as parts:
+            if model.unit.kind == "column" and isinstance(model, MachineModel):
+                drawn = draw_sample(
+                    lazy, model.unit, parts, workers, rows=self.scale.sample, progress=True
+                )
+                self._show_units(unit_rows(model.predict_units(drawn.data), model.names))
+                return
+            task = ListScores(lazy, folder.absolute())
+            records = run_partitions(task, lazy, parts, workers, "scoring", progress=True)
+            if self.out is not None:
+                with atomic_path(self.out, force=self.force) as part:
+                    collect(parts, part, ".csv", "source_row,score,keep")
+        num_rows = sum(record["num_rows"] for record in records)
+        mean = sum(record["score"] for record in records) / num_rows
+        self._show_counts(num_rows, sum(record["num_kept"] for record in records), mean)
 
     def _show_units(self, rows: "tuple[UnitRow, ...]") -> None:
         from puorl.pu.unit_table import as_table, type_of, write_units
@@ -130,18 +172,16 @@ class Score:
             columns = number.tolist(), map(repr, score.tolist()), keep.astype(int).tolist()
             lines = zip(*columns, strict=True)
             write_table(self.out, (name, "score", "keep"), lines, force=self.force)
-        content = {
-            "num_rows": len(data),
-            "num_kept": int(keep.sum()),
-            "mean_score": float(np.nanmean(score)),
-        }
+        self._show_counts(len(data), int(keep.sum()), float(np.nanmean(score)))
+
+    def _show_counts(self, num_rows: int, num_kept: int, mean: float) -> None:
         if self.json:
-            self._print(content)
+            self._print({"num_rows": num_rows, "num_kept": num_kept, "mean_score": mean})
             return
         console = Console(highlight=False)
         console.print(
-            f"{content['num_kept']:,} of {len(data):,} rows are likely the target's; mean "
-            f"probability {content['mean_score']:.3f}"
+            f"{num_kept:,} of {num_rows:,} rows are likely the target's; mean probability "
+            f"{mean:.3f}"
         )
         self._say_written(console)
 

@@ -5,6 +5,7 @@ import dataclasses
 import shutil
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +27,7 @@ from puorl.cli.options import (
     compute_synchronously,
     make_console,
     parse_settings,
+    partition_folder,
     print_json,
     setting_words,
 )
@@ -33,7 +35,7 @@ from puorl.core.errors import ConfigError, DataError, TrainingError, require
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.core.run_folder import announce_resume, exclusive_beside
-from puorl.data.training_files import read_training_set
+from puorl.data.training_files import open_training_rows, read_training_set
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec
 from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, find_env, require_room
@@ -52,6 +54,8 @@ from puorl.rl.run import (
     resume_point,
     run,
 )
+from puorl.scale.engine import Workers
+from puorl.scale.store import make_store
 
 _MOST_SEEDS = 10_000
 """More is a slip: each policy has a file of its own."""
@@ -112,6 +116,8 @@ class Train:
     """Episodes of each policy in an evaluation."""
     logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
     """Also log the metrics there."""
+    chunk_rows: OptionalCount = None
+    """Rows in memory at a time, for data larger than memory: such as 2M."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
@@ -181,8 +187,8 @@ class Train:
         check_folder(self.out)
         begins, existed = not (self.out / SPEC).exists(), self.out.exists()
         try:
-            with announce_resume(self._has_progress):
-                return self._train(env)
+            with announce_resume(self._has_progress), self._rows() as chosen:
+                return self._train(env, chosen)
         except BaseException:
             if begins and not self._has_progress():
                 # Nothing is lost, and the corrected command must find the folder free.
@@ -195,14 +201,47 @@ class Train:
         except DataError:
             return True  # a run with a damaged record is not removed
 
-    def _train(self, env: Any) -> "_Outcome":
-        from puorl.rl.pool import check_rows, with_action_bounds
-
+    @contextlib.contextmanager
+    def _rows(self) -> Iterator[TrainingSet]:
+        """Read all rows, or deal them into chunks, which stay until the training is done."""
         usual = learners.make(self.learner, num_steps=2) if self.learner in LEARNERS else None
         needs_next = usual is not None and usual.needs_next_action
-        chosen = read_training_set(
-            self.paths, next_action=needs_next, hold_out=self.hold_out, **self.data.arguments()
-        )
+        if self.chunk_rows is None:
+            yield read_training_set(
+                self.paths, next_action=needs_next, hold_out=self.hold_out, **self.data.arguments()
+            )
+            return
+        if self.hold_out is not None:
+            raise ConfigError(
+                "--hold-out: expected rows that are read whole, got --chunk-rows; leave these rows "
+                "out of the files, or leave out --chunk-rows"
+            )
+        check_positive("--chunk-rows", self.chunk_rows)
+        lazy, returns = open_training_rows(self.paths, **self.data.arguments())
+        basis = {"rows": lazy.fingerprint, "chunk": self.chunk_rows, "seed": self.seed}
+        with partition_folder(self.out, basis) as folder:
+            store = make_store(
+                lazy,
+                folder,
+                Workers(),
+                chunk_rows=self.chunk_rows,
+                seed=self.seed,
+                next_action=needs_next,
+                returns=returns,
+                progress=True,
+            )
+            form = learners.form_of(self.learner, store.provenance.action_codes)
+            interval = checkpoint_interval(
+                self._learner(form), self.steps, eval_interval=self.eval_every
+            )
+            make_console(json=self.json).print(store.describe(self.steps, interval))
+            files = [source.path for source in lazy.sources]
+            part = {"files": files, "num_rows": store.num_rows, "fingerprint": lazy.fingerprint}
+            yield dataclasses.replace(store.chunk(0), metadata={"parts": [part]})
+
+    def _train(self, env: Any, chosen: TrainingSet) -> "_Outcome":
+        from puorl.rl.pool import check_rows, with_action_bounds
+
         if self.action_bounds:
             bounds = self.action_bounds[::2], self.action_bounds[1::2]
             chosen = with_action_bounds(chosen, bounds)

@@ -196,6 +196,8 @@ def _differences(earlier: Basis, now: Basis) -> str:
 
 KEEP_LIST, MODEL, SETTINGS = "keep.csv", "model", "settings.json"
 REPORT, REPORT_PAGE, UNITS = "report.json", "report.html", "units.csv"
+KEPT_PARTS = "kept"
+"""Folder of kept rows, where data was read in partitions."""
 FILTER_MARKER = "model/filter.json"
 """Identifies a folder of `puorl filter`."""
 WEIGHT = "weight"
@@ -235,7 +237,9 @@ class FilterSettings:
     Kept rows alone do not determine it: most episodes lack some rows.
     """
     keep_list: str | None = None
-    """Hash of the bytes of ``keep.csv``; None in folders of version 0.1."""
+    """Hash of the bytes of ``keep.csv``; None in folders of version 0.1, or where it is absent."""
+    sample: dict[str, Any] | None = None
+    """Rows that the filter was fitted on, where these were not all."""
     puorl_filter_run: int = 1
     """Version of this schema."""
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from puorl.data.dataset import Dataset
     from puorl.data.formats import FORMATS, Format, load, save
     from puorl.data.labels import LabelledRows, read_keep_list, read_labels, write_keep_list
+    from puorl.data.lazy import LazyDataset
     from puorl.data.split import PUSplit, make_split
     from puorl.data.training_files import read_training_set
     from puorl.data.training_set import TrainingSet
@@ -18,6 +19,7 @@ __all__ = [
     "Dataset",
     "Format",
     "LabelledRows",
+    "LazyDataset",
     "PUSplit",
     "Provenance",
     "TrainingSet",
@@ -36,6 +38,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "dataset": "Dataset",
         "formats": "FORMATS Format load save",
+        "lazy": "LazyDataset",
         "labels": "LabelledRows read_keep_list read_labels write_keep_list",
         "split": "PUSplit make_split",
         "training_files": "read_training_set",

@@ -4,13 +4,14 @@ NumPy's tokenizer reads blocks of lines. Only a block that it refuses is parsed 
 cells that are missing or no numbers are counted and become NaN.
 """
 
+import codecs
 import contextlib
 import csv
 import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from puorl.core.resources import require_readable
 from puorl.data import columns as cells
 from puorl.data.columns import Claims, has_decimal_comma, is_number, require_distinct
 from puorl.data.transitions import MATRICES
-from puorl.data.validate import FieldNames, RawRows
+from puorl.data.validate import Block, FieldNames, RawRows
 
 _DELIMITERS = (",", ";", "\t", "|")
 _EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
@@ -91,6 +92,87 @@ def read(path: Path, names: FieldNames) -> RawRows:
     return rows
 
 
+def blocks(path: str, names: FieldNames) -> list[Block]:
+    """Find the places in a text table at which parts of it can be read.
+
+    Raises:
+        DataError: The file is compressed, or in an encoding that cannot be entered in the middle.
+    """
+    encoding = _encoding(path, names)
+    found: list[Block] = []
+    with reading_text(Path(path), "CSV file"), open_text(Path(path), names.encoding) as text:
+        with open(path, "rb") as raw:
+            is_marked = encoding == "utf-8" and raw.read(3) == codecs.BOM_UTF8
+        counted = _Counted(text.lines, encoding, len(codecs.BOM_UTF8) * is_marked)
+        delimiter, header, num_lines = _header(counted, path)
+        table = _Table(path, delimiter, header, Claims({}))
+        line, place = num_lines + 1, counted.num_bytes
+        for block in _blocks(counted, line, table):
+            found.append(Block(_num_rows(block, delimiter), place, block.first_line))
+            place = counted.num_bytes
+    return [block for block in found if block.num_rows]
+
+
+def read_blocks(
+    path: str,
+    names: FieldNames,
+    chosen: Sequence[Block],
+    *,
+    keys_only: bool = False,
+    as_text: Collection[str] = (),
+) -> RawRows:
+    """Read some rows of a text table: all columns, those of ``as_text`` as they are written."""
+    del keys_only
+    encoding, total = _encoding(path, names), sum(block.num_rows for block in chosen)
+    with reading_text(Path(path), "CSV file"), open_text(Path(path), names.encoding) as text:
+        delimiter, header, _ = _header(text.lines, path)
+    with reading_text(Path(path), "CSV file"), open(path, encoding=encoding, newline="") as file:
+        file.seek(chosen[0].place)
+        lines = lines_of(file, path)
+        table = _Table(path, delimiter, header, Claims({}))
+        several = islice(_blocks(lines, chosen[0].extent, table), len(chosen))
+        mine = (line for block in several for line in block.lines)
+        rows = read_table(
+            mine, delimiter, header, chosen[0].extent, names, path, lambda: 1.0, as_text
+        )
+    if len(rows.arrays["obs"]) != total:
+        raise DataError(
+            f"{path}: expected {total:,} rows, as before; the file was changed meanwhile"
+        )
+    return rows
+
+
+class _Counted:
+    """Lines, and the bytes of those that were taken."""
+
+    def __init__(self, lines: Iterator[str], encoding: str, start: int) -> None:
+        self._lines, self._encoding, self.num_bytes = lines, encoding, start
+
+    def __iter__(self) -> "_Counted":
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.num_bytes += len(line) if line.isascii() else len(line.encode(self._encoding))
+        return line
+
+
+def _encoding(path: str, names: FieldNames) -> str:
+    encoding = codecs.lookup(names.encoding or "utf-8").name.replace("utf-8-sig", "utf-8")
+    if Path(path).suffix.lower() in (".gz", ".zst") or encoding.startswith(("utf-16", "utf-32")):
+        raise DataError(
+            f"{path}: expected a text table that can be read in parts, got one that is compressed "
+            "or in UTF-16; unpack it as UTF-8, or store it as Parquet"
+        )
+    return encoding
+
+
+def _num_rows(block: _Block, delimiter: str) -> int:
+    if any('"' in line for line in block.lines):
+        return sum(bool(row) for row in csv.reader(block.lines, delimiter=delimiter))
+    return sum(bool(line.strip("\r\n")) for line in block.lines)
+
+
 class Text(NamedTuple):
     """An open text file."""
 
@@ -152,6 +234,7 @@ def read_table(
     names: FieldNames,
     source: str,
     fraction: Callable[[], float],
+    as_text: Collection[str] = (),
 ) -> RawRows:
     """Read the rows of a table.
 
@@ -163,6 +246,7 @@ def read_table(
         names: Names that the user gave.
         source: The file; messages start with it.
         fraction: Returns the fraction of the file that has been read.
+        as_text: Columns that hold text elsewhere in the file.
     """
     require_distinct(header, source)
     table = _Table(source, delimiter, header, cells.claim(header, names, source), names.decimal)
@@ -185,12 +269,15 @@ def read_table(
     rows.notes = list(table.claims.notes)
     for name in ("terminal", "timeout", "episode", "time"):
         if name in fields:
-            _add_single(name, fields[name][0], table, names)
+            _add_single(name, fields[name][0], table, names, as_text)
     for name in ("action", "next_action"):
         if table.coded and name in fields:
             rows.arrays[name] = np.array(_cells(table, fields[name][0]), dtype=str)
     for name in table.claims.rest(header):
         found = _cells(table, name)
+        if name in as_text:
+            rows.columns[name] = np.array(found)
+            continue
         array = cells.typed(found if table.decimal == "." else cells.with_points(found))
         rows.columns[name] = np.array(found) if array.dtype.kind == "U" else array
     return rows
@@ -418,7 +505,9 @@ def _cells(table: _Table, name: str) -> list[str]:
     return _NUL.join(pieces).split(_NUL) if pieces else []
 
 
-def _add_single(name: str, column: str, table: _Table, names: FieldNames) -> None:
+def _add_single(
+    name: str, column: str, table: _Table, names: FieldNames, as_text: Collection[str]
+) -> None:
     """Convert the column of a flag, the episode or the time."""
     rows, found = table.rows, _cells(table, column)
     if name == "time" and table.decimal != ".":
@@ -433,7 +522,7 @@ def _add_single(name: str, column: str, table: _Table, names: FieldNames) -> Non
     if name == "episode":
         rows.lost = is_empty if is_empty.any() else None
         texts = {cell.strip() for cell in found}
-        if len(texts) > len(np.unique(array)) or rows.lost is not None:
+        if len(texts) > len(np.unique(array)) or rows.lost is not None or column in as_text:
             array = np.array([cell.strip() for cell in found])
         if len(texts) > len(np.unique(cells.typed(sorted(texts)))):
             # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.

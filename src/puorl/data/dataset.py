@@ -141,9 +141,13 @@ class Dataset:
         source: str,
         missing: str = "error",
         gap: float = MAX_STEP,
+        step: float | None = None,
         discrete_actions: Discrete = None,
     ) -> "Dataset":
-        """Check and complete the raw rows of a reader; every file becomes a dataset this way."""
+        """Check and complete the raw rows of a reader; every file becomes a dataset this way.
+
+        ``step`` is the median step of the clock, where the rows are a part of more.
+        """
         take_codes(raw, discrete_actions, source=source)
         usable = repair(raw, missing, source=source)
         fields = canonical(usable.arrays, source=source)
@@ -156,6 +160,7 @@ class Dataset:
             source=source,
             number_episodes=not ours,
             gap=gap,
+            step=step,
             valid=usable.valid,
             lost=usable.lost,
         )

@@ -46,6 +46,7 @@ def complete(
     source: str,
     number_episodes: bool = True,
     gap: float = MAX_STEP,
+    step: float | None = None,
     valid: np.ndarray | None = None,
     lost: np.ndarray | None = None,
 ) -> Completed:
@@ -56,6 +57,7 @@ def complete(
         source: Origin of the rows; messages start with it.
         number_episodes: Number episodes by the breaks where ids are absent.
         gap: A time step longer than this many median steps is a gap.
+        step: The median step, where these rows are a part of more; else it is computed.
         valid: (n,) bool. Rows that can be used; no transition is built across the others.
         lost: (n,) bool. Rows of unknown episode, which are not valid.
 
@@ -67,19 +69,19 @@ def complete(
     fields = dict(fields)
     for flag in ("terminal", "timeout"):
         fields.setdefault(flag, np.zeros(n, bool))
-    step = succession(fields, gap=gap, valid=valid, lost=lost)
+    order = succession(fields, gap=gap, step=step, valid=valid, lost=lost)
     # A coarse clock repeats stamps all the time, so that is no break; so does a row logged twice.
     counts = {
-        "time_gaps": step.num_gaps,
-        "clock_resets": step.num_resets,
-        "repeated_times": step.num_repeats,
+        "time_gaps": order.num_gaps,
+        "clock_resets": order.num_resets,
+        "repeated_times": order.num_repeats,
     }
     notes: list[str] = [Note(kind, count) for kind, count in counts.items() if count]
     if "episode" not in fields and number_episodes:
-        _number_episodes(fields, step.follows, missing, notes)
+        _number_episodes(fields, order.follows, missing, notes)
     kept = None
     if "next_obs" not in fields:
-        kept = _build_next_obs(fields, step, notes, source, valid)
+        kept = _build_next_obs(fields, order, notes, source, valid)
     elif valid is not None:
         kept = np.flatnonzero(valid)
         fields = {name: array[kept] for name, array in fields.items()}
@@ -90,6 +92,7 @@ def succession(
     fields: dict[str, np.ndarray],
     *,
     gap: float = MAX_STEP,
+    step: float | None = None,
     valid: np.ndarray | None = None,
     lost: np.ndarray | None = None,
 ) -> Succession:
@@ -98,6 +101,7 @@ def succession(
     Args:
         fields: As `canonical` returns them.
         gap: A time step longer than this many median steps is a gap.
+        step: The median step, where these rows are a part of more; else it is computed.
         valid: (n,) bool. Rows that can be used; there is a break at each other one.
         lost: (n,) bool. Rows of unknown episode; there is a break in every episode around each.
     """
@@ -121,7 +125,9 @@ def succession(
         with np.errstate(over="ignore"):  # an infinite step is a gap or a reset
             dt = np.diff(_in_order(time, order))
             forward = dt[follows & (dt > 0)]
-            limit = gap * np.median(forward) if len(forward) else np.inf
+            if step is None:
+                step = float(np.median(forward)) if len(forward) else np.inf
+            limit = gap * step
         is_gap, reset = follows & (dt > limit), follows & (dt < 0)
         num_gaps, num_resets = int(is_gap.sum()), int(reset.sum())
         num_repeats = int((follows & (dt == 0)).sum())

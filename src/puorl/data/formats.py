@@ -8,17 +8,18 @@ completion and error messages follow from the table.
 import dataclasses
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.core.formatting import check_choice
 from puorl.core.run_folder import (
     FILTER_MARKER,
+    KEEP_LIST,
     SETTINGS,
     FilterSettings,
     KeptRows,
@@ -30,6 +31,9 @@ from puorl.data.formula import is_formula
 from puorl.data.missing import parse_missing
 from puorl.data.transitions import MAX_STEP
 from puorl.data.validate import FIELDS, FieldNames, RawRows
+
+if TYPE_CHECKING:
+    from puorl.data.lazy import LazyDataset
 
 PathLike = str | os.PathLike[str]
 FRAME = "DataFrame"
@@ -235,10 +239,7 @@ def load(
         time_zone=time_zone,
         discrete_actions=discrete_actions,
     )
-    if not gap > 1:
-        raise ConfigError(f"gap: expected a factor above 1, got {gap}")
-    check_choice("decimal", decimal, (".", ","))
-    parse_missing(missing)
+    check_names(names)
     sources: list[Any] = []
     for one in path if isinstance(path, list | tuple) and path else [path]:
         if not _is_frame(one) and not isinstance(one, str | os.PathLike | list | tuple):
@@ -259,6 +260,18 @@ def load(
         provenance = dataclasses.replace(dataset.provenance, domain=domain)
         dataset = dataclasses.replace(dataset, provenance=provenance)
     return dataset
+
+
+def check_names(names: FieldNames) -> None:
+    """Check the options that are no names of columns.
+
+    Raises:
+        ConfigError: One has a value that it cannot have.
+    """
+    if not names.gap > 1:
+        raise ConfigError(f"gap: expected a factor above 1, got {names.gap}")
+    check_choice("decimal", names.decimal, (".", ","))
+    parse_missing(names.missing)
 
 
 def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Path]:
@@ -295,7 +308,7 @@ def _inside(path: Path) -> list[Path]:
     if any((path / name).is_file() for name in markers) or not path.is_dir():
         return [path]
     if (path / SETTINGS).is_file() and (path / FILTER_MARKER).is_file():
-        return [path / read_as(FilterSettings, path / SETTINGS).kept.file]
+        return _inside(path / read_as(FilterSettings, path / SETTINGS).kept.file)
     # Hidden or underscored names are leftovers of writers and editors, as elsewhere with Parquet.
     found = sorted(path.rglob("*.parquet")) or sorted(path.rglob("*.arrow"))
     files = [
@@ -316,7 +329,12 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "__arrow_c_stream__")
 
 
-def _reader(path: Path, chosen: str | None) -> Callable[[Path, FieldNames], RawRows]:
+def reader_of(path: Path, chosen: str | None) -> Any:
+    """Return the module that reads a file.
+
+    Raises:
+        ConfigError: Neither the suffix nor ``chosen`` names a format.
+    """
     by_suffix = format_of(path) if path.suffix else None
     if path.is_dir():
         is_lerobot = (path / str(FORMATS["lerobot"].marker)).is_file()
@@ -324,7 +342,7 @@ def _reader(path: Path, chosen: str | None) -> Callable[[Path, FieldNames], RawR
     found = FORMATS.get(chosen) if chosen else by_suffix
     if found is None:
         raise _unknown(path, chosen, "the format", readable())
-    return import_module(found.module).read
+    return import_module(found.module)
 
 
 def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
@@ -332,15 +350,29 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
     if _is_frame(source):
         path, read = FRAME, import_module("puorl.data.parquet").read_frame
     else:
-        path, read = source, _reader(source, chosen)
-    formula = names.reward if names.reward and is_formula(names.reward) else None
-    if formula is not None:
+        path, read = source, reader_of(source, chosen).read
+    return finish(read(source, searched(names)), names, str(path))
+
+
+def searched(names: FieldNames) -> FieldNames:
+    """Return what a reader searches: without formulas, and with the fields declared absent."""
+    if names.reward and is_formula(names.reward):
         names = dataclasses.replace(names, reward="")
     given = dataclasses.asdict(names)
     unused = [field for field in FIELDS if given[field] == ""]
-    names = dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
-    raw: RawRows = read(source, names)
-    for field in unused:
+    return dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
+
+
+def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = None) -> Dataset:
+    """Make a dataset of what a reader returned, with computed rewards and labels.
+
+    Args:
+        raw: The rows.
+        names: As the user gave them.
+        source: The file; messages start with it.
+        step: The median step of the clock, where the rows are a part of more.
+    """
+    for field in searched(names).unused:
         # A field that a reader found under a usual name becomes a column.
         if field in raw.arrays:
             array, key = raw.arrays.pop(field), raw.keys.pop(field, field)
@@ -349,23 +381,24 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
             raw.notes.append(f"{key}: not used as {field}, as asked")
     dataset = Dataset.from_raw(
         raw,
-        source=str(path),
+        source=source,
         missing=names.missing,
         gap=names.gap,
+        step=step,
         discrete_actions=names.discrete_actions,
     )
-    if formula is not None:
+    if names.reward and is_formula(names.reward):
         try:
-            dataset = dataset.with_reward(formula, raw.keys)
+            dataset = dataset.with_reward(names.reward, raw.keys)
         except PuorlError as error:
-            raise type(error)(f"{path}: reward: {error}") from error
+            raise type(error)(f"{source}: reward: {error}") from error
     if names.label is None:
         return dataset
     # Labels are found by file, because joining renumbers episodes.
     try:
         mask = dataset.where(names.label, raw.keys)
     except ConfigError as error:
-        raise ConfigError(f"{path}: label: {error}") from error
+        raise ConfigError(f"{source}: label: {error}") from error
     return dataset.with_labels(mask, f"label={names.label!r}")
 
 
@@ -375,8 +408,15 @@ def load_kept(folder: Path, kept: KeptRows) -> Dataset:
     Raises:
         DataError: They cannot be read, or are not those that the filter kept.
     """
-    dataset = load(folder / kept.file)
-    if (len(dataset), dataset.fingerprint) != (kept.num_rows, kept.fingerprint):
+    if kept.file == KEEP_LIST:
+        raise DataError(
+            f"{folder}: expected kept rows, got only a list of them; filter again with "
+            "--out-format parquet"
+        )
+    dataset, parts = load(folder / kept.file), None
+    if (folder / kept.file).is_dir() and not (folder / kept.file / "data").is_dir():
+        parts = import_module("puorl.data.parquet").fingerprint_of_parts(folder / kept.file)
+    if (len(dataset), parts or dataset.fingerprint) != (kept.num_rows, kept.fingerprint):
         raise DataError(
             f"{folder / kept.file}: expected the {kept.num_rows:,} rows that the filter kept "
             f"(fingerprint {kept.fingerprint[:12]}), got {len(dataset):,} rows "
@@ -387,12 +427,16 @@ def load_kept(folder: Path, kept: KeptRows) -> Dataset:
 
 
 def save(
-    dataset: Dataset, path: PathLike, *, format: str | None = None, force: bool = False
+    dataset: "Dataset | LazyDataset",
+    path: PathLike,
+    *,
+    format: str | None = None,
+    force: bool = False,
 ) -> Path:
     """Write ``dataset`` so that `load` returns the same content.
 
     Args:
-        dataset: The rows to write.
+        dataset: The rows to write; those of `puorl.open` become a folder of Parquet files.
         path: Target; its suffix chooses the format (see `FORMATS`; a name without suffix becomes
             a Minari folder).
         format: Name of a format that can be written, where the suffix does not name one.
@@ -406,6 +450,8 @@ def save(
         DataError: No rows, ``path`` exists and ``force`` is off, or it cannot be written.
     """
     path = Path(path)
+    if not isinstance(dataset, Dataset):
+        return import_module("puorl.data.lazy").write(dataset, path, format=format, force=force)
     if len(dataset) == 0:
         raise DataError(f"{path}: expected at least one row to write, got none")
     chosen = _written_format(path, format)

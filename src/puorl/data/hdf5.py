@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import math
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -25,10 +25,10 @@ from puorl.core.errors import DataError
 from puorl.core.files import reserve
 from puorl.core.resources import require_readable
 from puorl.data import episodes
-from puorl.data.columns import read_arrays
+from puorl.data.columns import read_arrays, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import FLAGS, Provenance
-from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
+from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, reading
 
 _OVERHEAD = 2**18
 """Bytes of names, shapes, provenance and a hash, at most."""
@@ -56,6 +56,9 @@ _WIDTH = "characters"
 _EMPTY_NAME = "%"  # HDF5 has no empty names, and no quoted name is like this
 _SIMULATOR_GROUPS = ("infos/", "metadata/")  # internal data of D4RL, read only if named
 _PLAIN_KINDS = "biufSU"
+_ADVICE = "check that the file is whole and that it is HDF5"
+_BLOCK = 65_536
+"""Rows that are read together, where a file is read in parts."""
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
@@ -64,9 +67,28 @@ def read(path: Path, names: FieldNames) -> RawRows:
     Raises:
         DataError: Not a readable HDF5 file, or an array is missing.
     """
-    advice = "check that the file is whole and that it is HDF5"
-    with reading(path, "HDF5 file", advice), h5py.File(path, "r") as file:
+    with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
         return _rows(file, names, str(path))
+
+
+def blocks(path: str, names: FieldNames) -> list[Block]:
+    """Divide the rows of a file into blocks that are read together."""
+    with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
+        keys, key = list(_array_keys(file)), names.obs or _LAYOUT["obs"]
+        if _own_text(file, _PROVENANCE, path) is None:
+            key = resolve(keys, _stripped(names), path)["obs"]
+        total = file[str(key)].shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+    return [Block(min(_BLOCK, total - start), start) for start in range(0, total, _BLOCK)]
+
+
+def read_blocks(
+    path: str, names: FieldNames, chosen: Sequence[Block], *, keys_only: bool = False
+) -> RawRows:
+    """Read some rows of a file: all fields, which costs little here."""
+    del keys_only
+    rows = slice(chosen[0].place, chosen[-1].place + chosen[-1].num_rows)
+    with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
+        return _rows(file, names, path, rows)
 
 
 def write(dataset: Dataset, path: Path) -> None:
@@ -95,11 +117,12 @@ def write(dataset: Dataset, path: Path) -> None:
             _write_column(columns, name, array)
 
 
-def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
+def _rows(file: h5py.File, names: FieldNames, source: str, part: slice | None = None) -> RawRows:
     keys = list(_array_keys(file))
-    given = {f: k.lstrip("/") for f in FIELDS if isinstance(k := getattr(names, f), str)}
-    names = dataclasses.replace(names, **given)
+    names = _stripped(names)
     origin, stored_hash = (_own_text(file, name, source) for name in (_PROVENANCE, hashing.HASH))
+    if part is not None:
+        stored_hash = None
     if stored_hash is not None and any(getattr(names, field) is not None for field in FIELDS):
         _rows(file, FieldNames(), source)  # under their own names, to compare the hash
         stored_hash = None
@@ -116,8 +139,10 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         names,
         source,
         own=own,
-        read=lambda key, field: _array(file, key, source, whole=field not in ("", *FLAGS)),
-        describe=lambda key: _described(key, file[key]),
+        read=lambda key, field: _array(
+            file, key, source, whole=field not in ("", *FLAGS), part=part
+        ),
+        describe=lambda key: _described(key, file[key], part),
     )
     rows.columns = {_column_name(key): array for key, array in rows.columns.items()}
     if stored_hash is not None:
@@ -125,6 +150,11 @@ def _rows(file: h5py.File, names: FieldNames, source: str) -> RawRows:
         hashing.check(source, stored_hash, found, repair=_REPAIR)
     rows.note_skipped([key for key in skipped if not key.startswith(_SIMULATOR_GROUPS)])
     return rows
+
+
+def _stripped(names: FieldNames) -> FieldNames:
+    given = {f: k.lstrip("/") for f in FIELDS if isinstance(k := getattr(names, f), str)}
+    return dataclasses.replace(names, **given)
 
 
 def _array_keys(group: h5py.Group, prefix: str = "", above: tuple[Any, ...] = ()) -> Iterator[str]:
@@ -171,7 +201,9 @@ def _content_hash(fingerprint: str, origin: str) -> str:
     return hashing.of_settings({"rows": fingerprint, "provenance": origin})
 
 
-def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np.ndarray:
+def _array(
+    file: h5py.File, key: str, source: str, *, whole: bool = False, part: slice | None = None
+) -> np.ndarray:
     dataset = file[key]
     assert isinstance(dataset, h5py.Dataset)
     if dataset.shape is None:
@@ -183,14 +215,15 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
     if text is not None and text.length is None:
         check_heaps(file, source)
         check_lengths(dataset.id, file, source)
-        return np.asarray(dataset.asstr()[()], dtype=np.str_)
+        return np.asarray(dataset.asstr()[() if part is None else part], dtype=np.str_)
     if dataset.dtype.hasobject:
         raise DataError(
             f"{source}: {key}: expected numbers or text, got rows of varying length or references; "
             "store one fixed-size array"
         )
-    require_readable(dataset.size * dataset.dtype.itemsize, f"{source}: {key}")
-    array = np.asarray(dataset[()])
+    if part is None:
+        require_readable(dataset.size * dataset.dtype.itemsize, f"{source}: {key}")
+    array = np.asarray(dataset[() if part is None or not dataset.shape else part])
     if _WIDTH in dataset.attrs and dataset.attrs.get_id(_WIDTH).dtype.kind in "iu":
         texts, width = np.char.decode(array, "utf-8"), int(np.asarray(dataset.attrs[_WIDTH]))
         if texts.dtype.itemsize > 4 * max(width, 1):
@@ -203,11 +236,14 @@ def _array(file: h5py.File, key: str, source: str, *, whole: bool = False) -> np
     return array.view(array.dtype.str) if array.dtype.metadata else array
 
 
-def _described(key: str, item: Any) -> tuple[tuple[int, ...], str]:
+def _described(key: str, item: Any, part: slice | None) -> tuple[tuple[int, ...], str]:
     if key.startswith(_SIMULATOR_GROUPS):
         return (), ""
     is_text = h5py.check_string_dtype(item.dtype) is not None
-    return item.shape or (), "S" if is_text else item.dtype.kind
+    shape = item.shape or ()
+    if part is not None and shape:
+        shape = (len(range(shape[0])[part]), *shape[1:])
+    return shape, "S" if is_text else item.dtype.kind
 
 
 def _column_name(key: str) -> str:

@@ -184,7 +184,7 @@ def inspect(dataset: Dataset) -> Inspection:
         missing=dataset.provenance.missing,
         notes=dataset.provenance.notes,
     )
-    return dataclasses.replace(seen, findings=tuple(_find(seen)))
+    return dataclasses.replace(seen, findings=tuple(find(seen)))
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def _plain(value: Any) -> Any:
 _Sentences = Iterator[tuple[Level, str]]
 
 
-def _find(seen: Inspection) -> list[Finding]:
+def find(seen: Inspection) -> list[Finding]:
     """List all findings, the most serious first."""
     checks = (_on_missing, _on_ends, _on_continuity, _on_columns, _on_clock, _on_rows)
     found = [Finding(*sentence) for check in checks for sentence in check(seen)]

@@ -150,6 +150,22 @@ def read_labels(
     return LabelledRows(data, pool.with_labels(np.arange(len(pool)) >= len(data)), "two")
 
 
+def is_condition(labelled: str) -> bool:
+    """Tell a condition from the name of a file.
+
+    Raises:
+        ConfigError: A list, which counts rows of data that is in memory.
+    """
+    if not _is_path(labelled):
+        return True
+    if os.path.exists(labelled) and _is_list(labelled):
+        raise ConfigError(
+            f"--labelled {labelled}: expected a condition, or a file of target rows, where data is "
+            "read in partitions, got a list; give a condition such as \"pump in ['P-01', 'P-07']\""
+        )
+    return False
+
+
 def _is_path(labelled: str) -> bool:
     # By the name alone: a file that happens to exist must not change what a condition means.
     if suffix_of(labelled) in (_LIST, *suffixes()):

@@ -31,8 +31,10 @@ from puorl.data.actions import one_hot
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import runs_of
 from puorl.data.transitions import Provenance, Transitions
-from puorl.data.validate import FIELDS, FieldNames, RawRows, listed, reading
+from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, listed, reading
 
+_BLOCK = 65_536
+"""Rows that are read together at least, where a dataset is read in parts."""
 MAX_RUNS = 100_000
 """Largest number of runs written: more would take gigabytes and minutes."""
 _EPISODE_BYTES = 30_000
@@ -89,6 +91,52 @@ def read(path: Path, names: FieldNames) -> RawRows:
     return _restore(table.steps(), own, str(path)) if restoring else _rows(table, names, metadata)
 
 
+def blocks(path: str, names: FieldNames) -> list[Block]:
+    """List groups of episodes that are read together.
+
+    Raises:
+        DataError: puorl wrote the folder, with rows in an order of their own, or it does not say
+            how long episodes are.
+    """
+    del names
+    folder = _data_folder(Path(path))
+    metadata = read_json(folder / _METADATA)
+    if metadata.get(_OWN) or "action_space" not in metadata or "observation_space" not in metadata:
+        raise DataError(
+            f"{path}: expected a Minari dataset that stores its spaces and that another program "
+            "wrote; load it as a whole, and save it as Parquet"
+        )
+    stored = _minari("minari.dataset.minari_storage", "reading").MinariStorage.read(folder)
+    total = range(int(metadata.get("total_episodes") or 0))
+    lengths = [int(each.get("total_steps", 0)) for each in stored.get_episode_metadata(total)]
+    if sum(lengths) != metadata.get("total_steps"):
+        raise DataError(f"{path}: expected episodes that say how long they are; load it as a whole")
+    found, first = [], 0
+    for last in total:
+        size = sum(lengths[first : last + 1])
+        if size >= _BLOCK or last == total[-1]:
+            found.append(Block(size, first, last + 1 - first))
+            first = last + 1
+    return found
+
+
+def read_blocks(
+    path: str, names: FieldNames, chosen: Sequence[Block], *, keys_only: bool = False
+) -> RawRows:
+    """Read some episodes."""
+    del keys_only
+    folder = _data_folder(Path(path))
+    metadata = read_json(folder / _METADATA)
+    table = _Table(path, keep_all=False)
+    first = chosen[0].place
+    wanted = range(first, chosen[-1].place + chosen[-1].extent)
+    for index, episode in enumerate(_episodes(folder, metadata, path, wanted)):
+        table.add(index, episode)
+    rows = _rows(table, names, metadata)
+    rows.arrays["episode"] = rows.arrays["episode"] + first
+    return rows
+
+
 def _home() -> Path:
     return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
 
@@ -103,8 +151,10 @@ def _data_folder(path: Path) -> Path:
     )
 
 
-def _episodes(folder: Path, metadata: Mapping[str, Any], source: str) -> Iterator[dict[str, Any]]:
-    """Yield the episodes as Minari returns them."""
+def _episodes(
+    folder: Path, metadata: Mapping[str, Any], source: str, wanted: range | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the episodes, or those that are wanted, as Minari returns them."""
     storage = _minari("minari.dataset.minari_storage", "reading").MinariStorage
     _minari("PIL.Image", "reading")  # minari imports it without depending on it
     if metadata.get("data_format") in ("arrow", "parquet"):
@@ -122,7 +172,7 @@ def _episodes(folder: Path, metadata: Mapping[str, Any], source: str) -> Iterato
             # Gymnasium warns of the precision of bounds, which are not used here.
             warnings.filterwarnings("ignore", module="gymnasium")
             stored = storage.read(folder)
-        yield from stored.get_episodes(range(total))
+        yield from stored.get_episodes(range(total) if wanted is None else wanted)
 
 
 def _plain_episodes(path: Path, num_episodes: int) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -20,11 +21,11 @@ from puorl.core.errors import DataError, require
 from puorl.core.formatting import code_values
 from puorl.core.resources import require_readable
 from puorl.data.actions import base_name
-from puorl.data.columns import Claims, claim, named, require_distinct, seconds
+from puorl.data.columns import Claims, claim, named, require_distinct, seconds, typed
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FRAME
 from puorl.data.transitions import MATRICES, Provenance
-from puorl.data.validate import FIELDS, FieldNames, RawRows, reading
+from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, reading
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -40,6 +41,9 @@ _BASES = {"obs": "obs", "action": "act", "next_obs": "next_obs", "next_action": 
 _CLASH = "column/"
 _PLAIN_DTYPES = "biufU"
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
+_VALUES = ("obs", "reward", *_MAY_BE_UNKNOWN)
+"""Fields that say nothing about the order of rows."""
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _EXACT_IN_FLOAT = 2**53
 _READ_AHEAD = 2**24
 """Bytes of columns that are read together."""
@@ -67,6 +71,65 @@ def read(path: Path, names: FieldNames) -> RawRows:
                 "take another copy"
             )
         return _rows(file, names, str(path))
+
+
+def blocks(path: str, names: FieldNames) -> list[Block]:
+    """List the row groups of a Parquet file, which may be at an address such as ``s3://``."""
+    del names
+    with reading(path, "Parquet file", "check that the file is whole"), _opened(path) as file:
+        found = file.metadata
+        sizes = [found.row_group(i).num_rows for i in range(found.num_row_groups)]
+        return [Block(size, i) for i, size in enumerate(sizes) if size]
+
+
+def read_blocks(
+    path: str, names: FieldNames, chosen: Sequence[Block], *, keys_only: bool = False
+) -> RawRows:
+    """Read row groups; with ``keys_only`` no matrices of several columns and no rewards."""
+    with reading(path, "Parquet file", "check that the file is whole"), _opened(path) as file:
+        return _rows(
+            _RowGroups(file, [each.place for each in chosen], path), names, path, keys_only
+        )
+
+
+def _opened(path: str) -> Any:
+    parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
+    if "://" not in path:
+        return parquet.ParquetFile(path, page_checksum_verification=True)
+    system, place = file_system(path)
+    source = system.open_input_file(place)
+    return parquet.ParquetFile(source, page_checksum_verification=True)
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """Return pyarrow's file system of an address such as ``s3://bucket/rows``, and the path in it.
+
+    Raises:
+        DataError: There is no such file system.
+    """
+    fs = require("pyarrow.fs", extra="parquet", purpose="reading from an object store")
+    with reading(address, "address", "check the name, and the settings of the object store"):
+        return fs.FileSystem.from_uri(address)
+
+
+def fingerprint_of_parts(folder: Path) -> str:
+    """Hash the fingerprints of the files of a folder, in the order of their names."""
+    found = []
+    for path in sorted(folder.glob("*.parquet")):
+        with reading(path, "Parquet file", "check that the file is whole"), _opened(str(path)) as f:
+            found.append((_stored(f.schema_arrow.metadata or {}, str(path)) or {})["fingerprint"])
+    return hashing.of_settings({"parts": found})
+
+
+def hive_columns(path: str) -> dict[str, str]:
+    """Return the columns that a path names, as in ``robot=A7/2024=1/part-0.parquet``.
+
+    >>> hive_columns("logs/robot=A7/day=2/part-0.parquet")
+    {'robot': 'A7', 'day': '2'}
+    """
+    pairs = (part.partition("=") for part in path.split("/")[:-1])
+    found = {name: unquote(value) for name, equals, value in pairs if name and equals}
+    return {name: "" if value == _HIVE_NULL else value for name, value in found.items()}
 
 
 def _read_arrow(path: Path, names: FieldNames) -> RawRows:
@@ -182,6 +245,31 @@ def _stored_column(pa: Any, name: str, array: np.ndarray) -> Any:
     return pa.array(array.tolist(), pa.string()) if kind == "U" else pa.array(array)
 
 
+class _RowGroups:
+    """Some row groups of a file, read like a file, with the columns that its path names."""
+
+    def __init__(self, file: "ParquetFile", groups: list[int], path: str) -> None:
+        self._file, self._groups = file, groups
+        self._pa = require("pyarrow", extra="parquet", purpose="reading Parquet files")
+        self.num_rows = sum(file.metadata.row_group(i).num_rows for i in groups)
+        self.metadata, own = self, file.schema_arrow
+        named = hive_columns(path).items()
+        one = {name: self._pa.array(typed([text])) for name, text in named}
+        self._hive = {name: value for name, value in one.items() if name not in own.names}
+        self.schema_arrow = own
+        for name, value in self._hive.items():
+            self.schema_arrow = self.schema_arrow.append(self._pa.field(name, value.type))
+
+    def read(self, columns: list[str]) -> Any:
+        stored = [name for name in columns if name not in self._hive]
+        table = self._file.read_row_groups(self._groups, columns=stored, use_threads=False)
+        for name in columns:
+            if name in self._hive:
+                values = self._pa.repeat(self._hive[name][0], self.num_rows)
+                table = table.append_column(name, values)
+        return table
+
+
 class _InMemory:
     """A table in memory, read like a file."""
 
@@ -193,15 +281,22 @@ class _InMemory:
         return self._table.select(columns)
 
 
-def _rows(file: "ParquetFile | _InMemory", names: FieldNames, source: str) -> RawRows:
-    schema = file.schema_arrow
+def _rows(
+    file: "ParquetFile | _InMemory | _RowGroups",
+    names: FieldNames,
+    source: str,
+    keys_only: bool = False,
+) -> RawRows:
+    schema, is_part = file.schema_arrow, isinstance(file, _RowGroups)
     header = list(schema.names)
     require_distinct(header, source)
     num_rows = file.metadata.num_rows
     require_readable(num_rows * len(header), f"{source}: {num_rows:,} rows")  # a byte a cell
     stored = _stored(schema.metadata or {}, source)
     is_named = any(getattr(names, field) is not None for field in FIELDS)
-    if stored is not None and is_named:
+    if stored is not None and is_part:
+        stored["num_rows"] = num_rows
+    elif stored is not None and is_named:
         _rows(file, FieldNames(), source)  # under their own names, to compare the hash
     if stored is None:
         claims, provenance, restored = claim(header, names, source), None, {}
@@ -213,24 +308,37 @@ def _rows(file: "ParquetFile | _InMemory", names: FieldNames, source: str) -> Ra
     for name in claims.rest(header):
         kind = schema.field(name).type
         (plain if _is_plain(kind) else skipped).append(name)
-    content = _Columns(file, [c for columns in claims.fields.values() for c in columns] + plain)
-    for field, columns in claims.fields.items():
+    found = claims.fields.items()
+    if keys_only:
+        unread = [f for f, c in found if f in _VALUES or (f == "action" and len(c) > 1)]
+        rows.arrays = {f: _without_rows(schema, claims.fields[f]) for f in unread}
+        found = [(f, c) for f, c in found if f not in unread]
+    content = _Columns(file, [c for _, columns in found for c in columns] + plain)
+    for field, columns in found:
         _add_field(content, field, columns, rows, source, names)
     for name in plain:
         own_name, dtype = restored.get(name, (name, None))
         array = _plain_values(content[name])
         rows.columns[own_name] = array if dtype is None else _restored(array, dtype, name, source)
     rows.note_skipped([f"{name} ({schema.field(name).type})" for name in skipped])
-    if stored is not None and not is_named:
+    if stored is not None and not is_named and not is_part:
         # Page checksums do not cover the headers of pages.
         hashing.check(source, stored["fingerprint"], rows.fingerprint, repair=_REPAIR)
     return rows
 
 
+def _without_rows(schema: Any, columns: Sequence[str]) -> np.ndarray:
+    """Return an empty array of the dtype that the columns have together."""
+    kinds = [getattr(each := schema.field(name).type, "value_type", each) for name in columns]
+    plain = [np.dtype(k.to_pandas_dtype()) for k in kinds]
+    plain = [np.dtype(float) if kind.hasobject else kind for kind in plain]  # such as decimals
+    return np.empty((0, len(columns)), np.result_type(*plain))
+
+
 class _Columns:
     """Columns of a file, some read ahead: every single read looks at all columns of the file."""
 
-    def __init__(self, file: "ParquetFile | _InMemory", order: Sequence[str]) -> None:
+    def __init__(self, file: "ParquetFile | _InMemory | _RowGroups", order: Sequence[str]) -> None:
         self._file, self._order = file, order
         self._place = {name: i for i, name in enumerate(order)}
         self._ahead: dict[str, Any] = {}

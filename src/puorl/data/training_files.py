@@ -14,6 +14,8 @@ from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
 from puorl.data.formats import expand, load, load_kept
 from puorl.data.formula import is_formula
+from puorl.data.lazy import LazyDataset
+from puorl.data.lazy import open as open_lazily
 from puorl.data.training_set import TrainingSet
 
 _WHOLE = ("column:", "episode")
@@ -79,6 +81,23 @@ def read_training_set(
 def describe_rows(rows: Dataset, files: Sequence[str]) -> dict[str, Any]:
     """Return what a run records of its rows: files, number and fingerprint."""
     return {"files": list(files), "num_rows": len(rows), "fingerprint": rows.fingerprint}
+
+
+def open_training_rows(
+    paths: Sequence[str], **fields: Any
+) -> tuple[LazyDataset, tuple[float, float] | None]:
+    """Open rows that are not to be loaded; return them and the range of returns, where known.
+
+    Raises:
+        DataError: Folders of `puorl filter` beside other paths.
+    """
+    folders, plain = _separate(paths)
+    if not folders:
+        return open_lazily(plain, **fields), None
+    if plain or len(folders) > 1:
+        raise DataError("--chunk-rows: expected one folder of puorl filter, or files, not both")
+    settings = read_settings(folders[0])
+    return open_lazily(folders[0] / settings.kept.file), settings.returns
 
 
 def _separate(paths: Sequence[str]) -> tuple[list[Path], list[str]]:

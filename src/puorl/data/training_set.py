@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,6 +33,14 @@ class Groups:
             raise ConfigError(f"top: expected above 0 and up to 1, got {self.top}")
 
 
+class Chunks(Protocol):
+    """Training sets of the same size, used in turn."""
+
+    def chunk(self, number: int) -> "TrainingSet":
+        """Read a chunk; numbers above the last begin anew."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
     """Rows of a pool to learn from; all methods of one setting share the pool."""
@@ -53,6 +61,8 @@ class TrainingSet:
     groups: Groups | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Results of the method that made the set, JSON-ready, e.g. its estimate of alpha."""
+    chunks: "Chunks | None" = None
+    """Where this is one of several chunks of rows, of which one at a time is in memory: all."""
 
     def __post_init__(self) -> None:
         """Check positions, columns and groups."""

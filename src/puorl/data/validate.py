@@ -69,6 +69,16 @@ FIELDS = tuple(FieldNames.__dataclass_fields__)[:9]
 """Fields of a row, in the order in which they are listed."""
 
 
+class Block(NamedTuple):
+    """Some rows of a file that are read together, where a file is read in parts."""
+
+    num_rows: int
+    place: int
+    """Row group, first row, first byte or first episode, by format."""
+    extent: int = 1
+    """Lines before it, or episodes in it, by format."""
+
+
 class BadCells(NamedTuple):
     """Cells of one column that are missing or no numbers."""
 

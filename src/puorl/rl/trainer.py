@@ -22,7 +22,7 @@ from puorl import __version__
 from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
 from puorl.core.resources import check_fork
-from puorl.data.training_set import TrainingSet
+from puorl.data.training_set import Chunks, TrainingSet
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
 from puorl.rl.learner import Learner, Sizes, form_of, stored_config
@@ -235,6 +235,24 @@ class TrainJob:
     """(lanes,) float32. No policy can reach values beyond it."""
     codes: tuple[str, ...] | None = None
     """What discrete actions stand for."""
+    chunks: Chunks | None = None
+    """Where the rows are one of several chunks: all of them; one is used in each interval."""
+
+    def with_chunk(self, number: int) -> "TrainJob":
+        """Put the rows of another chunk on the device; all scales stay those of the first."""
+        if self.chunks is None:
+            return self
+        chosen, room = self.chunks.chunk(number), self.sets.row.shape[1]
+        held = _tables(self.learner, [chosen])
+        pool = Pool(jnp.asarray(rows_of.pack(chosen.pool.rows, self.actions)))
+        # Of one shape, or it would be compiled anew: rows without a next action are left out.
+        count = jnp.minimum(held.num_rows, room)
+        row = jnp.zeros_like(self.sets.row).at[:, : held.row.shape[1]].set(held.row[:, :room])
+        column = (
+            jnp.zeros_like(self.sets.column).at[:, : held.row.shape[1]].set(held.column[:, :room])
+        )
+        sets = self.sets._replace(row=row, column=column, num_rows=count, first_size=count)
+        return replace(self, pool=pool, sets=sets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,21 +295,15 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
     if learner.needs_next_action and dataset.next_action is None and dataset.episode is not None:
         dataset = dataset.with_next_action()
         sets = [replace(chosen, pool=dataset) for chosen in sets]
+    if learner.positions is not None and any(chosen.chunks for chosen in sets):
+        raise ConfigError(f"{learner.name}: needs all rows in memory, as it ranks them; no chunks")
     if learner.positions is not None and any(chosen.groups for chosen in sets):
         raise ConfigError(f"{learner.name}: draws its rows itself, so it takes no groups")
     longest = max(len(chosen.rows) for chosen in sets)
     sizes = Sizes(dataset.obs.shape[1], dataset.action.shape[1], longest)
     rows_of.check_memory(learner, sizes, lanes=len(lanes), num_rows=len(dataset), sets=len(sets))
     actions = rows_of.action_range(dataset.action, dataset.provenance.action_range)
-    held = rows_of.tables(
-        sets,
-        batch_size=learner.config.batch_size,
-        normalise_states=learner.normalise_states,
-        scale_rewards=learner.scale_rewards,
-        next_action=learner.needs_next_action,
-        fixed_factor=learner.reward_factor,
-        needs_reward=learner.needs_reward,
-    )
+    held = _tables(learner, sets)
     largest = np.abs(np.asarray(held.column[:, :, 0], np.float64)).max(axis=1)
     horizon = 1.0 / max(1.0 - getattr(learner.config, "gamma", 0.0), 1.0 / _LONGEST_HORIZON)
     limit = np.clip(_EXPLODED * horizon * largest, _LARGEST_USUAL, np.finfo(np.float32).max)
@@ -307,6 +319,19 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         ),
         q_limit=np.array([limit[lane.line] for lane in lanes], np.float32),
         codes=dataset.action_codes,
+        chunks=sets[0].chunks,
+    )
+
+
+def _tables(learner: Learner, sets: Sequence[TrainingSet]) -> Sets:
+    return rows_of.tables(
+        sets,
+        batch_size=learner.config.batch_size,
+        normalise_states=learner.normalise_states,
+        scale_rewards=learner.scale_rewards,
+        next_action=learner.needs_next_action,
+        fixed_factor=learner.reward_factor,
+        needs_reward=learner.needs_reward,
     )
 
 
@@ -336,6 +361,7 @@ def train(
     while done < steps:
         began = time.perf_counter()
         length = min(interval, steps - done)
+        job = job.with_chunk(done // interval)
         state, metrics, (new_infinite, new_large) = run_interval(job, state, done, length)
         done += length
         infinite = np.where(infinite < 0, new_infinite, infinite)
