@@ -103,8 +103,8 @@ class Train:
     ] = ()
     """Bounds of actions, or a pair for each column; else as stated in the data, or as seen."""
     hold_out: Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")] = None
-    """Rows that train nobody, e.g. "run == 'R-7'": whole labelled episodes, which puorl evaluate
-    --offline judges from with the same --labelled."""
+    """Rows that train nobody, e.g. "run == 'R-7'": whole labelled episodes, from which
+    puorl evaluate --offline judges."""
     resume: Flag = False
     """Has no effect, as every run resumes; accepted for commands of version 0.1."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
