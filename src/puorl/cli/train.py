@@ -217,7 +217,7 @@ class Train:
             yield read_training_set(self.paths, self.data, next_action=needs_next)
             return
         check_positive("--chunk-rows", self.chunk_rows)
-        lazy, returns = open_training_rows(self.paths, self.data)
+        lazy, returns = open_training_rows(self.paths, **self.data.arguments())
         basis = {"rows": lazy.fingerprint, "chunk": self.chunk_rows, "seed": self.seed}
         with partition_folder(self.out, basis) as folder:
             store = make_store(

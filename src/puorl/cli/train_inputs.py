@@ -76,16 +76,18 @@ def read_training_set(
 
 
 def open_training_rows(
-    paths: Sequence[str], options: DataOptions
+    paths: Sequence[str], **names: Any
 ) -> tuple[LazyDataset, tuple[float, float] | None]:
     """Open rows that are not to be loaded; return them and the range of returns, where known.
+
+    ``names`` are those of `puorl.load`, except for what `puorl filter` wrote.
 
     Raises:
         DataError: Folders of `puorl filter` beside other paths.
     """
     folders, plain = _separate(paths)
     if not folders:
-        return open_lazily(plain, **options.arguments()), None
+        return open_lazily(plain, **names), None
     if plain or len(folders) > 1:
         raise DataError("--chunk-rows: expected one folder of puorl filter, or files, not both")
     settings = read_settings(folders[0])
