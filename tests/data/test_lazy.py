@@ -213,6 +213,23 @@ def test_numbers_that_files_use_again_are_other_episodes(tmp_path):
     np.testing.assert_array_equal(made.episode, loaded.episode)
 
 
+def test_without_ids_and_clock_a_border_is_a_break(tmp_path):
+    whole = table("flags").drop_columns(["terminal", "timeout"])
+    folder = write(tmp_path / "parts", cut(whole, [13, 30]))
+    lazy, loaded = puorl.open(folder), puorl.load(folder)
+    assert [each.num_rows for each in lazy.partitions] == [13, 17, whole.num_rows - 30]
+    made = lazy.to_dataset()
+    np.testing.assert_array_equal(made.next_obs, loaded.next_obs)
+    np.testing.assert_array_equal(made.episode, loaded.episode)
+
+
+def test_ids_in_some_files_only_are_refused(tmp_path):
+    whole = table("numbers")
+    folder = write(tmp_path / "parts", [whole, whole.drop_columns(["episode"])])
+    with pytest.raises(DataError, match="ids in all files or in none"):
+        puorl.open(folder)
+
+
 def test_folders_name_columns(tmp_path):
     whole = table("numbers", 12)
     robots = whole["robot"].to_pylist()

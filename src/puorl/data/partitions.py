@@ -18,6 +18,8 @@ from puorl.data.validate import Block, FieldNames, RawRows
 
 _MOST_ROWS = 16
 """Partitions' worth of rows that one partition may have, where episodes are long or interleaved."""
+_PERHAPS_A_GAP = 1.2
+"""Steps longer than so many median steps are remembered until the median of all is known."""
 _MOST_STEPS = 2**20
 """Different steps of the clock that are counted one by one; more are counted in classes."""
 
@@ -46,7 +48,6 @@ class Source:
     """Rows of the files before it."""
     carried: tuple[int, int] | None = None
     """Id of the episode that goes on from the file before, and the file in which it began."""
-
     number: int = 0
     """Of the file."""
 
@@ -86,6 +87,8 @@ class Index:
     _ids: list[np.ndarray] = field(default_factory=list)
     _breaks: list[np.ndarray] = field(default_factory=list)
     """First rows after a break, where there are no ids."""
+    _borders: list[int] = field(default_factory=list)
+    """First rows of files that no id and no clock joins to the file before."""
     _long: list[np.ndarray] = field(default_factory=list)
     """Rows after a long step of the clock, and the step, where there are no ids."""
     _steps: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -114,8 +117,8 @@ class Index:
             return source
         goes_on = not last.ended and not head.time < last.time
         if head.id is None:
-            if not goes_on or np.isnan(head.time):  # no clock
-                self._breaks.append(np.array([source.first]))
+            if np.isnan(head.time):  # no clock
+                self._borders.append(source.first)
             return source
         if not goes_on or head.id != last.id or isinstance(head.id, str):
             return source
@@ -142,7 +145,7 @@ class Index:
 
     def _add_episodes(self, raw: RawRows, source: Source, start: int) -> None:
         ended, ids = _ended(raw), raw.arrays.get("episode")
-        number, order = np.arange(len(ended)), None
+        number = order = np.arange(len(ended))
         if ids is not None:
             ids = np.ravel(ids)
             usable = np.ones(len(ids), bool) if raw.lost is None else ~raw.lost
@@ -155,23 +158,19 @@ class Index:
             )
             self._ids.append(mine)
             order = np.argsort(ids, kind="stable")
-        time = raw.arrays.get("time")
-        step = (
-            None
-            if time is None
-            else np.diff(_seconds(time) if order is None else _seconds(time)[order])
-        )
-        if ids is None:
-            cut = ended[:-1] if step is None else ended[:-1] | (step < 0)
-            self._breaks.append(start + 1 + np.flatnonzero(np.append(cut, ended[-1:])))
-            if step is not None and len(step):
-                long = np.flatnonzero(step > np.median(step))  # perhaps a gap
-                self._long.append(np.stack([start + 1 + long, step[long]]))
-        if step is not None:
-            follows = ~(ended if order is None else ended[order])[:-1]
-            if ids is not None:
-                follows &= ids[order][1:] == ids[order][:-1]
-            self._count(step[follows & (step > 0)])
+        else:
+            self._breaks.append(start + 1 + np.flatnonzero(ended))
+        if "time" not in raw.arrays:
+            return
+        step = np.diff(_seconds(raw.arrays["time"])[order])
+        follows = ~ended[order][:-1]
+        if ids is not None:
+            follows &= ids[order][1:] == ids[order][:-1]
+        elif len(step):
+            self._breaks.append(start + 1 + np.flatnonzero(step < 0))
+            long = np.flatnonzero(step > _PERHAPS_A_GAP * np.median(step))
+            self._long.append(np.stack([start + 1 + long, step[long]]))
+        self._count(step[follows & (step > 0)])
 
     def _count(self, step: np.ndarray) -> None:
         """Count steps of the clock; where they are too many, steps that are almost equal as one."""
@@ -232,6 +231,8 @@ class Index:
         Raises:
             DataError: An episode, or several that are interleaved, are too long.
         """
+        if self._ids and "episode" not in self.fields:
+            raise DataError("episode: expected ids in all files or in none; name the column")
         if self._ids:
             ids, spans = np.concatenate(self._ids), np.concatenate(self._spans)
             code = np.unique(ids, return_inverse=True)[1]
@@ -247,7 +248,7 @@ class Index:
             row, step = np.concatenate([np.empty((2, 0)), *self._long], axis=1)
             gaps = row[step > gap * (self.median_step() or np.inf)].astype(np.int64)
             free = np.unique(np.concatenate([*self._breaks, gaps]))
-        start = 0
+        start, borders = 0, np.array([*self._borders, total])
         while start < total:
             place = np.searchsorted(free, start + size)
             stop = int(free[place]) if place < len(free) else total
@@ -259,7 +260,8 @@ class Index:
                     f"none that does from row {start:,} on; sort the rows by episode, name a "
                     "column that divides them with --episode (episode=), or raise partition_rows"
                 )
-            yield Span(start, min(stop, total))
+            stop = min(stop, int(borders[np.searchsorted(borders, start, side="right")]))
+            yield Span(start, stop)
             start = stop
 
 
