@@ -133,6 +133,8 @@ def _rounds(
 
         return jax.lax.scan(one_round, state, keys)[0]
 
+    if jax.default_backend() == "cpu":  # one lane's weights and moments stay in the cache
+        return jax.lax.map(lambda own: lane(*own), (state, keys, draws))
     return jax.vmap(lane)(state, keys, draws)
 
 
