@@ -97,28 +97,38 @@ def last_rows() -> dict[str, dict[str, Any]]:
 
 
 def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Make the table over all cases, as Markdown."""
-    lines = [
-        "| case | rows, units, known | units right | rows right | recall, estimated (true) | "
-        "precision, estimated (true) | OLP | all rows | PU | Oracle | verdict | log's choice |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|",
+    """Make the tables over all cases, as Markdown: what the filter found, and the policies."""
+    filters = [
+        "| case | size | rows | units, known | right: units | rows | recall, estimated (true) | "
+        "precision, estimated (true) | verdict |",
+        "|---|---|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    policies = [
+        "| case | OLP | all rows | PU | Oracle | first by the log |",
+        "|---|--:|--:|--:|--:|---|",
     ]
     for name, row in rows.items():
-        found = row["filter"]
-        first, right, rank = choice(row)
+        found, link = row["filter"], f"[{name}]({name}.md)"
+        true = found["true"]
         cells = [
-            f"[{name}]({name}.md)",
-            f"{found['num_rows']:,}, {len(found['units'])}, {len(row['known'])}",
+            link,
+            row["size"],
+            f"{found['num_rows']:,}",
+            f"{len(found['units'])}, {len(row['known'])}",
             f"{found['num_right']} of {found['num_asked']}",
             f"{found['rows_right']:.1%}",
-            *(f"{_text(found['estimated'][each])} ({found['true'][each]:.2f})"
-              for each in ("recall", "precision")),
-            *(_both(mean_estimate(own)) for own in scores(row).values()),
+            *(
+                f"{_text(found['estimated'][each])} ({true[each]:.2f})"
+                for each in ("recall", "precision")
+            ),
             f"{found['verdict']}, {'right' if found['verdict_is_right'] else 'wrong'}",
-            f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})",
-        ]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        ]
+        filters.append(f"| {' | '.join(cells)} |")
+        first, right, rank = choice(row)
+        means = [_both(mean_estimate(own)) for own in scores(row).values()]
+        said = f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})"
+        policies.append(f"| {' | '.join([link, *means, said])} |")
+    return "\n".join([*filters, "", *policies])
 
 
 def details(row: Mapping[str, Any]) -> str:

@@ -74,7 +74,7 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
 
     def follow(model, data, window_of_row):
         seen["windows"] = window_of_row
-        time, chance = np.array([0.0, 40.0, 80.0]), np.array([0.9, 0.9, 0.1])
+        time, chance = np.array([0.0, 40.0, 1_740_991_519.0]), np.array([0.9, 0.9, 0.1])
         distance = np.array([np.nan, 0.4, 7.0])
         return [
             Course("M-90", time, chance, distance, 2.0, 2),
@@ -88,7 +88,8 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
     assert main([*call, "--out", "drift.csv"]) == 0
     printed = capsys.readouterr().out
     assert "2 units followed, 1 with an alarm" in printed
-    assert "M-90: changed at time 80 (window 3 of 3): 7 from its beginning, 2 is usual" in printed
+    changed = "M-90: changed at time 1740991519 (window 3 of 3)"  # all digits of a clock
+    assert f"{changed}: 7 from its beginning, 2 is usual" in printed
     assert np.array_equal(seen["windows"], np.tile(np.repeat([0, 1, 2], 40), 3))
     with open("drift.csv", newline="") as file:
         lines = list(csv.reader(file))

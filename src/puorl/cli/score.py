@@ -215,7 +215,7 @@ class Score:
             k = each.alarm
             assert k is not None
             text = (
-                f"{each.name}: changed at time {each.time[k]:g} (window {k + 1} of "
+                f"{each.name}: changed at time {each.time[k]:.15g} (window {k + 1} of "
                 f"{len(each.time)}): {each.distance[k]:.2g} from its beginning, {each.band:.2g} is "
                 f"usual; probability to be ours {each.probability[0]:.3f}, then "
                 f"{each.probability[-1]:.3f}"
