@@ -88,7 +88,7 @@ def open_training_rows(
 ) -> tuple[LazyDataset, tuple[float, float] | None]:
     """Open rows that are not to be loaded; return them and the range of returns, where known.
 
-    ``names`` are those of `puorl.load`, except for what `puorl filter` wrote.
+    ``fields`` are those of `puorl.load`, except for what `puorl filter` wrote.
 
     Raises:
         DataError: Folders of `puorl filter` beside other paths.
