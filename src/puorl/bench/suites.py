@@ -6,7 +6,7 @@ A suite is run from its first part to its last.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 from puorl import methods
@@ -32,7 +32,7 @@ class MethodChoice:
         """Name within one part of a suite; also part of file names."""
         return f"{self.name}-{self.variant}" if self.variant else self.name
 
-    @cached_property
+    @property
     def all_settings(self) -> dict[str, Any]:
         """All settings of the method, defaults included, JSON-ready."""
         return self.make().settings()
