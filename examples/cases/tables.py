@@ -14,6 +14,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from puorl.bench.stats import SampleSummary, difference
+from puorl.core.run_folder import decode
 from puorl.core.stats import Estimate, mean_estimate
 
 ROOT = Path(__file__).parents[2]
@@ -151,7 +152,7 @@ def details(row: Mapping[str, Any]) -> str:
     true = scores(row)
     for each in row["log_judges"]["methods"]:
         name = each["method"]
-        guess = Estimate.from_dict(each["estimate"])
+        guess = decode(Estimate, each["estimate"], RESULTS)
         behind = "" if name == "pu" else _both(minus(row, "pu", name))
         lines.append(f"| {METHODS[name]} | {each['num_rows']:,} | {_both(guess)} | "
                      f"{_both(mean_estimate(true[name]))} | {behind} | {each['outside']:.0%} "

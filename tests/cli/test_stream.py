@@ -10,12 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from filter_runs import fleet_rows, words
 from messages import message
-from puorl.cli.train_inputs import read_training_set
 
 import puorl
 from puorl.cli.main import main
-from puorl.cli.options import DataOptions
 from puorl.core.files import read_json
+from puorl.data.training_files import read_training_set
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -49,7 +48,7 @@ def test_all_rows_as_sample_keep_the_rows_of_the_command_in_memory(parts, whole,
     assert settings["kept"]["num_rows"] == len(kept)
     assert settings["sample"]["sampling"] == 0.0
     assert settings["returns"] == pytest.approx(read_json(whole / "settings.json")["returns"])
-    chosen = read_training_set(["run"], DataOptions(), next_action=False)
+    chosen = read_training_set(["run"])
     assert len(chosen.rows) == len(kept)
 
 
@@ -114,7 +113,7 @@ def test_a_file_of_target_rows(parts, rows):
     assert main([*words(parts, "--stream", "--no-report", labelled="known.npz")]) == 0
     kept = puorl.load("run")
     assert kept.columns["ours"].mean() > 0.9
-    assert len(read_training_set(["run"], DataOptions(), next_action=False).rows) == len(kept)
+    assert len(read_training_set(["run"]).rows) == len(kept)
 
 
 def test_refusals(parts, capsys):
