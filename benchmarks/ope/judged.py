@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=40_000)
     parser.add_argument("--updates", type=int, default=20_000)
     parser.add_argument("--most", type=int, default=12, help="policies of a task")
+    parser.add_argument("--together", type=int, default=4, help="policies that we value at once")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop then; run again to go on")
     parser.add_argument("--join", type=Path, help="append the rows of this folder to the results")
     args = parser.parse_args()
@@ -56,9 +57,9 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     jobs = [Job(f"task-{n}", [*common(args, n), "--policies", "0", "0"]) for n in args.tasks]
     for side in args.sides:
-        # On a GPU a task's policies follow each other: the programs are compiled once.
+        # Our policies share the models of a task; on a GPU all of them, as programs compile once.
         on_gpu = args.gpu and side == "ours"
-        size = args.most if on_gpu else 1
+        size = args.most if on_gpu else args.together if side == "ours" else 1
         for first in range(0, args.most, size):
             for name in args.tasks:
                 words = ["--side", side, "--policies", str(first), str(first + size)]
