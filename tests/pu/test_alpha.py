@@ -445,6 +445,14 @@ def test_no_lower_end_until_labels_show_that_the_ratio_stops_falling():
     assert low[4.0, 1_000] > 0.26
 
 
+def test_ten_labels_show_nothing_about_the_lower_end():
+    """However clearly the domains separate, so few rows below a threshold say little."""
+    for seed in range(5):
+        rng = generator(seed, "ten labels")
+        score_p, score_u, _ = draw(rng, 8.0, 10, 5_000, 0.6)
+        assert bootstrap_interval(score_p, score_u, rng=rng)[0] == 0.0
+
+
 def test_width_and_time_at_the_papers_size():
     rng = generator(0, "paper size")
     score_p, score_u, truth = draw(rng, 4.0, 1_000, 99_000, 29 / 99)
