@@ -1,6 +1,7 @@
 """How often does the 95 % interval hold the true alpha? Synthetic scores, with truth known.
 
     python benchmarks/filter/coverage.py [--draws 300] [--only grid shapes groups] [--save]
+    python benchmarks/filter/coverage.py --draws 4000 --only grid --gaps 4 --labels 1000 [--save]
     python benchmarks/filter/coverage.py --only estimators [--save]
 
 The grid is over the number of labels, the distance ``gap`` of the class means (unit variances) and
@@ -60,11 +61,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
     parts = ("grid", "shapes", "groups", "estimators")
     parser.add_argument("--only", nargs="+", default=parts[:3], choices=parts)
+    parser.add_argument("--gaps", type=float, nargs="+", help="lines with these gaps alone")
+    parser.add_argument("--labels", type=int, nargs="+", help="lines with so many labels alone")
     parser.add_argument("--save", action="store_true", help=f"append to {RESULTS.name}")
     args = parser.parse_args()
     print(f"{'gap':>4} {'n_p':>5} {'n_u':>6} {'alpha':>6} {'groups':<9} {'shape':<9} {'both':>6} "
           f"{'upper':>6} {'lower':>6} {'open':>6} {'width':>7} {'ms':>6}")  # fmt: skip
     for case in cases(args.only):
+        if args.gaps and case.gap not in args.gaps or args.labels and case.num_p not in args.labels:
+            continue
         row = measure(case, args.draws, args.seed)
         print(f"{case.gap:>4g} {case.num_p:>5} {case.num_u:>6} {case.alpha:>6.3f} "
               f"{case.groups:<9} {case.shape:<9} {row['coverage']:>6.1%} "

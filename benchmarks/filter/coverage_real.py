@@ -31,8 +31,9 @@ TARGET_SHARE = 0.3
 LABELLED_SHARE = 0.01
 JUDGES = "cut alike"
 """How the report's networks decide; rows without it are of an earlier rule, each by its own cut."""
-RULE = "order statistics"
-"""How intervals of alpha are made; rows without it are of an earlier rule, a bootstrap in bins."""
+RULE = "order statistics, thresholds chosen with 4 % of the error"
+"""How intervals of alpha are made; "order statistics" had one critical value for all thresholds of
+the upper end, rows without a rule are of a bootstrap in bins."""
 POOLS = 10
 """Rows collected for each row drawn: draws are to be nearly independent."""
 

@@ -43,17 +43,21 @@ from puorl.core.files import write_json
 from puorl.core.run_folder import (
     FILTER_MARKER,
     KEEP_LIST,
+    KEPT_PARTS,
     SETTINGS,
     FilterSettings,
     KeptRows,
     read_as,
 )
 from puorl.data.labels import read_keep_list, write_keep_list
+from puorl.data.parquet import fingerprint_of_parts
 from puorl.data.training_files import read_training_set
 from puorl.envs.collect import Cache
 from puorl.nn.numpy_mlp import SquashedGaussianActor, read_actor_file
 from puorl.pu.classifier import NetworkConfig
-from puorl.pu.config import FilterConfig
+from puorl.pu.config import FilterConfig, MachineConfig
+from puorl.pu.machines import files as machine_files
+from puorl.pu.model import read_content
 from puorl.report.run_folders import read_paths
 from puorl.rl.policy import Policy
 
@@ -143,6 +147,28 @@ def read_filter(folder: Path) -> str:
     )  # fmt: skip
 
 
+def make_machines(folder: Path) -> list[Path]:
+    """Fit a tiny filter that decides about machines by how they move, and save it."""
+    data = rows(480)
+    data = dataclasses.replace(data, columns={"robot": np.repeat(list("abcdef"), 80)})
+    split = puorl.PUSplit.from_mask(data, data.columns["robot"] == "a", unit="episode")
+    config = FilterConfig(
+        machines=MachineConfig(
+            hidden=(4,), latent_sizes=(1,), num_seeds=1, num_steps=4, batch_size=32, horizons=(1,)
+        )
+    )
+    puorl.DomainFilter(unit="column:robot", config=config).fit(split).save(folder / "model")
+    return sorted((folder / "model").iterdir())
+
+
+def read_machines(folder: Path) -> str:
+    """Load it, and write what was loaded."""
+    model = puorl.DomainFilter.load(folder / "model").model_
+    with tempfile.TemporaryDirectory() as place:
+        machine_files.write(model, Path(place) / "again", {}, force=False)
+        return digest(content=read_content(Path(place) / "again"))
+
+
 def make_policy(folder: Path) -> list[Path]:
     """Save a policy."""
     layer = {"w": np.linspace(-1, 1, 6).reshape(3, 2), "b": np.ones(2)}
@@ -206,6 +232,18 @@ def _make_kept(suffix: str) -> Callable[[Path], list[Path]]:
         return [folder / SETTINGS, *(files or [folder / name])]
 
     return make
+
+
+def make_kept_parts(folder: Path) -> list[Path]:
+    """Write kept rows of two partitions, as `puorl filter --stream` does."""
+    settings, _ = _make_kept(".npz")(folder)
+    data, parts = rows(), folder / KEPT_PARTS
+    for number, part in enumerate((data[:40], data[40:])):
+        puorl.save(part, parts / f"part-{number:06d}.parquet")
+    kept = KeptRows(KEPT_PARTS, len(data), fingerprint_of_parts(parts))
+    content = dataclasses.replace(read_as(FilterSettings, settings), kept=kept)
+    write_json(settings, dataclasses.asdict(content), force=True)
+    return [settings, *sorted(parts.iterdir())]
 
 
 def read_kept(folder: Path) -> str:
@@ -342,6 +380,7 @@ def read_lanes(folder: Path) -> str:
 KINDS = {
     "checkpoint": Kind(make_checkpoint, read_checkpoint),
     "filter": Kind(make_filter, read_filter),
+    "filter of machines": Kind(make_machines, read_machines),
     "policy": Kind(make_policy, read_policy),
     "behaviour policy": Kind(make_behaviour, read_behaviour),
     "run folder": Kind(make_run, read_run),
@@ -349,6 +388,7 @@ KINDS = {
     "kept rows, npz": Kind(_make_kept(".npz"), read_kept),
     "kept rows, parquet": Kind(_make_kept(".parquet"), read_kept),
     "kept rows, minari": Kind(_make_kept(""), read_kept),
+    "kept rows, partitions": Kind(make_kept_parts, read_kept),
     "keep-list": Kind(make_keep_list, read_list),
     "split": Kind(make_split, read_split),
     "bench rows": Kind(make_store, read_store),

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small_suite import BUDGET, LEARNER, killed_while_training, numbers, small
 
 from puorl.bench import group as groups
+from puorl.bench.batch import RunContext
 from puorl.bench.plan import make_batches, make_plan, plan_status
 from puorl.bench.runner import run
 from puorl.bench.settings import Setting
@@ -271,3 +272,12 @@ def test_a_copy_names_the_machine_that_trained(tmp_path, monkeypatch):
     assert copied["same_as"] == trained["run"]
     assert copied["hardware"] == trained["hardware"]
     assert copied["versions"] == trained["versions"]
+
+
+def test_a_run_that_failed_again_is_not_to_be_retried_in_the_same_call(tmp_path):
+    store = Store(tmp_path)
+    store.append({"run": "a", "error": "before", "time": "2030-01-01"})
+    context = RunContext(tmp_path, store, 1, frozenset({"a", "b"}), print)
+    assert context.to_retry == {"a", "b"}
+    store.append({"run": "a", "error": "again", "time": "1970-01-01"})  # the clock was set back
+    assert context.to_retry == {"b"}

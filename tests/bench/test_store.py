@@ -176,6 +176,18 @@ def test_the_disk_taking_a_part_is_an_error(tmp_path, monkeypatch):
     assert json.loads(store.path.read_bytes().splitlines()[-1])["run"] == "b"
 
 
+def test_the_first_row_syncs_the_name_of_its_file(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
+    store = Store(tmp_path / "new")
+    store.append(row("a"))
+    assert synced == [str(tmp_path), str(store.path), str(store.path.parent)]
+    store.append(row("b"))
+    assert synced[3:] == [str(store.path)]
+
+
 ROWS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 

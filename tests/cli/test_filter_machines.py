@@ -9,7 +9,8 @@ from messages import message
 
 import puorl
 from puorl.cli.main import main
-from puorl.core.run_folder import read_as
+from puorl.core.hashing import of_bytes
+from puorl.core.run_folder import FilterSettings, read_as
 from puorl.data.labels import read_keep_list, read_labels
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.unit_table import COLUMNS, decision, type_name
@@ -62,6 +63,12 @@ def test_units_csv_says_what_the_report_says(fleet):
         assert line["labelled"] == str(int(row.name == "M-01"))
     flt = puorl.DomainFilter.load(folder / "run" / "model")
     assert flt.alpha_.value == report.alpha.value
+
+
+def test_files_that_no_command_reads_have_their_hash_in_the_settings(fleet):
+    folder = fleet[0] / "run"
+    files = read_as(FilterSettings, folder / "settings.json").files
+    assert files == {name: of_bytes(folder / name) for name in ("report.html", "units.csv")}
 
 
 def test_the_page_of_puorl_report_reads_it(fleet, here):

@@ -282,6 +282,40 @@ def test_an_interrupt_leaves_at_once():
     assert run.stderr == "puorl: interrupted; the same command goes on\n"
 
 
+def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost():
+    # Python drops what such a callback raises, and jax has one.
+    code = (
+        "import gc, signal, sys, time; from puorl.cli import main as program\n"
+        "def unlucky(phase, info): gc.callbacks.clear(); signal.raise_signal(signal.SIGINT)\n"
+        "def collect(words): gc.callbacks.append(unlucky); gc.collect(); time.sleep(30); return 0\n"
+        "program._dispatch = collect; sys.exit(program.main())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "puorl: interrupted\n")
+
+
+def test_other_errors_that_python_drops_are_still_shown():
+    code = (
+        "import sys; from puorl.cli import main as program\n"
+        "class Bad:\n    def __del__(self): raise ValueError('seen')\n"
+        "def drop(words): Bad(); return 0\n"
+        "program._dispatch = drop; sys.exit(program.main())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0
+    assert "ValueError: seen" in run.stderr
+
+
+def test_an_interrupt_after_the_work_changes_nothing():
+    code = (
+        "import atexit, signal, sys; from puorl.cli import main as program\n"
+        "program._dispatch = lambda words: 0; atexit.register(signal.raise_signal, signal.SIGINT)\n"
+        "sys.exit(program.main())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_trouble(tmp_path, closed):
     rows = np.zeros((5, 2))

@@ -12,8 +12,9 @@ from filter_runs import fleet_rows, words
 from messages import message
 
 import puorl
+from puorl.cli import score
 from puorl.cli.main import main
-from puorl.core.files import read_json
+from puorl.core.files import read_json, write_json
 from puorl.data.training_files import read_training_set
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -151,6 +152,21 @@ def test_scores_of_new_rows(parts, whole, capsys):
     assert sorted(p.name for p in Path().iterdir()) == ["log", "plain.csv", "s.csv"]
 
 
+def test_parts_that_another_filter_left_are_not_taken(parts, whole, monkeypatch):
+    """A killed command may meet a filter that was fitted anew under the same name."""
+    seen, make = [], score.partition_folder
+    monkeypatch.setattr(score, "partition_folder", lambda *a: seen.append(a[1]) or make(*a))
+    shutil.copytree(whole, "run")
+    command = ["score", "run", parts, "--stream", "--out", "s.csv", "--workers", "1", "--force"]
+    assert main(command) == main(command) == 0
+    content = read_json("run/model/filter.json")
+    write_json("run/model/filter.json", content | {"seed": content["seed"] + 1}, force=True)
+    assert main(command) == main([*command, "--sample", "700"]) == 0
+    assert seen[0] == seen[1]
+    assert [seen[0] == each for each in seen[2:]] == [False, False]
+    assert seen[2] != seen[3]
+
+
 def test_scores_of_new_machines(fleet, here, monkeypatch, capsys):
     monkeypatch.setattr("puorl.data.lazy.PARTITION_ROWS", 300)
     pq.write_table(fleet_rows().to_arrow(), "fleet.parquet", row_group_size=100)
@@ -208,6 +224,10 @@ def test_train_on_chunks(parts, here, capsys):
     assert "from uniform ones by" in printed
     assert (here / "policy" / "policies" / "seed-0.safetensors").exists()
     assert sorted(p.name for p in here.iterdir()) == ["log", "policy", "run"]
+    part = sorted(Path("run/kept").iterdir())[0]
+    puorl.save(puorl.load(part)[1:], part, force=True)  # whole, but not what the filter kept
+    assert main(command.replace("--out policy", "--out other").split()) == 2
+    assert "run/kept: content hash differs" in capsys.readouterr().err
 
 
 def test_large_files_are_read_in_partitions_without_asking(parts, here, monkeypatch, capsys):

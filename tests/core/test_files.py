@@ -278,19 +278,34 @@ def test_json_is_verified_by_the_hash_that_it_holds(tmp_path):
         read_json(path, repair="fit again")
 
 
+def synced_names(monkeypatch):
+    """A list to which the name of everything that is synced will be added."""
+    found = []
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: found.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+    )
+    return found
+
+
+@pytest.mark.parametrize("by_lock", [False, True])
+def test_names_of_new_folders_are_synced_too(tmp_path, monkeypatch, by_lock):
+    synced = synced_names(monkeypatch)
+    if by_lock:
+        with files.lock(tmp_path / "a" / "b" / "lock"):
+            assert sorted(synced) == ["a", tmp_path.name]
+    write_json(tmp_path / "a" / "b" / "c.json", {})
+    assert {tmp_path.name, "a", "b", "c.json"} == set(synced)
+
+
 @pytest.mark.parametrize("is_folder", [False, True])
 def test_what_is_renamed_has_been_synced_and_then_its_folder(tmp_path, monkeypatch, is_folder):
-    events = []
-
-    def synced(handle):
-        events.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+    events = synced_names(monkeypatch)
 
     def replaced(old, new):
         events.append("rename")
         rename(old, new)
 
     rename = os.replace
-    monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", replaced)
     with atomic_path(tmp_path / "made") as part:
         if is_folder:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from puorl.core.errors import ConfigError
-from puorl.nn import mlp
+from puorl.nn import gpu, mlp
 from puorl.nn.mlp import orthonormal
 
 
@@ -216,3 +216,18 @@ def test_signs_and_sizes_are_those_of_a_uniform_draw():
 def test_no_library_call_is_compiled_in():
     compiled = jax.jit(jax.vmap(orthonormal)).lower(jnp.ones((2, 8, 8))).compile()
     assert "lapack" not in compiled.as_text()
+
+
+def test_half_units_are_for_what_is_traced_inside_alone(monkeypatch):
+    """The filter and all that judges a policy must see float32 on a GPU."""
+    seen = []
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(gpu, "fits_mlp", lambda params, x: True)
+    monkeypatch.setattr(gpu, "apply_mlp", lambda params, x, units: seen.append(units))
+    mlp.apply_mlp((), jnp.zeros((1, 1)))
+    with mlp.half_units():
+        mlp.apply_mlp((), jnp.zeros((1, 1)))
+    with pytest.raises(ZeroDivisionError), mlp.half_units():
+        raise ZeroDivisionError
+    mlp.apply_mlp((), jnp.zeros((1, 1)))
+    assert seen == [jnp.float32, jnp.bfloat16, jnp.float32]

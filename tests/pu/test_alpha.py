@@ -391,6 +391,21 @@ def test_bounds_hold_for_all_columns_together(seed, num_columns, tail):
     assert np.mean((drawn >= bound).all(axis=1)) == pytest.approx(1 - tail, abs=0.002)
 
 
+def test_thresholds_where_others_surely_remain_do_not_count_for_the_upper_end():
+    missed = generator(0, "chosen").beta(30, 970, (1_000, 12))
+    above = np.r_[np.full(9, 0.9), np.full(3, 0.3)]
+
+    def upper_end(above, columns):
+        profile = module._Profile(np.arange(len(columns)), missed[:, columns], above[columns])
+        return module._upper_end(profile, 1_000, 10_000, 0.025)
+
+    every, least = np.arange(12), np.arange(9, 12)
+    assert upper_end(above, every) == upper_end(above, least)
+    # Where r is about the same at all thresholds, all of them count, and the bound is higher.
+    alone = min(upper_end(np.full(12, 0.3), np.array([column])) for column in every)
+    assert upper_end(np.full(12, 0.3), every) > alone + 1e-3
+
+
 def test_true_fractions_below_labelled_scores_are_drawn_from_their_exact_distribution():
     score_p = np.random.default_rng(0).normal(size=20)
     # Enough unlabelled rows that the target's part of them is no sample worth mentioning.
@@ -428,6 +443,14 @@ def test_no_lower_end_until_labels_show_that_the_ratio_stops_falling():
     assert low[1.5, 100] == 0.0
     assert low[4.0, 20] < low[4.0, 100] < low[4.0, 1_000] < 0.3
     assert low[4.0, 1_000] > 0.26
+
+
+def test_ten_labels_show_nothing_about_the_lower_end():
+    """However clearly the domains separate, so few rows below a threshold say little."""
+    for seed in range(5):
+        rng = generator(seed, "ten labels")
+        score_p, score_u, _ = draw(rng, 8.0, 10, 5_000, 0.6)
+        assert bootstrap_interval(score_p, score_u, rng=rng)[0] == 0.0
 
 
 def test_width_and_time_at_the_papers_size():

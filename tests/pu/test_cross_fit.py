@@ -304,6 +304,25 @@ def test_episodes_stay_together_where_rows_carry_them(world, model):
     assert set(fold[split.labelled]) == set(fold[split.unlabelled]) == {0, 1, 2, 3}
 
 
+def test_copies_of_a_row_have_the_fold_of_the_first(world):
+    once = world(300, 0.0, seed=1)
+    rows = dataclasses.replace(Dataset.concatenate([once] * 3).rows, episode=None)
+    split = PUSplit.from_mask(Dataset(rows, {}, once.provenance), np.arange(900) % 300 < 60)
+    fold, cluster = cross_fit._folds(split, split.labelled, split.unlabelled, seed=0)
+    assert len(np.unique(fold)) == NUM_FOLDS
+    assert (fold.reshape(3, 300) == fold[:300]).all()
+    assert (cluster.reshape(3, 300) == cluster[:300]).all()
+
+
+def test_without_target_rows_no_scored_row_is_kept(model):
+    held = HeldOutLogits(np.array([3.0, 2.0]), np.array([3.0, -3.0]))
+    place = np.arange(2)
+    for alpha, kept in (((0.01, (0.0, 0.02)), 0), ((0.01, (0.008, 0.012)), 1)):
+        found = dataclasses.replace(model, alpha=alpha_estimate(*alpha, method="bbe"))
+        scores = cross_fit._scores(found, place, place, held, None, "hard")
+        assert (scores.kept_u.sum(), scores.kept_p.sum()) == (kept, 2 * kept)
+
+
 def test_many_labels_need_three_folds(world):
     both = world(12_000, 0.0, seed=1)
     rows = dataclasses.replace(both.rows, episode=None)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from puorl.core import files
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json
 from puorl.data.training_set import TrainingSet
@@ -307,6 +309,26 @@ def begun(spec, tmp_path_factory):
     with pytest.raises(Halt):
         run(folder, spec, on_checkpoint=halt_at(4))
     return folder
+
+
+def test_the_library_itself_locks_the_folder_of_a_run(spec, tmp_path):
+    with files.lock(tmp_path / ".run.lock"):  # as another process holds it
+        with pytest.raises(DataError, match="another run is filling this folder"):
+            run(tmp_path / "run", spec)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_metrics_that_were_changed_are_refused(whole, begun, spec, tmp_path, is_finished):
+    folder = shutil.copytree(whole if is_finished else begun, tmp_path / "run")
+    path = folder / "metrics.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"1", b"2", 1))
+    with pytest.raises(DataError, match="metrics.jsonl: content hash differs"):
+        run(folder, spec)
+    path.write_bytes(content)
+    run(folder, spec)
+    assert results(folder) == results(whole)
 
 
 def other_spec(spec, what):

@@ -17,6 +17,7 @@ import pytest
 
 from puorl.core.errors import ConfigError
 from puorl.data.training_set import TrainingSet
+from puorl.nn import mlp
 from puorl.rl import td7, trainer
 from puorl.rl.learner import Batch
 from puorl.rl.trainer import Lane
@@ -115,6 +116,18 @@ def test_the_compiled_trainer_does_what_a_plain_loop_does(data, short, monkeypat
     other_seed = plain_loop(made, data, short.rows, seed=5, steps=12)
     far = jax.tree.map(lambda a, b: np.abs(a - b).max(), ours, jax.device_get(other_seed))
     assert max(jax.tree.leaves(far)) > 1e-2  # so the comparison can fail
+
+
+def test_updates_are_traced_with_half_units_and_nothing_after_them(short):
+    made, seen = sums(growth=0.7), []
+
+    def update(*args):
+        seen.append(mlp._gpu_units.get())
+        return made.update(*args)
+
+    finish(dataclasses.replace(made, update=update), [short], [(0, 1)])
+    assert jnp.bfloat16 in seen
+    assert mlp._gpu_units.get() is jnp.float32
 
 
 # ------------------------------------------------------------------------------------- company

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from puorl.bench.settings import RENAMED_COLUMNS, RENAMED_FIELDS, rename_fields
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import lock_handle
+from puorl.core.files import lock_handle, make_folder, sync
 from puorl.core.run_folder import decode
 
 FILE = "runs.jsonl"
@@ -97,7 +97,7 @@ class Store:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"row {row['run']}: expected JSON values, got: {error}") from error
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             _append_line(self.path, line)
         except OSError as error:
             raise DataError(
@@ -207,3 +207,5 @@ def _append_line(path: Path, line: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+    if not size:
+        sync(path.parent)  # the name of a new file

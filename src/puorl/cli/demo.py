@@ -15,7 +15,7 @@ from rich.text import Text
 
 from puorl.cli.options import Flag, Int, compute_synchronously, print_json
 from puorl.core.errors import ConfigError, DataError, require
-from puorl.core.files import check_reachable, write_json
+from puorl.core.files import atomic_path, check_reachable, make_folder, write_json
 from puorl.core.formatting import describe_time
 from puorl.core.run_folder import UNITS
 
@@ -56,7 +56,7 @@ class Demo:
         require("mujoco", extra="sim", purpose="puorl demo")
         out = self.out.resolve() if self.out.name in ("", "..") else self.out
         _check_old(out)
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out.parent)
         compute_synchronously()
         # Made first, so that a folder that cannot be written is refused before the work.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as work:
@@ -65,7 +65,8 @@ class Demo:
             console = Console(stderr=self.json, highlight=False, markup=False)
             results = self._run_stages(made, console)
             moved = _rename_old(out)
-            os.replace(made, out)
+            with atomic_path(out) as part:
+                os.replace(made, part)
         if moved is not None:
             console.print(f"{out} was there already: renamed to {moved}", soft_wrap=True)
         text = f"open {out / PAGE} in a browser; numbers are in {out / RESULTS}"

@@ -289,6 +289,7 @@ class Filter:
             returns=sample.returns,
             keep_list=listed_hash,
             sample=sample.to_dict() | sample.cost(flt.alpha_),
+            files=_hashes_for_people(run.result),
         )
         write_json(run.result / SETTINGS, dataclasses.asdict(content))
         written |= {SETTINGS: "arguments, versions and fingerprints"}
@@ -450,7 +451,13 @@ class Filter:
             returns = None
         outcome = KeptRows(kept_name, len(kept), kept.fingerprint)
         listed_hash = hashing.of_bytes(folder / KEEP_LIST)
-        content = FilterSettings(**settings, kept=outcome, returns=returns, keep_list=listed_hash)
+        content = FilterSettings(
+            **settings,
+            kept=outcome,
+            returns=returns,
+            keep_list=listed_hash,
+            files=_hashes_for_people(folder),
+        )
         write_json(folder / SETTINGS, dataclasses.asdict(content))
         return written | {SETTINGS: "arguments, versions and fingerprints"}
 
@@ -498,6 +505,12 @@ class Filter:
             listed = self.unit
         write_keep_list(path, data, keep, unit=listed, score=score)
         return listed
+
+
+def _hashes_for_people(folder: Path) -> dict[str, str]:
+    """Hash the files that no command reads, so that they can be verified, too."""
+    paths = [folder / name for name in (REPORT_PAGE, UNITS)]
+    return {path.name: hashing.of_bytes(path) for path in paths if path.exists()}
 
 
 def _basis(settings: dict[str, Any]) -> dict[str, str | int]:

@@ -1,10 +1,13 @@
 """The program `puorl`: run the chosen command, and print an error as one line."""
 
+import _thread
 import contextlib
 import difflib
 import io
 import os
+import signal
 import sys
+import threading
 
 from puorl import __version__
 from puorl.cli import COMMANDS, help_text, load_command
@@ -28,13 +31,24 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal's encoding may lack characters of a help text or a file name.
         sys.stdout.reconfigure(errors="replace")
+    sys.unraisablehook = _repeat_interrupt
     code = _guarded(sys.argv[1:])
+    # The work is done: a Ctrl-C while the interpreter leaves would end it without a word.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if code == INTERRUPTED:
         # Threads of jax are still at work, and would crash in the interpreter's own exit.
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(code)
     return code
+
+
+def _repeat_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C that came in a callback of the garbage collector, where Python drops it."""
+    if issubclass(dropped.exc_type, KeyboardInterrupt):
+        threading.Timer(0.01, _thread.interrupt_main).start()  # at once it would come in here
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def _open_closed_streams() -> None:

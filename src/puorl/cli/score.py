@@ -22,6 +22,7 @@ from puorl.cli.options import (
     partition_folder,
     print_json,
 )
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import FILTER_MARKER, MODEL, SETTINGS, FilterSettings, read_as
@@ -129,7 +130,12 @@ class Score:
                 "score: expected a filter that decides about units by how they move, or about "
                 "rows or episodes, where data is read in partitions; score it without --stream"
             )
-        with partition_folder(self.out, {"data": lazy.fingerprint, "model": str(folder)}) as parts:
+        basis = {
+            "data": lazy.fingerprint,
+            "model": hashing.of_bytes(folder / Path(FILTER_MARKER).name),
+            "sample": self.scale.sample,
+        }
+        with partition_folder(self.out, basis) as parts:
             if model.unit.kind == "column" and isinstance(model, MachineModel):
                 drawn = draw_sample(
                     lazy, model.unit, parts, workers, rows=self.scale.sample, progress=True

@@ -101,7 +101,7 @@ def atomic_path(
     holder = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     part = holder / path.name
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         holder.mkdir()
         yield part
         check_free(path, force=force, marker=marker)  # another process may have written meanwhile
@@ -173,6 +173,17 @@ def reserve(path: Path, num_bytes: int) -> None:
     finally:
         os.close(handle)
         path.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are missing; their names are on the disk then.
+
+    Else what is synced inside could be lost together with the folder's name.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync(each.parent)
 
 
 def sync(path: Path) -> None:
@@ -250,7 +261,7 @@ def lock(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[bool]:
     path = Path(path)
     while True:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             handle = os.open(path, _LOCK_FLAGS, 0o644)
         except FileNotFoundError:
             continue  # the holder has just removed the folder

@@ -240,6 +240,8 @@ class FilterSettings:
     """Hash of the bytes of ``keep.csv``; None in folders of version 0.1, or where it is absent."""
     sample: dict[str, Any] | None = None
     """Rows that the filter was fitted on, where these were not all."""
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Hashes of the bytes of files that no command reads: the report's page, the list of units."""
     puorl_filter_run: int = 1
     """Version of this schema."""
 

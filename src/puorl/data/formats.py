@@ -402,6 +402,13 @@ def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = No
     return dataset.with_labels(mask, f"label={names.label!r}")
 
 
+def parts_fingerprint(path: Path) -> str | None:
+    """Return the fingerprint of a folder of Parquet files; None for other paths."""
+    if not path.is_dir() or (path / "data").is_dir():  # Minari
+        return None
+    return import_module("puorl.data.parquet").fingerprint_of_parts(path)
+
+
 def load_kept(folder: Path, kept: KeptRows) -> Dataset:
     """Read the kept rows in a folder of `puorl filter`.
 
@@ -413,9 +420,7 @@ def load_kept(folder: Path, kept: KeptRows) -> Dataset:
             f"{folder}: expected kept rows, got only a list of them; filter again with "
             "--out-format parquet"
         )
-    dataset, parts = load(folder / kept.file), None
-    if (folder / kept.file).is_dir() and not (folder / kept.file / "data").is_dir():
-        parts = import_module("puorl.data.parquet").fingerprint_of_parts(folder / kept.file)
+    dataset, parts = load(folder / kept.file), parts_fingerprint(folder / kept.file)
     if (len(dataset), parts or dataset.fingerprint) != (kept.num_rows, kept.fingerprint):
         raise DataError(
             f"{folder / kept.file}: expected the {kept.num_rows:,} rows that the filter kept "

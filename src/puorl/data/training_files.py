@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from puorl.core import hashing
 from puorl.core.errors import DataError, PuorlError
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.formats import expand, load, load_kept
+from puorl.data.formats import expand, load, load_kept, parts_fingerprint
 from puorl.data.formula import is_formula
 from puorl.data.lazy import LazyDataset
 from puorl.data.lazy import open as open_lazily
@@ -91,7 +92,7 @@ def open_training_rows(
     ``fields`` are those of `puorl.load`, except for what `puorl filter` wrote.
 
     Raises:
-        DataError: Folders of `puorl filter` beside other paths.
+        DataError: Folders of `puorl filter` beside other paths, or not the rows that it kept.
     """
     folders, plain = _separate(paths)
     if not folders:
@@ -99,7 +100,10 @@ def open_training_rows(
     if plain or len(folders) > 1:
         raise DataError("--chunk-rows: expected one folder of puorl filter, or files, not both")
     settings = read_settings(folders[0])
-    return open_lazily(folders[0] / settings.kept.file), settings.returns
+    file = folders[0] / settings.kept.file
+    if (found := parts_fingerprint(file)) is not None:
+        hashing.check(file, settings.kept.fingerprint, found, repair="run the filter again")
+    return open_lazily(file), settings.returns
 
 
 def _separate(paths: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -11,8 +11,9 @@ labelled scores the target's fractions are order statistics of uniform numbers, 
 them are exact for any number of labelled rows. Each end comes from draws of r:
 
 - upper end: the least upper bound on r over all thresholds that keep ``CLEAR_FRACTION`` of the
-  labelled rows, with the critical value for all of them at once, since the least one is chosen.
-  This needs no assumption;
+  labelled rows, with the critical value for all of them at once, since the least one is chosen;
+  thresholds at which r is surely above its least do not count (intersection bounds; Chernozhukov,
+  Lee and Rosen 2013). This needs no assumption;
 - lower end: 0 unless it is shown that r has nearly stopped falling. What the others add is assumed
   to fall at least as the inverse root of the missed fraction of the target: by half while four
   times as many labelled rows fall below the threshold. Between two such thresholds r then falls by
@@ -400,6 +401,8 @@ def estimate_from_logits(
 
 CLEAR_FRACTION = 0.4
 """Fraction of labelled rows that every threshold of the upper end keeps, at least."""
+_CHOICE = 0.04
+"""Part of the upper end's error that is spent on the choice of thresholds."""
 LEAST_MISSED = 0.09
 """Fraction of labelled rows below the higher threshold of the first pair of the lower end. At lower
 thresholds others fall more slowly than the law says, where domains overlap."""
@@ -553,8 +556,11 @@ def _weighted(
 def _upper_end(profile: _Profile, num_p: int, num_u: int, tail: float) -> float:
     clear = profile.num_missed <= (1 - CLEAR_FRACTION) * num_p
     # One row more: a fraction of U that is 0 has no logarithm, and alpha may be one row's.
-    log_ratio = np.log(profile.above_u + 1 / num_u) - np.log1p(-profile.missed)
-    return float(np.exp(-_lower_bounds(-log_ratio[:, clear], tail).max()))
+    log_ratio = (np.log(profile.above_u + 1 / num_u) - np.log1p(-profile.missed))[:, clear]
+    highest = -_lower_bounds(-log_ratio, _CHOICE / 2 * tail).max()
+    may_be_least = _lower_bounds(log_ratio, _CHOICE / 2 * tail) <= highest
+    chosen = -log_ratio[:, may_be_least]
+    return float(np.exp(-_lower_bounds(chosen, (1 - _CHOICE) * tail).max()))
 
 
 def _lower_end(profile: _Profile, num_p: int, tail: float) -> float:

@@ -26,7 +26,7 @@ import numpy as np
 
 from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import read_json, sync, write_json
+from puorl.core.files import make_folder, read_json, sync, write_json
 from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import decode, exclusive_beside
 from puorl.data.dataset import Dataset
@@ -412,7 +412,7 @@ def _begin(folder: Path, spec: RunSpec) -> dict[str, Any]:
         raise ConfigError("train: expected at least one seed, got none")
     stored = read_spec(folder)
     if stored is None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     elif differences := describe_differences(stored, content):
         raise ConfigError(
             f"{folder}: the folder holds another run: {differences}; give the same settings, or "
