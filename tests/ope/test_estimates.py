@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tabular
 
+import puorl
 from puorl import ope
-from puorl.core.errors import ConfigError
+from puorl.core.errors import ConfigError, DataError
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.ope.behaviour import fit_behaviour
@@ -195,6 +196,25 @@ def test_bounds_hold_every_possible_return():
 def test_what_makes_no_sense_is_refused_with_the_repair(options, match):
     with pytest.raises(ConfigError, match=match):
         ope.evaluate(controller(0.4), machine(4, 4), **options)
+
+
+def coded(codes, seed=0):
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(120, 1))
+    action = np.array(codes)[rng.integers(len(codes), size=120)]
+    reward = (action == "up").astype(float)
+    return puorl.Dataset.from_arrays(
+        obs=obs, action=action, reward=reward, episode=np.arange(120) // 10
+    )
+
+
+def test_codes_are_compared_by_their_names_and_not_by_their_places():
+    policy = puorl.train("bc", coded(("down", "hold", "up")), steps=30, hidden=(8,), batch_size=16)
+    small = {"gamma": 0.5, "estimators": ["model"], "model_updates": 40, "hidden": (8,)}
+    seen = ope.evaluate(policy, coded(("down", "up")), **small)  # nobody held in this log
+    assert np.isfinite(seen.values["policy"]["model"].estimate.value)
+    with pytest.raises(DataError, match=r"\(down, hold, up\), got down, hold, left in the log"):
+        ope.evaluate(policy, coded(("down", "hold", "left")), **small)
 
 
 def test_no_policies_are_refused():
