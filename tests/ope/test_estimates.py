@@ -9,6 +9,7 @@ from puorl import ope
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
+from puorl.ope import lanes
 from puorl.ope.behaviour import fit_behaviour
 from puorl.ope.fqe import return_units, value_bounds
 from puorl.ope.logged import LoggedEpisodes, draw_lanes
@@ -284,3 +285,16 @@ def test_the_blend_is_the_mean_of_both_and_its_interval_shows_what_parts_them():
     alone = ope.evaluate(policy, data, gamma=GAMMA, estimators=["blend"], **SMALL)
     assert alone.estimators == ["blend"]
     assert alone.values["policy"]["blend"].estimate == blend.estimate
+
+
+def test_the_number_of_cores_changes_no_number(monkeypatch):
+    """On a CPU lanes run in threads; each computes what it computes alone."""
+    judge = tabular.log_rows(20, 10, seed=1)
+    policy = tabular.TablePolicy(tabular.WANTED)
+    small = {"gamma": GAMMA, "estimators": ["fqe"], "updates": 40, "hidden": (8,), "critics": 3}
+    found = []
+    for number in (1, 2, 7):
+        monkeypatch.setattr(lanes, "num_threads", lambda _, n=number: n)
+        found.append(ope.evaluate(policy, judge, **small).values["policy"]["fqe"].draws)
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0])) == 3
