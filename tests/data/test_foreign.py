@@ -106,7 +106,7 @@ def test_a_folder_that_minari_recorded(tmp_path, monkeypatch):
 
 
 def expected_steps(seed, length, *, terminal):
-    """The episode that `foreign/make_rlds.py` wrote, and that `rlds_record` writes here."""
+    """The episode that TensorFlow Datasets wrote, and that `rlds_record` writes here."""
     rng = np.random.default_rng(seed)
     return {
         "observation/state": rng.normal(size=(length, 3)).astype(np.float32),
@@ -178,6 +178,29 @@ def rlds(tmp_path):
         record = rlds_record(steps | {"image": images[i]}, **{"episode_metadata/file": names[[i]]})
         (folder / f"arm-train.tfrecord-0000{i}-of-00002").write_bytes(record)
     return folder
+
+
+def test_rlds_that_tensorflow_datasets_wrote():
+    data = puorl.load(FOREIGN / "rlds" / "1.0.0")
+    check_rlds(data)
+    assert data.columns["episode_metadata/file"].tolist() == ["one"] * 5 + ["two"] * 3
+
+
+def test_a_folder_that_lerobot_wrote():
+    pytest.importorskip("pyarrow")
+    data = puorl.load(FOREIGN / "lerobot", reward="-abs(wrist)")
+    rng, state, action = np.random.default_rng(0), [], []
+    for _ in range(10):
+        state.append(rng.normal(size=2).astype(np.float32))
+        action.append(rng.uniform(-1, 1, 2).astype(np.float32))
+    kept = [0, 1, 2, 3, 4, 6, 7, 8]  # the last frame of an episode has no next state
+    np.testing.assert_array_equal(data.obs, np.array(state)[kept])
+    np.testing.assert_array_equal(data.next_obs, np.array(state)[[k + 1 for k in kept]])
+    np.testing.assert_array_equal(data.action, np.array(action)[kept])
+    assert data.provenance.obs_names == ("elbow", "wrist")
+    assert data.provenance.action_names == ("torque", "grip")
+    assert data.episode.tolist() == [0] * 5 + [1] * 3
+    np.testing.assert_allclose(data.time, [0, 0.1, 0.2, 0.3, 0.4, 0, 0.1, 0.2], atol=1e-6)
 
 
 def test_rlds_in_its_published_layout(rlds):
