@@ -11,7 +11,7 @@ EXTRAS := --extra sim --extra parquet --extra minari --group dev
 CASES := $(basename $(notdir $(wildcard requirements/cases/*.txt)))
 CASE_ENVS := $(CASES:%=.venv-cases/%/.installed)
 
-.PHONY: demo test docs slow setup lint types check lock bench-setup case cases build clean help
+.PHONY: demo test docs slow setup lint types check lock bench-setup bench-test case cases build clean help
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ bench-setup: ## second environment with heavy peers (torch, d3rlpy), for compari
 	@test -d .venv-bench || $(PYTHON) -m venv --without-pip .venv-bench
 	@$(PYTHON) -m pip --python .venv-bench/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore -r requirements/bench.txt
 	@$(PYTHON) -m pip --python .venv-bench/bin/python install --quiet --disable-pip-version-check --root-user-action=ignore --editable '.[sim,minari]'
+
+bench-test: bench-setup ## the tests that need d3rlpy
+	@.venv-bench/bin/python -m pytest tests/data/test_d3rlpy.py
 
 case: setup $(CASE:%=.venv-cases/%/.installed) ## one of examples/cases at small size: make case CASE=actuator
 	@$(BIN)/python examples/cases/run.py $(CASE) --size small

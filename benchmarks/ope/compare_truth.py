@@ -54,7 +54,7 @@ def measure(recorded: Recorded, name: str, seed: int, args: argparse.Namespace) 
     """Compare on one task, then let all policies act."""
     config = {
         "task": name, "seed": seed, "rows": args.rows, "steps": args.steps,
-        "policies": args.policies, "judge": JUDGE, "train": TRAIN,
+        "policies": args.policies, "judge": JUDGE, "train": TRAIN, "report": True,
     }  # fmt: skip
     if recorded.find(config) is not None:
         return
@@ -79,6 +79,12 @@ def measure(recorded: Recorded, name: str, seed: int, args: argparse.Namespace) 
         "true": real,
         "rows": {each.method: each.num_rows for each in seen.outcomes},
         "doubtful": {each.method: each.num_doubtful for each in seen.outcomes},
+        "draws": {each.method: each.draws for each in seen.outcomes},
+        "minus_first": {
+            each.method: seen.difference(each, seen.candidates[0]).to_dict()
+            for each in seen.candidates[1:]
+        },
+        "filter": seen.to_dict()["filter"],
         "behaviour": None if seen.behaviour is None else seen.behaviour.value,
         "seconds": took[0], "cpu_seconds": took[1],
     })  # fmt: skip

@@ -159,3 +159,75 @@ def test_rows_that_training_held_out_judge(here, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["num_episodes"] == 2
     assert "6 episodes were left out: policies were trained on them" in content["notes"]
+
+
+# ------------------------------------------------------------------------------- columns
+
+
+def write_wide(path, columns, *, episodes=12):
+    """A log of two states and two commands, with its columns in any order."""
+    rng = np.random.default_rng(5)
+    rows = {name: rng.normal(size=6 * episodes) for name in ("obs_2", "obs_10", "cmd_2", "cmd_10")}
+    rows["gain"] = rows["obs_2"] * rows["cmd_10"]
+    lines = [",".join(["run", *columns, "gain"])]
+    for i in range(6 * episodes):
+        cells = (f"{rows[name][i]:.6f}" for name in (*columns, "gain"))
+        lines.append(",".join([f"r{i // 6}", *cells]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+WIDE = ("--obs", "obs_*", "--action", "cmd_*", "--episode", "run", "--reward", "gain")
+
+
+@pytest.fixture
+def wide(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    write_wide(tmp_path / "train.csv", ("cmd_10", "obs_10", "obs_2", "cmd_2"))
+    data = puorl.load("train.csv", obs="obs_*", action="cmd_*", episode="run", reward="gain")
+    policy = puorl.train("bc", data, steps=30, hidden=(8,), batch_size=16)
+    assert policy.obs_names == ("obs_2", "obs_10")  # a pattern's matches go by number
+    assert policy.action_names == ("cmd_2", "cmd_10")
+    policy.save("policy.safetensors")
+    return tmp_path
+
+
+def test_columns_in_another_order_are_sorted_by_name(wide, capsys):
+    words = ["evaluate", "policy.safetensors", "--offline", "--data", "train.csv", *QUICK]
+    words += ["--estimators", "model", "--episode", "run", "--reward", "gain"]
+    order = ["--obs", "obs_2,obs_10", "--action", "cmd_2,cmd_10"]
+    assert main([*words, *order]) == 0
+    told = capsys.readouterr().out
+    assert "columns: obs_2, obs_10 -> cmd_2, cmd_10" in told
+    assert "another order" not in told
+    assert main([*words, "--obs", "obs_10,obs_2", "--action", "cmd_10,cmd_2", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert any("sorted by name for policy.safetensors" in note for note in content["notes"])
+    [policy] = content["policies"]
+    swapped = puorl.load("train.csv", obs="obs_10,obs_2", action="cmd_10,cmd_2", episode="run")
+    given = puorl.Policy.load("policy.safetensors")
+    turned = given.for_columns(("obs_10", "obs_2"), ("cmd_10", "cmd_2"))
+    np.testing.assert_allclose(
+        turned.act(swapped.obs), given.act(swapped.obs[:, ::-1])[:, ::-1], atol=1e-6
+    )
+    assert policy["outside"] < 0.5
+
+
+def test_a_log_of_other_columns_is_refused(wide, capsys):
+    text = (wide / "train.csv").read_text(encoding="utf-8")
+    (wide / "other.csv").write_text(text.replace("obs_10", "obs_11"), encoding="utf-8")
+    words = ["policy.safetensors", "--offline", "--data", "other.csv", *WIDE, *QUICK]
+    told = refused(capsys, *words)
+    assert told.startswith("policy.safetensors: obs: expected the columns that the policy was")
+    assert "(obs_2, obs_10), got obs_2, obs_11, without obs_10 and with obs_11; name" in told
+
+
+def test_inspect_shows_what_a_policy_takes_and_gives(wide, capsys):
+    assert main(["inspect", "policy.safetensors"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "obs obs_2, obs_10 action cmd_2, cmd_10" in text
+    assert main(["inspect", "policy.safetensors", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["policies"]
+    assert found["obs"] == ["obs_2", "obs_10"]
+    assert found["learner"] == "bc"
+    assert len(found["action_low"]) == 2

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import tabular
 
+import puorl
 from puorl import ope
-from puorl.core.errors import ConfigError
+from puorl.core.errors import ConfigError, DataError
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
+from puorl.ope import lanes
 from puorl.ope.behaviour import fit_behaviour
 from puorl.ope.fqe import return_units, value_bounds
 from puorl.ope.logged import LoggedEpisodes, draw_lanes
@@ -197,6 +199,25 @@ def test_what_makes_no_sense_is_refused_with_the_repair(options, match):
         ope.evaluate(controller(0.4), machine(4, 4), **options)
 
 
+def coded(codes, seed=0):
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(120, 1))
+    action = np.array(codes)[rng.integers(len(codes), size=120)]
+    reward = (action == "up").astype(float)
+    return puorl.Dataset.from_arrays(
+        obs=obs, action=action, reward=reward, episode=np.arange(120) // 10
+    )
+
+
+def test_codes_are_compared_by_their_names_and_not_by_their_places():
+    policy = puorl.train("bc", coded(("down", "hold", "up")), steps=30, hidden=(8,), batch_size=16)
+    small = {"gamma": 0.5, "estimators": ["model"], "model_updates": 40, "hidden": (8,)}
+    seen = ope.evaluate(policy, coded(("down", "up")), **small)  # nobody held in this log
+    assert np.isfinite(seen.values["policy"]["model"].estimate.value)
+    with pytest.raises(DataError, match=r"\(down, hold, up\), got down, hold, left in the log"):
+        ope.evaluate(policy, coded(("down", "hold", "left")), **small)
+
+
 def test_no_policies_are_refused():
     with pytest.raises(ConfigError, match="one or more policies"):
         ope.evaluate({}, machine(4, 4))
@@ -264,3 +285,16 @@ def test_the_blend_is_the_mean_of_both_and_its_interval_shows_what_parts_them():
     alone = ope.evaluate(policy, data, gamma=GAMMA, estimators=["blend"], **SMALL)
     assert alone.estimators == ["blend"]
     assert alone.values["policy"]["blend"].estimate == blend.estimate
+
+
+def test_the_number_of_cores_changes_no_number(monkeypatch):
+    """On a CPU lanes run in threads; each computes what it computes alone."""
+    judge = tabular.log_rows(20, 10, seed=1)
+    policy = tabular.TablePolicy(tabular.WANTED)
+    small = {"gamma": GAMMA, "estimators": ["fqe"], "updates": 40, "hidden": (8,), "critics": 3}
+    found = []
+    for number in (1, 2, 7):
+        monkeypatch.setattr(lanes, "num_threads", lambda _, n=number: n)
+        found.append(ope.evaluate(policy, judge, **small).values["policy"]["fqe"].draws)
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0])) == 3

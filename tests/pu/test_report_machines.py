@@ -114,6 +114,25 @@ def test_a_green_banner_needs_decisions_that_are_sure(gain):
     assert 'class="banner good"' not in as_page(dataclasses.replace(made, units=units))
 
 
+def test_dropped_units_and_the_sentences_about_them_agree():
+    weak = report(gain=1.2)
+    assert weak.verdict == "neither"
+    weak = dataclasses.replace(weak, advice=weak.finding.advise(8))
+    for text in (as_page(weak), " ".join(printed(weak).split())):
+        assert "No second type" not in text
+        assert "12 units of perhaps 3 types" in text
+    assert "A second type of machine is hardly visible" in as_page(weak)
+    none = dataclasses.replace(weak, units=tuple(u for u in weak.units if u.keep))
+    none = dataclasses.replace(none, advice=none.finding.advise(0))
+    assert "No second type of machine is visible" in as_page(none)
+    assert "4 units of one type: 1 known, 3 of the other 3 kept" in printed(none)
+    known = dataclasses.replace(weak, units=tuple(
+        u if u.keep else dataclasses.replace(u, probability=0.0) for u in weak.units
+    ))  # fmt: skip
+    assert weak.is_weak
+    assert not known.is_weak  # units that the user named as others are no weak decisions
+
+
 def test_names_become_no_code_and_only_our_script_runs():
     made = report(names=[f"{HOSTILE}{k}" for k in range(12)])
     html = as_page(made)

@@ -102,3 +102,11 @@ def test_files_are_not_overwritten_and_all_kinds_are_tried(tmp_path):
         random_policy("clip").to_onnx(tmp_path / "a.onnx")
     random_policy("clip").to_onnx(tmp_path / "a.onnx", force=True)
     assert set(KINDS) == {"tanh", "clip", "td7", "softmax", "greedy", "bcq"}
+
+
+def test_names_of_columns_are_in_the_file(tmp_path):
+    names = {"obs_names": [f"s{i}" for i in range(OBS_DIM)], "action_names": ["a", "b", "ä"]}
+    params = layers(np.random.default_rng(0), OBS_DIM, ACT_DIM)
+    Policy.of("tanh", params, metadata=names).to_onnx(tmp_path / "policy.onnx")
+    found = session(tmp_path / "policy.onnx").get_modelmeta().custom_metadata_map
+    assert {k: json.loads(found[f"puorl.{k}"]) for k in names} == names

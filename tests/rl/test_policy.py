@@ -233,3 +233,76 @@ def test_repr_is_short_and_useful():
     assert text.startswith("Policy(td3_bc, obs 3 -> action 2, 26 weights, steps=1000, seed=3, ")
     assert POLICY.fingerprint.startswith(text[-9:-1])
     assert repr(Policy.of("clip", layers(3, 2))).startswith("Policy(clip, obs 3 -> action 2, 8 w")
+
+
+# ------------------------------------------------------------------------------- columns
+
+NAMED = {"obs_names": ["flow", "head", "heat"], "action_names": ["speed", "valve"]}
+
+
+def test_names_of_columns_are_saved_and_shown(tmp_path):
+    named = make_policy(metadata=METADATA | NAMED)
+    named.save(tmp_path / "policy.safetensors")
+    back = Policy.load(tmp_path / "policy.safetensors")
+    assert (back.obs_names, back.action_names) == (("flow", "head", "heat"), ("speed", "valve"))
+    assert "obs 3 -> action 2, flow, head, heat -> speed, valve, 26 weights" in repr(back)
+    assert back.fingerprint == POLICY.fingerprint  # names decide no action
+    assert (POLICY.obs_names, POLICY.action_names, POLICY.columns_text) == ((), (), "")
+
+
+@pytest.mark.parametrize("names", [["flow"], "flow,head,heat", [1, 2, 3], None])
+def test_names_that_cannot_be_are_refused(names):
+    with pytest.raises(DataError, match="obs_names: expected 3 names of columns, got"):
+        make_policy(metadata={"obs_names": names})
+
+
+def network(kind, rng):
+    def net(*sizes, norm=False):
+        made = []
+        for i, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+            layer = {"w": rng.normal(size=(fan_in, fan_out)), "b": rng.normal(size=fan_out)}
+            if norm and i < len(sizes) - 2:
+                layer["norm"] = {k: rng.normal(size=fan_out) for k in ("scale", "offset")}
+            made.append(layer)
+        return made
+
+    if kind == "td7":
+        return {"encoder": net(3, 6, 5), "linear": net(3, 4), "mlp": net(9, 6, 2)}
+    if kind == "bcq":
+        return {"q": net(3, 8, 2), "behaviour": net(3, 4, 2), "threshold": np.full(1, 0.3)}
+    return net(3, 8, 2, norm=kind == "tanh")
+
+
+@pytest.mark.parametrize("kind", ["tanh", "clip", "td7", "softmax", "greedy", "bcq"])
+def test_columns_in_another_order_give_the_same_actions(kind):
+    rng = np.random.default_rng(3)
+    codes = ("off", "on") if kind in ("softmax", "greedy", "bcq") else None
+    scaling = {"mean": rng.normal(size=3), "scale": rng.uniform(1, 2, 3)}
+    scaling |= {} if codes else {"low": [-3, -1], "high": [1, 7]}
+    policy = Policy.of(kind, network(kind, rng), **scaling, codes=codes, metadata=NAMED)
+    other = policy.for_columns(("heat", "flow", "head"), ("valve", "speed"))
+    here = OBS[:, [2, 0, 1]]
+    if codes:
+        np.testing.assert_allclose(other.probabilities(here), policy.probabilities(OBS), atol=1e-6)
+        assert other.codes == codes
+    else:
+        np.testing.assert_allclose(other.act(here), policy.act(OBS)[:, [1, 0]], atol=1e-5)
+        assert other.action_names == ("valve", "speed")
+    assert other.obs_names == ("heat", "flow", "head")
+    assert policy.for_columns(policy.obs_names, policy.action_names) is policy
+    assert policy.for_columns((), ()) is policy  # nothing is known of the data
+
+
+def test_other_columns_are_refused_with_the_repair():
+    named = make_policy(metadata=NAMED)
+    expected = (
+        "obs: expected the columns that the policy was trained on (flow, head, heat), got flow, "
+        "head, rain, without heat and with rain; name the same columns with --obs (obs=), or "
+        "rename those of the log"
+    )
+    with pytest.raises(DataError) as caught:
+        named.for_columns(("flow", "head", "rain"))
+    assert str(caught.value) == expected
+    with pytest.raises(DataError, match="^action: expected .* without valve"):
+        named.for_columns((), ("speed",))
+    assert make_policy().for_columns(("a", "b", "c")).obs_names == ()  # of an older file

@@ -6,7 +6,8 @@ from pathlib import Path
 import jax
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
+for room in ("cli", "pu"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / room))
 
 
 @pytest.fixture(autouse=True, scope="module")

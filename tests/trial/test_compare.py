@@ -1,7 +1,11 @@
 """Methods on a user's own rows: who judges, what is refused, and what the verdict says."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
+import report_examples
 from messages import message
 
 import puorl
@@ -9,6 +13,8 @@ from puorl.cli.main import main
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json
 from puorl.core.stats import Estimate
+from puorl.pu.filter import DomainFilter
+from puorl.trial import run as trial_run
 from puorl.trial.comparison import Comparison, Outcome, as_page
 from puorl.trial.run import _split
 
@@ -96,8 +102,8 @@ def test_a_clear_difference_is_told():
     assert made.verdict.startswith("PU is best")
     assert made.rivals == []
     found = made.difference(*made.candidates)
-    # Two means of three: variances 1 / 3 and (1 / 3) / 3, and four degrees of freedom.
-    assert found.half_width == pytest.approx(2.776445 * np.sqrt(1 / 3 + 1 / 9))
+    # Two means of three: variances 1 / 3 and (1 / 3) / 3, and Welch's degrees of freedom, 3.2.
+    assert found.half_width == pytest.approx(3.073882 * np.sqrt(1 / 3 + 1 / 9), rel=1e-3)
 
 
 def test_noise_of_the_judging_episodes_counts_unless_it_is_shared():
@@ -219,3 +225,79 @@ def test_codes_are_compared_with_bcq_in_the_place_of_td3_bc():
     found = puorl.compare(coded, "known == 1", methods=["olp", "sharing_all"], judge=JUDGE, **small)
     assert found.settings["learner"] == "discrete_bcq"
     assert all(np.isfinite(each.scores).all() for each in found.outcomes)
+
+
+# -------------------------------------------------------------------------------- filter
+
+
+def test_what_the_filter_says_of_itself_is_in_table_page_and_verdict():
+    pair = (outcome("pu", [9, 10, 11]), outcome("olp", [1, 2, 1]))
+    sure = Comparison(pair, "fqe", "return", filter=report_examples.clear())
+    assert sure.rows()[0][-1] == "clear"
+    assert sure.rows()[1][-1] == ""
+    assert sure.header[-1] == "its filter says"
+    assert 'class="banner good"' in as_page(sure, command="").split("The filter of PU")[0]
+    assert "own filter" not in sure.verdict
+    lost = dataclasses.replace(sure, filter=report_examples.cannot_tell())
+    assert f"PU's own filter says: cannot tell. {lost.filter.advice}" in lost.verdict
+    html = as_page(lost, command="")
+    assert 'class="banner good"' not in html
+    assert "The filter of PU" in html
+    assert "cannot tell" in str(lost)
+    content = json.loads(json.dumps(lost.to_dict()))
+    assert content["filter"]["verdict"] == "cannot_tell"
+    assert Comparison(pair, "", "").to_dict()["filter"] is None
+
+
+class QuickFilter(DomainFilter):
+    """Keeps all rows, and has a report at hand."""
+
+    def fit(self, data, labelled=None, **options):
+        self.split = data
+        return self
+
+    def filter(self, split=None):
+        return puorl.TrainingSet.whole(self.split.pool)
+
+    def metadata(self, split):
+        return {}
+
+    def report(self, split=None, **options):
+        return report_examples.cannot_tell()
+
+
+def test_compare_asks_its_own_filter(monkeypatch):
+    monkeypatch.setattr(trial_run, "DomainFilter", QuickFilter)
+    options = {"methods": ["olp", "pu"], "seeds": 2, "judge": JUDGE, **SMALL}
+    found = puorl.compare(two_machines(), "known == 1", **options)
+    assert found.filter.verdict == "cannot_tell"
+    assert [each.num_rows for each in found.outcomes] == [16, 112]
+    assert "PU's own filter says: cannot tell" in str(found)
+    assert puorl.compare(two_machines(), "known == 1", report=False, **options).filter is None
+
+
+def test_what_varies_most_is_named():
+    judged = [-9.0, 0.0, 9.0]
+    pair = (
+        outcome("pu", [10, 10.1, 9.9], draws=[10 + d for d in judged]),
+        outcome("olp", [8, 8.1, 7.9], draws=[8 - d for d in judged]),
+    )
+    assert "More labelled episodes to judge from" in Comparison(pair, "", "").verdict
+    noisy = (outcome("pu", [0, 10, 20]), outcome("olp", [5, 8, 12]))
+    assert "more seeds may tell" in Comparison(noisy, "", "").verdict
+
+
+def test_intervals_of_differences_hold_the_truth_as_often_as_they_say():
+    """Unequal spread of policies and of judging episodes, no true difference."""
+    rng, hits, number = np.random.default_rng(0), 0, 2_000
+    for _ in range(number):
+        one, other = rng.normal(0, 1, 3), rng.normal(0, 4, 3)
+        error = rng.normal(0, 1)
+        lanes = rng.normal(0, 1, 10)
+        pair = (
+            outcome("pu", one + error, draws=lanes + one.mean() + error),
+            outcome("olp", other, draws=np.full(10, other.mean())),
+        )
+        made = Comparison(pair, "", "")
+        hits += made.difference(*pair).low <= 0 <= made.difference(*pair).high
+    assert 0.93 < hits / number < 0.99

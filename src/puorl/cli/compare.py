@@ -46,7 +46,8 @@ class Compare:
     Methods: OLP (only labelled rows), Sharing-All (all rows), DARA, IGDF, PU (the
     filter), and Oracle where --truth is given. Without --env, half of the
     labelled episodes are held out before any method sees the data, and off-policy
-    evaluation judges from them alone; with --env the policies act there.
+    evaluation judges from them alone; with --env the policies act there. The page
+    holds the report of PU's filter, too, as puorl filter makes it.
 
     Writes a folder: compare.json, report.html and run/ with the policies. After an
     interruption the same command resumes the training, and judges anew.
@@ -91,6 +92,8 @@ class Compare:
         tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE...", help_behavior_hint="")
     ] = ()
     """Settings of the judging that are to differ, e.g. updates=5000 critics=3."""
+    no_report: Flag = False
+    """Skip the report of PU's filter on its own choice."""
     force: Flag = False
     """Replace the results if they exist."""
     json: Flag = False
@@ -137,6 +140,7 @@ class Compare:
                 out=self.out,
                 progress=True,
                 judge=judging,
+                report=not self.no_report,
                 **settings,
             )
             shutil.rmtree(self.out / ".pu", ignore_errors=True)  # the filter's checkpoints

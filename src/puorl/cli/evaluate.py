@@ -125,6 +125,7 @@ class Evaluate:
             count = f"{len(members)} policies" if len(members) > 1 else "1 policy"
             name = getattr(env, "text", self.env)
             console.print(f"{count} in {name}, {self.episodes:,} episodes each")
+            show_columns(members, console)
         seen = evaluate(
             [member.policy for member in members],
             self.env,
@@ -177,6 +178,7 @@ class Evaluate:
             print_json(content)
             return
         console = make_console()
+        show_columns(members, console)
         offline_evaluation.show(seen, groups, held_out.notes, console)
         if self.out is not None:
             console.print(Text(f"wrote {self.out}"))
@@ -212,6 +214,13 @@ def read_members(paths: Sequence[str]) -> list[Member]:
     if twice:
         raise DataError(f"{twice[0]}: is named twice, so it would count twice; name it once")
     return members
+
+
+def show_columns(members: Sequence[Member], console: Console) -> None:
+    """Print which columns policies take and give, as far as that is known."""
+    for text in dict.fromkeys(member.policy.columns_text for member in members):
+        if text:
+            console.print(Text(f"columns: {text}", style="dim"))
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -26,6 +26,7 @@ from puorl.core.resources import describe_size
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
 from puorl.data.labels import is_condition, is_split, read_labels
+from puorl.rl.policy import Policy
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
 _NAME_WIDTH = 11
@@ -35,16 +36,19 @@ _NAME_WIDTH = 11
 class Inspect:
     """Show what is in a file: sizes, columns, ends, time, and what looks wrong.
 
-    Several paths are read as one dataset. Nothing is changed.
+    Several paths are read as one dataset. Nothing is changed. Of policies, it shows
+    which columns they take and give, in order.
 
     Examples:
       puorl inspect hopper-medium.hdf5
       puorl inspect 'logs/*.csv' --obs 'pos_*' --episode trip --time clock
       puorl inspect logs.parquet --labelled 'checked == 1' --json > logs.json
+      puorl inspect run/policies/seed-0.safetensors
     """
 
     paths: Paths
-    """Files, globs, folders of Parquet or Minari, of puorl filter, or one of puorl split."""
+    """Files, globs, folders of Parquet or Minari, of puorl filter, or one of puorl split; or files
+    of policies."""
     labelled: Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")] = (
         None
     )
@@ -56,6 +60,9 @@ class Inspect:
 
     def run(self) -> None:
         """Read, inspect, print."""
+        if self.paths and all(path.endswith(".safetensors") for path in self.paths):
+            self._policies()
+            return
         data = self.data
         if data.missing is None:
             data = replace(data, missing="drop")  # what is missing is shown, and no reason to stop
@@ -74,6 +81,23 @@ class Inspect:
         else:
             show(seen, SafeConsole(highlight=False))
 
+    def _policies(self) -> None:
+        """Show what policies take and give."""
+        policies = {path: Policy.load(path) for path in self.paths}
+        if self.json:
+            print_json({"policies": [{"policy": k} | _described(p) for k, p in policies.items()]})
+            return
+        console = SafeConsole(highlight=False)
+        for path, policy in policies.items():
+            console.print(Text(path, style="bold"), soft_wrap=True)
+            facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+            facts.add_column(style="bold", min_width=_NAME_WIDTH)
+            facts.add_column(overflow="fold")
+            for name, value in _described(policy).items():
+                text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+                facts.add_row(name.replace("_", " "), Text(text))
+            console.print(facts)
+
     def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
         """Inspect data partition by partition."""
         from puorl.scale.inspection import inspect as inspect_lazy
@@ -84,6 +108,20 @@ class Inspect:
         opened = self.scale.open(self.paths, reason, console, label=self.labelled, **names)
         with tempfile.TemporaryDirectory() as folder:
             return inspect_lazy(opened, Path(folder), self.scale.make(), progress=True)
+
+
+def _described(policy: Policy) -> dict[str, Any]:
+    """Describe a policy, JSON-ready; what its file does not say is left out."""
+    given = {name: policy.metadata.get(name) for name in ("learner", "steps", "seed")}
+    names = {"obs": list(policy.obs_names), "action": list(policy.action_names)}
+    if policy.codes is None:
+        names |= {"action_low": policy.low.tolist(), "action_high": policy.high.tolist()}
+    else:
+        names["codes"] = list(policy.codes)
+    found = given | {"obs_dim": policy.obs_dim, "action_dim": policy.act_dim} | names
+    return {k: v for k, v in found.items() if v not in (None, [])} | {
+        "fingerprint": policy.fingerprint
+    }
 
 
 def show(seen: Inspection, console: Console) -> None:

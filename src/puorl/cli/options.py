@@ -121,9 +121,10 @@ class DataOptions:
     """Where to find each field, if it has no usual name (NAMES: comma-separated)."""
 
     obs: _Names = None
-    """State: a key, or columns and patterns, e.g. 'obs_*' or angle,speed."""
+    """State: a key, or columns and patterns, e.g. 'obs_*' or angle,speed. Names keep the order in
+    which they are given, matches of a pattern go by name and number: obs_2 before obs_10."""
     action: _Names = None
-    """Action, e.g. 'act_*'."""
+    """Action, e.g. 'act_*', in the same order."""
     reward: _Name = None
     """Reward, or a formula such as '-abs(pressure - 5) - 0.01 * power'; may be absent."""
     next_obs: _Names = None

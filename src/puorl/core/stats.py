@@ -63,7 +63,7 @@ class Estimate:
 
 
 @cache
-def student_t(freedom: int, level: float = LEVEL) -> float:
+def student_t(freedom: float, level: float = LEVEL) -> float:
     """Return the t that |T| stays below with probability ``level``.
 
     >>> round(student_t(4), 3), round(student_t(1), 2)

@@ -117,6 +117,9 @@ _TABLE = (
         marker="meta/info.json",
         exact=False,
     ),
+    Format(
+        "rlds", (), "RLDS folder of TensorFlow Datasets", writable=False, marker="features.json"
+    ),
 )
 FORMATS = {each.name: each for each in _TABLE}
 """All formats by name."""
@@ -337,8 +340,8 @@ def reader_of(path: Path, chosen: str | None) -> Any:
     """
     by_suffix = format_of(path) if path.suffix else None
     if path.is_dir():
-        is_lerobot = (path / str(FORMATS["lerobot"].marker)).is_file()
-        by_suffix = FORMATS["lerobot" if is_lerobot else "minari"]
+        marked = (each for each in _TABLE if each.marker and (path / each.marker).is_file())
+        by_suffix = next(marked, FORMATS["minari"])
     found = FORMATS.get(chosen) if chosen else by_suffix
     if found is None:
         raise _unknown(path, chosen, "the format", readable())

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from puorl.core.errors import ConfigError
+from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import check_choice
 from puorl.core.hashing import checked_seed, generator
 from puorl.core.progress import progress_bar
 from puorl.core.stats import Estimate, student_t
 from puorl.data.dataset import Dataset
+from puorl.data.validate import listed
 from puorl.ope import importance
 from puorl.ope.behaviour import Behaviour, fit_behaviour, gaussian_log_density
 from puorl.ope.config import DENSITIES, ESTIMATORS, OPEConfig
@@ -20,6 +21,7 @@ from puorl.ope.fqe import Critics, fit_critics
 from puorl.ope.logged import Lanes, LoggedEpisodes, draw_lanes, has_probabilities
 from puorl.ope.rollout import fit_model, roll_out
 from puorl.ope.values import OfflineEvaluation, Value
+from puorl.rl.policy import Policy
 
 DEFAULT = "blend"
 """The estimator that ranks policies, fixed on other tasks than those it is judged on."""
@@ -52,6 +54,9 @@ def evaluate(
     network is fitted in several lanes on draws of these episodes, and each lane leaves out one fold
     of them, so that weights and corrections of an episode come from a lane that has not seen it.
 
+    A policy that knows the names of its columns gets those of ``judge`` in its own order; codes are
+    brought into one order too.
+
     Args:
         policies: One policy or several by name: anything with ``act(obs)``, or a function; with
             ``probabilities(obs) -> (n, A)`` for actions that are codes.
@@ -67,10 +72,11 @@ def evaluate(
 
     Raises:
         ConfigError: Unknown estimators or settings, or densities without noise.
-        DataError: Rows without rewards or episodes, or policies of another size.
+        DataError: Rows without rewards or episodes, or policies of another size, or with other
+            columns or codes.
     """
     config = OPEConfig.of(settings)
-    named = _named(policies)
+    named, judge, moved = _aligned(_named(policies), judge)
     if not 0.0 <= gamma < 1.0:
         raise ConfigError(f"gamma: expected 0 or more and less than 1, got {gamma}")
     if action_noise is not None and not 0.0 < action_noise < math.inf:
@@ -94,7 +100,7 @@ def evaluate(
         values=values,
         behaviour=run.behaviour_value(),
         outside=outside,
-        notes=run.notes(),
+        notes=(*moved, *run.notes()),
         settings={"seed": seed, "action_noise": action_noise, **dataclasses.asdict(config)},
     )
 
@@ -109,6 +115,35 @@ def _named(policies: Any) -> dict[str, Any]:
     if not named:
         raise ConfigError("ope: expected one or more policies, got none")
     return named
+
+
+def _aligned(
+    named: dict[str, Any], judge: Dataset
+) -> tuple[dict[str, Any], Dataset, tuple[str, ...]]:
+    """Bring columns of policies and codes of the log into one order, or refuse what differs."""
+    given, codes = (getattr(each, "codes", None) for each in named.values()), judge.action_codes
+    own = {tuple(each) for each in given if each is not None} - {codes}
+    if codes is not None and own:
+        wanted = next(iter(own))
+        if len(own) > 1 or set(codes) - set(wanted):
+            raise DataError(
+                f"action: expected the codes that the policies were trained with "
+                f"({'; '.join(listed(each) for each in own)}), got {listed(codes)} in the log; "
+                "leave out rows with other codes, and judge policies of other codes apart"
+            )
+        judge = judge.with_action_codes(wanted)
+    given, made, moved = judge.provenance, {}, []
+    for name, policy in named.items():
+        made[name] = policy
+        if isinstance(policy, Policy):
+            try:
+                made[name] = policy.for_columns(given.obs_names, given.action_names)
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from error
+        moved += [name] if made[name] is not policy else []
+    notes = (f"columns are in another order than in training, and were sorted by name for "
+             f"{listed(moved)}",) if moved else ()  # fmt: skip
+    return made, judge, notes
 
 
 def _chosen(

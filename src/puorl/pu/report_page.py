@@ -244,6 +244,8 @@ def as_sections(
 
 def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
     tone, headline = _MACHINE_HEADLINES[report.verdict]
+    if report.is_weak:
+        tone, headline = "caution", "A second type of machine is hardly visible"
     if tone == "good" and not mostly_sure(report):
         tone, headline = "caution", f"{headline}, but which units are whose is in doubt"
     name = MACHINE_VERDICTS[report.verdict]

@@ -100,6 +100,7 @@ def describe_types(report: MachineReport) -> str:
     kept = sum(row.keep and not row.labelled for row in report.units)
     asked = len(report.units) - known
     types = f"{report.num_types} types" if report.num_types != 1 else "one type"
+    types = f"perhaps {types}" if report.is_weak else types
     outside = sum(row.cluster < 0 for row in report.units)
     none = f" and {outside} of no type" if outside else ""
     unsure = len(doubtful(report.units))

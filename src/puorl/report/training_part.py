@@ -1,15 +1,18 @@
 """The page's part on training: learning curves, and evaluations of the policies."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from puorl.core.errors import DataError
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count, as_estimate
 from puorl.report.run_folders import Curve, Evaluated, Scored, Training
+from puorl.rl.policy import Policy
 
 _EVALUATED = ("score", "return")
 """Metrics of evaluations; the others are metrics of training."""
@@ -106,6 +109,8 @@ def _losses(training: Training) -> Markup:
         for name, stop in training.record.stopped.items()
     ]
     parts = [page.warning_list(lost)] if lost else []
+    if columns := _columns(training):
+        parts.append(page.paragraph(f"Columns that go in and come out, in order: {columns}."))
     missing = len(training.settings.lanes) - len(training.policies) - len(lost)
     if missing > 0:
         text = (
@@ -124,6 +129,14 @@ def _losses(training: Training) -> Markup:
         parts.append(page.paragraph("No losses are recorded."))
     heading = f"Losses and values: {name_of(training.path)} ({training.settings.learner})"
     return page.section(heading, *parts)
+
+
+def _columns(training: Training) -> str:
+    """Read the names of columns from the first policy; empty if there is none or it is damaged."""
+    for path in list(training.policies.values())[:1]:
+        with contextlib.suppress(DataError):
+            return Policy.load(path).columns_text
+    return ""
 
 
 def _loss_figure(training: Training, name: str) -> Markup:

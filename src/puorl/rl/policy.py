@@ -14,6 +14,7 @@ from safetensors.numpy import save as to_bytes
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
+from puorl.data.validate import listed
 from puorl.nn.numpy_mlp import NumpyPolicy, dimensions
 from puorl.rl.learner import upgrade_config
 from puorl.rl.onnx import to_onnx
@@ -22,6 +23,9 @@ _VERSION = 1
 _HEADER = "puorl_policy"
 _NETWORK = "network."
 _SCALING = ("mean", "scale", "low", "high")
+_NAMES = ("obs_names", "action_names")
+_FIRST = {"td7": ("encoder.", "linear."), "bcq": ("q.", "behaviour.")}
+"""Networks that read the observation, by kind, where it is not the only one."""
 _COPY = "take another copy, or train again"
 _AGAIN = f"the file is damaged; {_COPY}"
 
@@ -36,7 +40,7 @@ class Policy(NumpyPolicy):
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
-    """JSON values: learner, config, steps, seed, fingerprint of the data, versions."""
+    """JSON values: learner, config, steps, seed, names of columns, versions."""
 
     def __post_init__(self) -> None:
         """Turn the metadata into what a file gives back."""
@@ -48,6 +52,57 @@ class Policy(NumpyPolicy):
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(f"metadata: expected JSON values, got: {error}") from error
         object.__setattr__(self, "metadata", json.loads(text))
+        for key, width in zip(_NAMES, (self.obs_dim, self.act_dim), strict=True):
+            found = self.metadata.get(key, [""] * width)
+            is_list = isinstance(found, list) and all(isinstance(name, str) for name in found)
+            if not is_list or len(found) != width:
+                raise DataError(f"{key}: expected {width} names of columns, got {found!r}")
+
+    @property
+    def obs_names(self) -> tuple[str, ...]:
+        """Columns of the data that an observation holds, in order; empty if they are not known."""
+        return tuple(self.metadata.get("obs_names", ()))
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Columns of the data that an action holds, in order; empty if they are not known."""
+        return tuple(self.metadata.get("action_names", ()))
+
+    @property
+    def columns_text(self) -> str:
+        """Say which columns go in and come out; empty if they are not known."""
+        if not self.obs_names:
+            return ""
+        given = self.codes or self.action_names
+        return f"{listed(self.obs_names)} -> {listed(given)}"
+
+    def for_columns(self, obs_names: Sequence[str], action_names: Sequence[str] = ()) -> "Policy":
+        """Return the policy for data with these columns: it takes and gives them in their order.
+
+        Names that the policy or the data lacks are not compared, nor are those of codes.
+
+        Raises:
+            DataError: The data has other columns than the policy.
+        """
+        inputs = _places("obs", self.obs_names, obs_names)
+        codes = self.codes is not None
+        outputs = None if codes else _places("action", self.action_names, action_names)
+        if inputs is None and outputs is None:
+            return self
+        arrays, metadata = dict(self.arrays), dict(self.metadata)
+        inputs = np.arange(self.obs_dim) if inputs is None else inputs
+        outputs = np.arange(self.act_dim) if outputs is None else outputs
+        for prefix in _FIRST.get(self.kind, ("",)):
+            arrays[f"{prefix}0.w"] = arrays[f"{prefix}0.w"][inputs]
+        if not codes:
+            last = max((name for name in arrays if name.endswith(".w")), key=_layer)
+            for name in (last, last.removesuffix("w") + "b"):
+                arrays[name] = arrays[name][..., outputs]
+        for key, order in zip(_NAMES, (inputs, outputs), strict=True):
+            if key in metadata:
+                metadata[key] = [metadata[key][i] for i in order]
+        scaling = (self.mean[inputs], self.scale[inputs], self.low[outputs], self.high[outputs])
+        return Policy(self.kind, arrays, *scaling, metadata, codes=self.codes)
 
     @classmethod
     def of(
@@ -126,8 +181,9 @@ class Policy(NumpyPolicy):
 
         Its input ``obs`` is (n, d) and its output ``action`` (n, m), both float32, in the units of
         the data. For discrete actions the output is ``probabilities`` (n, A) of the codes, which
-        ``puorl.codes`` of the file's properties lists as JSON. Unlike `act` it takes values that
-        are not finite, and gives such actions.
+        ``puorl.codes`` of the file's properties lists as JSON; ``puorl.obs_names`` and
+        ``puorl.action_names`` list the columns, if they are known. Unlike `act` it takes values
+        that are not finite, and gives such actions.
 
         Raises:
             DataError: Something is at ``path`` and ``force`` is off, or it cannot be written.
@@ -136,6 +192,7 @@ class Policy(NumpyPolicy):
         texts = {f"puorl.{k}": str(v) for k, v in kept.items() if v is not None}
         if self.codes is not None:
             texts["puorl.codes"] = json.dumps(self.codes)
+        texts |= {f"puorl.{k}": json.dumps(self.metadata[k]) for k in _NAMES if k in self.metadata}
         content = to_onnx(self, {**texts, "puorl.fingerprint": self.fingerprint})
         with atomic_path(path, force=force) as part:
             part.write_bytes(content)
@@ -173,6 +230,7 @@ class Policy(NumpyPolicy):
         parts = [
             str(self.metadata.get("learner", self.kind)),
             f"obs {self.obs_dim} -> action {self.act_dim}{' codes' if self.codes else ''}",
+            *([self.columns_text] if self.obs_names else []),
             f"{sum(array.size for array in self.arrays.values()):,} weights",
             *known,
             self.fingerprint[:8],
@@ -223,6 +281,31 @@ def _header(path: Path, entries: Mapping[str, str] | None) -> dict[str, Any]:
             "saved by a newer puorl, so update puorl to read it"
         )
     return content
+
+
+def _places(field: str, own: Sequence[str], given: Sequence[str]) -> np.ndarray | None:
+    """(k,) int64. Place among a policy's own columns of each given one; None if all are in place.
+
+    Raises:
+        DataError: The columns are not the same.
+    """
+    if not own or not given or tuple(own) == tuple(given):
+        return None
+    lacks, more = ([n for n in x if n not in y] for x, y in ((own, given), (given, own)))
+    if lacks or more or len(own) != len(given):
+        parts = [f"without {listed(lacks)}"] * bool(lacks) + [f"with {listed(more)}"] * bool(more)
+        raise DataError(
+            f"{field}: expected the columns that the policy was trained on ({listed(own)}), got "
+            f"{listed(given)}, {' and '.join(parts)}; name the same columns with --{field} "
+            f"({field}=), or rename those of the log"
+        )
+    return np.array([own.index(name) for name in given])
+
+
+def _layer(name: str) -> tuple[bool, int]:
+    """Sort the last layer, which gives the action, behind all others."""
+    *prefix, number, _ = name.split(".")
+    return prefix in ([], ["mlp"]), int(number)
 
 
 def _named(tree: Any) -> dict[str, Any]:

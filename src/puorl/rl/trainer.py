@@ -8,7 +8,7 @@ import contextlib
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +22,7 @@ from puorl import __version__
 from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
 from puorl.core.resources import check_fork
+from puorl.data.dataset import Dataset
 from puorl.data.training_set import Chunks, TrainingSet
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
@@ -235,6 +236,8 @@ class TrainJob:
     """(lanes,) float32. No policy can reach values beyond it."""
     codes: tuple[str, ...] | None = None
     """What discrete actions stand for."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Columns of states and actions, by their key in a policy's metadata, where they are known."""
     chunks: Chunks | None = None
     """Where the rows are one of several chunks: all of them; one is used in each interval."""
 
@@ -319,8 +322,15 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         ),
         q_limit=np.array([limit[lane.line] for lane in lanes], np.float32),
         codes=dataset.action_codes,
+        names=_names(dataset),
         chunks=sets[0].chunks,
     )
+
+
+def _names(dataset: Dataset) -> dict[str, tuple[str, ...]]:
+    given = dataset.provenance
+    widths = {"obs_names": dataset.obs.shape[1], "action_names": dataset.action.shape[1]}
+    return {key: names for key, n in widths.items() if len(names := getattr(given, key)) == n}
 
 
 def _tables(learner: Learner, sets: Sequence[TrainingSet]) -> Sets:
@@ -485,6 +495,7 @@ def policies(job: TrainJob, train_state: TrainState, *, steps: int) -> list[Poli
         "config": stored_config(job.learner.config),
         "steps": steps,
         "versions": versions(),
+        **job.names,
     }
     made: list[Policy | None] = []
     for i, lane in enumerate(job.lanes):

@@ -12,7 +12,12 @@ from puorl import __version__
 from puorl.core.stats import Estimate, student_t
 from puorl.html import charts, page
 from puorl.html.page import Markup
+from puorl.pu.machines.report import MachineReport
+from puorl.pu.report import FilterReport
+from puorl.pu.report_page import as_sections, as_terms
+from puorl.pu.report_text import MACHINE_VERDICTS, VERDICT_NAMES, mostly_sure
 
+_FILTERED = "pu"
 _MEANINGS = {
     "olp": "only the labelled rows",
     "sharing_all": "all rows, as if all were the target's",
@@ -62,6 +67,23 @@ class Comparison:
     """The log's own return in the judging episodes."""
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    filter: FilterReport | MachineReport | None = None
+    """What the filter of PU says about its own choice, without labels; None if it was not asked."""
+
+    @property
+    def filter_says(self) -> str:
+        """Verdict of the filter's report in words; empty without one."""
+        if self.filter is None:
+            return ""
+        of_machines = isinstance(self.filter, MachineReport)
+        return (MACHINE_VERDICTS if of_machines else VERDICT_NAMES)[self.filter.verdict]
+
+    @property
+    def filter_is_sure(self) -> bool:
+        """Whether the filter's report, if there is one, sees what it chose by."""
+        if isinstance(self.filter, MachineReport):
+            return self.filter.verdict in ("dynamics", "both") and mostly_sure(self.filter)
+        return self.filter is None or self.filter.verdict == "clear"
 
     @property
     def candidates(self) -> list[Outcome]:
@@ -94,7 +116,8 @@ class Comparison:
         elif rivals:
             names = ", ".join(each.title for each in rivals)
             text = (
-                f"It cannot be told which is best: {first.title} comes first, and {names} may be."
+                f"It cannot be told which is best: {first.title} comes first, and {names} may be. "
+                f"{self._more(first, rivals[0])}"
             )
         else:
             text = f"{first.title} is best: its interval of the difference to each is above 0."
@@ -106,7 +129,17 @@ class Comparison:
         low = None if self.behaviour is None else self.behaviour
         if low is not None and first.estimate.value < low.value:
             text += " It is not above the log's own return."
+        if not self.filter_is_sure and self.filter is not None:
+            text += f" PU's own filter says: {self.filter_says}. {self.filter.advice}"
         return text
+
+    def _more(self, first: Outcome, rival: Outcome) -> str:
+        """Say what would narrow the difference between two methods."""
+        of_seeds = sum(float(np.var(e.scores, ddof=1)) / len(e.scores) for e in (first, rival))
+        both = np.array(first.draws) - np.array(rival.draws)
+        if len(both) > 1 and float(np.var(both, ddof=1)) > of_seeds:
+            return "More labelled episodes to judge from would tell more than more seeds."
+        return "Policies of one method differ: more seeds may tell."
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table, a row for each method in the order of `METHODS`."""
@@ -117,6 +150,7 @@ class Comparison:
             if best is not None and each is not best and each.scores:
                 behind = _text(self.difference(each, best))
             outside = "" if math.isnan(each.outside) else f"{each.outside:.0%}"
+            says = (self.filter_says if each.method == _FILTERED else "",)
             made.append(
                 (
                     each.title,
@@ -125,6 +159,7 @@ class Comparison:
                     _text(each.estimate),
                     behind or ("best" if each is best else "-"),
                     outside,
+                    *(says if self.filter is not None else ()),
                 )
             )
         return made
@@ -132,7 +167,8 @@ class Comparison:
     @property
     def header(self) -> tuple[str, ...]:
         """Names of the table's columns."""
-        return ("method", "rows", "policies", self.unit, "minus the first", "outside the log")
+        names = ("method", "rows", "policies", self.unit, "minus the first", "outside the log")
+        return names if self.filter is None else (*names, "its filter says")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready content."""
@@ -150,6 +186,7 @@ class Comparison:
             "outcomes": outcomes,
             "notes": list(self.notes),
             "settings": dict(self.settings),
+            "filter": None if self.filter is None else _filter_dict(self.filter),
         }
 
     def __str__(self) -> str:
@@ -165,17 +202,33 @@ class Comparison:
 
 
 def _interval(value: float, outcomes: Sequence[Outcome], draws: np.ndarray) -> Estimate:
-    """Add an interval of the variances over seeds and over draws of episodes; none without."""
-    sizes = [len(each.scores) for each in outcomes]
-    if min(sizes) < 2:
+    """Add an interval of the variances over seeds and over draws of episodes; none without.
+
+    Seeds of two methods are no pairs: in stored benchmarks their scores do not go together. The
+    degrees of freedom are Welch's, as methods vary by different amounts.
+    """
+    if min(len(each.scores) for each in outcomes) < 2:
         return Estimate(value)
-    variance = sum(float(np.var(each.scores, ddof=1)) / len(each.scores) for each in outcomes)
-    freedom = sum(size - 1 for size in sizes)
-    if len(draws) > 1:
-        variance += float(np.var(draws, ddof=1))
-        freedom = min(freedom, len(draws) - 1)
-    half = student_t(freedom) * math.sqrt(variance)
+    parts = [(each.scores, len(each.scores)) for each in outcomes]
+    parts += [(draws, 1)] if len(draws) > 1 else []  # a draw is the mean over policies as it is
+    variance = [float(np.var(values, ddof=1)) / n for values, n in parts]
+    total = sum(variance)
+    if total == 0.0:
+        return Estimate(value, value, value)
+    lost = sum(v * v / (len(of) - 1) for v, (of, _) in zip(variance, parts, strict=True))
+    half = student_t(total * total / lost) * math.sqrt(total)
     return Estimate(value, value - half, value + half)
+
+
+def _filter_dict(report: FilterReport | MachineReport) -> dict[str, Any]:
+    found = report.quality if isinstance(report, FilterReport) else report
+    numbers = {"alpha": report.alpha, "recall": found.recall, "precision": found.precision}
+    return {
+        "verdict": report.verdict,
+        "advice": report.advice,
+        "warnings": list(report.warnings) if isinstance(report, FilterReport) else [],
+        **{name: None if each is None else each.to_dict() for name, each in numbers.items()},
+    }
 
 
 def _text(estimate: Estimate) -> str:
@@ -193,6 +246,8 @@ def as_page(result: Comparison, *, command: str) -> str:
     headline = f"{first} is best" if sure else "It cannot be told which method is best"
     if result.candidates and (result.candidates[0].num_doubtful or len(result.candidates) == 1):
         sure = False
+    sure = sure and (result.filter_is_sure or result.candidates[0].method != _FILTERED)
+    about = () if result.filter is None else _about_filter(result.filter)
     dots = [
         charts.Dot(each.title, each.estimate, _text(each.estimate))
         for each in result.outcomes
@@ -214,6 +269,7 @@ def as_page(result: Comparison, *, command: str) -> str:
             }),
         ),
         _caution(result),
+        *about,
         page.section(
             "How to reproduce this",
             page.table("The same command and versions give the same numbers", ("What", "Value"),
@@ -222,6 +278,18 @@ def as_page(result: Comparison, *, command: str) -> str:
         ),
         lead=lead,
     )  # fmt: skip
+
+
+def _about_filter(report: FilterReport | MachineReport) -> tuple[Markup, ...]:
+    words = (
+        "PU trained on what a filter kept. What follows is the filter's own report, made without "
+        "labels that it has not seen: how far the rows that PU trained on are the target's."
+    )
+    return (
+        page.section("The filter of PU", page.paragraph(words)),
+        *as_sections(report, anchor="filter-warnings"),
+        page.section("Terms of the filter's report", page.terms(as_terms(report))),
+    )
 
 
 def _caution(result: Comparison) -> Markup:

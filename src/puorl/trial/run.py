@@ -23,8 +23,12 @@ from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
 from puorl.envs.evaluate import evaluate as simulate
 from puorl.methods.base import METHODS, Method, find
+from puorl.methods.pu import PU
 from puorl.ope.offline import DEFAULT
 from puorl.ope.offline import evaluate as judge_offline
+from puorl.pu.filter import DomainFilter
+from puorl.pu.machines.report import MachineReport
+from puorl.pu.report import FilterReport
 from puorl.pu.units import parse_unit, uses_dynamics
 from puorl.rl import learner as learners
 from puorl.rl import trainer
@@ -60,6 +64,7 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     progress: bool = False,
     judge: Mapping[str, Any] | None = None,
+    report: bool = True,
     **settings: Any,
 ) -> Comparison:
     """Train every method on the same rows with several seeds, and say which is best, or cannot be.
@@ -82,6 +87,8 @@ def compare(
         out: Folder in which the training is kept, and resumed after a kill.
         progress: Show bars.
         judge: Settings of off-policy evaluation, fields of `puorl.ope.OPEConfig`.
+        report: Let PU's filter report on its own choice, too; by rows that takes longer than to fit
+            it.
         **settings: Fields of the learner's config.
 
     Raises:
@@ -98,7 +105,7 @@ def compare(
     trainer.check_steps(made, steps=total)
     rows = _split(data, labelled, truth, unit, held_out if env is None else 0.0, seed)
     folder = None if out is None else Path(out)
-    sets = _prepare(names, rows.split, unit, seed, folder, progress=progress)
+    sets, about = _prepare(names, rows.split, unit, seed, folder, report=report, progress=progress)
     spec = RunSpec(
         made,
         sets,
@@ -129,8 +136,10 @@ def compare(
         "data": data.fingerprint, "split": rows.split.fingerprint,
     }  # fmt: skip
     if rows.judge is None:
-        return _in_environment(by_method, sets, env, episodes, described)
-    return _from_log(by_method, sets, rows.judge, gamma, judge, progress, described)
+        made = _in_environment(by_method, sets, env, episodes, described)
+    else:
+        made = _from_log(by_method, sets, rows.judge, gamma, judge, progress, described)
+    return dataclasses.replace(made, filter=about)
 
 
 def form_for(learner: str, data: Dataset) -> str:
@@ -217,18 +226,24 @@ def _prepare(
     seed: int,
     folder: Path | None,
     *,
+    report: bool,
     progress: bool,
-) -> dict[str, TrainingSet]:
-    sets = {}
+) -> tuple[dict[str, TrainingSet], FilterReport | MachineReport | None]:
+    """Let every method prepare its rows; return also what PU's filter says about its choice."""
+    sets, about = {}, None
     with progress_bar("methods", total=len(names), unit="methods", show=progress) as advance:
         for name in names:
-            method: Method = find(name).configured({"unit": unit} if name == "pu" else {})
-            options: dict[str, Any] = {}
-            if folder is not None and METHODS[name].resumable:
-                options["checkpoint"] = folder / f".{name}"
-            sets[name] = method.prepare(split, seed=seed, **options)
+            method: Method = find(name).configured({})
+            if name == PU.name:
+                store = None if folder is None else folder / f".{name}"
+                fitted = DomainFilter(unit=unit).fit(split, seed=seed, checkpoint=store)
+                method = PU(filter=fitted)
+                if report:
+                    store = None if store is None else store / "report"
+                    about = fitted.report(seed=seed, checkpoint=store)
+            sets[name] = method.prepare(split, seed=seed)
             advance(1, name)
-    return sets
+    return sets, about
 
 
 def _by_method(names: Sequence[str], result: TrainResult) -> dict[str, dict[str, Policy]]:

@@ -87,3 +87,12 @@ def test_advice_tells_its_numbers():
     assert "overlap 4%" in ALL["confounded"].advice
     assert "evidence 1.2 nats, 3 are needed" in ALL["neither"].advice
     assert len({finding.advice for finding in ALL.values()}) == len(ALL)
+
+
+@pytest.mark.parametrize("verdict", ["behaviour", "neither"])
+def test_units_that_are_dropped_on_weak_evidence_are_not_said_to_be_alike(verdict):
+    text = ALL[verdict].advise(5)
+    assert "no second type" not in text.lower()
+    assert "Units dropped on it all the same: 5. Do not rely on the choice" in text
+    assert ("driven in different ways" in text) == (verdict == "behaviour")
+    assert ALL["dynamics"].advise(5) == ALL["dynamics"].advice

@@ -78,6 +78,13 @@ class Finding:
     @property
     def advice(self) -> str:
         """One or two sentences: what was found, what to do."""
+        return self.advise(0)
+
+    def advise(self, num_dropped: int) -> str:
+        """Say what was found and what to do, where so many units were dropped.
+
+        Units may be dropped although no type is clearly seen: each by its own odds.
+        """
         if self.verdict == "dynamics":
             text = "Machines of more than one type were found by how they move; drivers are alike."
         elif self.verdict == "both":
@@ -95,6 +102,14 @@ class Finding:
                 "There are groups of units that hardly share states and actions (overlap "
                 f"{self.overlap:.0%}): machine and driver cannot be told apart. Log some runs in "
                 "which another driver, or the same commands, act on both."
+            )
+        elif num_dropped:
+            driven = "Units are driven in different ways. " if self.verdict == "behaviour" else ""
+            text = (
+                f"{driven}Evidence for a second type of machine is weak: {self.gain:.1f} nats, "
+                f"{SEEN:.0f} are needed. Units dropped on it all the same: {num_dropped}. Do not "
+                "rely on the choice: keep all rows, label units of the other type, or add rows to "
+                "every unit."
             )
         elif self.verdict == "behaviour":
             text = (

@@ -62,6 +62,12 @@ class MachineReport:
         """Types that have units, ours included."""
         return len({row.cluster for row in self.units if row.cluster >= 0})
 
+    @property
+    def is_weak(self) -> bool:
+        """Whether units not known to be others were dropped, though no second type is seen."""
+        dropped = any(not row.keep and row.probability > 0 for row in self.units)
+        return dropped and self.verdict in ("behaviour", "neither")
+
     def to_dict(self) -> dict[str, Any]:
         """Return all content, JSON-ready; numbers that are not finite become None."""
         return {"kind": "machines", **fields_as_json(self)}
@@ -94,11 +100,12 @@ def unit_rows(table: UnitTable, names: Sequence[str] = ()) -> tuple[UnitRow, ...
 def make_machine_report(model: "MachineModel", settings: Mapping[str, Any]) -> MachineReport:
     """Collect what a fitted model says."""
     asked = ~model.units.labelled
+    dropped = ~model.units.keep & (model.units.probability > 0)  # 0: known to be others
     view, _ = model.best
     steps = model.config.machines.horizons[view.horizon]
     return MachineReport(
         verdict=model.finding.verdict,
-        advice=model.finding.advice,
+        advice=model.finding.advise(int(dropped.sum())),
         finding=model.finding,
         alpha=model.alpha,
         recall=model.recall,
