@@ -2,14 +2,16 @@
 
     python benchmarks/scale/measure.py FOLDER --workers 2 [--engine ray] [--memory] [--label TEXT]
 
-Stages: reading keys (`puorl.open`), inspecting, drawing the sample, fitting on it, scoring all rows
-and writing the kept ones. Peak memory is the largest sum of resident memory of this process and all
-its children, polled every 0.1 s. The fraction of rows decided rightly, by the truth that the
-generator wrote, and a hash of all kept bytes go into the row as well. `--memory` does the same with
-all rows in memory.
+Stages: starting Ray, where it is the engine; reading keys (`puorl.open`); inspecting; drawing the
+sample; fitting on it; scoring all rows and writing the kept ones. Peak memory is the largest sum of
+resident memory of this process and all its children, polled every 0.1 s. Seconds of CPU are those
+of this process and of children that ended, so of Ray they are not known. The fraction of rows
+decided rightly, by the truth that the generator wrote, and a hash of all kept bytes go into the row
+as well. `--memory` does the same with all rows in memory.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -126,15 +128,25 @@ class Judge:
 
 
 def streamed(folder: Path, stages: Stages, given, work: Path) -> dict:
+    """Do everything partition by partition, with one start of the engine."""
+    from puorl.core.tasks import Workers, started
+
+    workers = Workers(given.engine, given.workers, given.address)
+    with contextlib.ExitStack() as stack:
+        if given.engine == "ray":
+            stages("start", lambda: stack.enter_context(started(workers)))
+        return stages_of(folder, stages, given, work, workers)
+
+
+def stages_of(folder: Path, stages: Stages, given, work: Path, workers) -> dict:
     """Do everything partition by partition."""
+    from puorl.core.tasks import run_tasks
     from puorl.pu.units import parse_unit
-    from puorl.scale.engine import Workers, run_tasks
     from puorl.scale.filtering import KeepRows
     from puorl.scale.inspection import inspect
     from puorl.scale.sample import draw_sample
 
-    workers = Workers(given.engine, given.workers, given.address)
-    lazy = stages("open", lambda: puorl.open(folder, **NAMES))
+    lazy = stages("open", lambda: puorl.open(folder, workers=workers, **NAMES))
     if given.inspect:
         stages("inspect", lambda: inspect(lazy, work / "inspect", workers))
     unit, rows = parse_unit("transition"), parse_count(given.sample)

@@ -2,10 +2,12 @@
 
 Several processes may share one folder. Each works on the batches of cells whose locks it holds; the
 system releases the locks of a process that ends, even after a kill. A killed group is trained from
-its last checkpoint by the next process.
+its last checkpoint by the next process. On Ray every batch is a task, which calls `run` for its
+runs: rows are made and stored as in any other process.
 """
 
 import contextlib
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -23,6 +25,7 @@ from puorl.bench.store import Row, Store
 from puorl.core.files import lock
 from puorl.core.formatting import check_positive
 from puorl.core.progress import progress_bar
+from puorl.core.tasks import Workers, check_failed, try_all
 
 _POLL_SECONDS = 1.0
 """Between two attempts, while other processes hold the locks of all that is left."""
@@ -62,6 +65,7 @@ def run(
     retry: bool = False,
     lanes: int | None = None,
     workers: int = 1,
+    engine: Workers | None = None,
     show: bool = False,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> RunOutcome:
@@ -74,12 +78,14 @@ def run(
         lanes: Most lanes that train together, of one setting or of several; `MOST_LANES` if None.
             On a CPU, where more lanes are not faster, None trains every setting alone.
         workers: Processes that collect data side by side.
+        engine: Where batches are prepared, trained and evaluated; None is here, one after the
+            other. Nodes of a cluster must share ``out``.
         show: Show progress bars.
         on_message: Callback for one line about every failure.
 
     Raises:
         ConfigError: Fewer than one lane.
-        DataError: The folder cannot be written.
+        DataError: The folder cannot be written, or batches failed twice; all others are done.
     """
     check_positive("lanes", lanes)
     start = time.perf_counter()
@@ -89,8 +95,13 @@ def run(
         on_message(f"{note}; its run counts as missing")
     again = _failed(store.latest()) if retry else frozenset()
     context = RunContext(out, store, lanes or MOST_LANES, again, on_message)
-    session = _Session(plan, _batches(plan, lanes), context)
+    batches = _batches(plan, lanes, engine)
+    session = _Session(plan, batches, context)
     session.collect(workers, show)
+    if engine is not None:
+        task, waves = _BatchTask(out.absolute(), retry, lanes), _waves(plan, batches, context)
+        counts = _run_tasks(task, waves, engine, show, on_message)
+        return RunOutcome(*counts, seconds=time.perf_counter() - start)
     total = max(1, status.lane_steps)
     with progress_bar("training", total=total, unit="lane-steps", show=show) as advance:
         context.advance = advance
@@ -106,9 +117,67 @@ def _failed(latest: Mapping[str, Row]) -> frozenset[str]:
     return frozenset(run for run, row in latest.items() if row.get("error") is not None)
 
 
-def _batches(plan: Plan, lanes: int | None) -> tuple[CellBatch, ...]:
-    is_joined = lanes is not None or jax.default_backend() != "cpu"
+def _batches(plan: Plan, lanes: int | None, engine: Workers | None = None) -> tuple[CellBatch, ...]:
+    has_gpu = jax.default_backend() != "cpu" if engine is None else engine.num_gpus > 0
+    is_joined = lanes is not None or has_gpu
     return plans.make_batches(plan, (lanes or MOST_LANES) if is_joined else None)
+
+
+@dataclass(frozen=True, eq=False)
+class _BatchTask:
+    """Run what is missing of one batch, in a process of a worker."""
+
+    out: Path
+    retry: bool
+    lanes: int | None
+
+    def __call__(self, plan: Plan) -> tuple[RunOutcome, list[str]]:
+        told: list[str] = []
+        done = run(plan, self.out, retry=self.retry, lanes=self.lanes, on_message=told.append)
+        return done, told
+
+
+def _waves(
+    plan: Plan, batches: tuple[CellBatch, ...], context: RunContext
+) -> tuple[list[Plan], list[Plan]]:
+    """Divide what is missing into plans of one batch each: trainings, then copies of these.
+
+    A training that several batches share is the first one's, as where they are run in turn.
+    """
+    waves, begun = ([], []), set[str]()
+    for batch in batches:
+        cells = {cell: dataclasses.replace(cell) for cell in batch.cells}  # without what is cached
+        todo = context.missing(plan.runs_of(*batch.cells))
+        for wave, is_copy in zip(waves, (False, True), strict=True):
+            runs = [run for run in todo if (run.expected_training in begun) == is_copy]
+            if runs:
+                own = tuple(dataclasses.replace(run, cell=cells[run.cell]) for run in runs)
+                wave.append(Plan(plan.name, tuple(cells.values()), own))
+        begun |= {run.expected_training for run in todo}
+    return waves
+
+
+def _run_tasks(
+    task: _BatchTask,
+    waves: tuple[list[Plan], list[Plan]],
+    engine: Workers,
+    show: bool,
+    on_message: Callable[[str], None],
+) -> list[int]:
+    """Run all batches; return the numbers of rows of `RunOutcome`."""
+    counts, failed, names = [0, 0, 0], dict[int, str](), list[str]()
+    with progress_bar("training", total=sum(map(len, waves)), unit="batches", show=show) as advance:
+        for wave in waves:
+            made, lost = try_all(task, wave, engine, advance=advance)
+            failed |= {len(names) + i: text for i, text in lost.items()}
+            names += [CellBatch(part.cells).title for part in wave]
+            for done, told in filter(None, made):
+                for line in told:
+                    on_message(line)
+                added = done.num_trained, done.num_copied, done.num_failed
+                counts = [a + b for a, b in zip(counts, added, strict=True)]
+    check_failed(failed, names, "batches")
+    return counts
 
 
 class _CountingStore(Store):
