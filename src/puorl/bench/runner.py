@@ -10,8 +10,9 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from puorl.bench.store import Row, Store
 from puorl.core.files import lock
 from puorl.core.formatting import check_positive
 from puorl.core.progress import progress_bar
-from puorl.core.tasks import Workers, check_failed, try_all
+from puorl.core.tasks import Workers, check_failed, started, try_all
 
 _POLL_SECONDS = 1.0
 """Between two attempts, while other processes hold the locks of all that is left."""
@@ -99,8 +100,7 @@ def run(
     session = _Session(plan, batches, context)
     session.collect(workers, show)
     if engine is not None:
-        task, waves = _BatchTask(out.absolute(), retry, lanes), _waves(plan, batches, context)
-        counts = _run_tasks(task, waves, engine, show, on_message)
+        counts = _run_on(engine, plan, batches, context, lanes=lanes, retry=retry, show=show)
         return RunOutcome(*counts, seconds=time.perf_counter() - start)
     total = max(1, status.lane_steps)
     with progress_bar("training", total=total, unit="lane-steps", show=show) as advance:
@@ -123,61 +123,79 @@ def _batches(plan: Plan, lanes: int | None, engine: Workers | None = None) -> tu
     return plans.make_batches(plan, (lanes or MOST_LANES) if is_joined else None)
 
 
-@dataclass(frozen=True, eq=False)
-class _BatchTask:
-    """Run what is missing of one batch, in a process of a worker."""
+def _run_on(
+    engine: Workers,
+    plan: Plan,
+    batches: tuple[CellBatch, ...],
+    context: RunContext,
+    *,
+    lanes: int | None,
+    retry: bool,
+    show: bool,
+) -> list[int]:
+    """Run all batches as tasks; return the numbers of rows of `RunOutcome`.
 
-    out: Path
-    retry: bool
-    lanes: int | None
+    First all sets are prepared. What is the same training in several batches is then known, and is
+    the first one's, as where they are run in turn; the others copy it in the end.
+    """
+    out, counts, failed, names = context.out.absolute(), [0, 0, 0], dict[int, str](), list[str]()
+    parts = [part for batch in batches if (part := _part(plan, batch, context)).runs]
+    with started(engine):
+        with progress_bar("preparing", total=len(parts), unit="batches", show=show) as advance:
+            # What fails here is tried again below, and named there.
+            prepared, _ = try_all(partial(_trainings, out), parts, engine, advance=advance)
+        waves = _waves(parts, prepared)
+        total = sum(map(len, waves))
+        with progress_bar("training", total=total, unit="batches", show=show) as advance:
+            for wave in waves:
+                task = partial(_run_part, out, retry, lanes)
+                made, lost = try_all(task, wave, engine, advance=advance)
+                failed |= {len(names) + i: text for i, text in lost.items()}
+                names += [CellBatch(part.cells).title for part in wave]
+                for done, told in filter(None, made):
+                    for line in told:
+                        context.on_message(line)
+                    added = done.num_trained, done.num_copied, done.num_failed
+                    counts = [a + b for a, b in zip(counts, added, strict=True)]
+    check_failed(failed, names, "batches")
+    return counts
 
-    def __call__(self, plan: Plan) -> tuple[RunOutcome, list[str]]:
-        told: list[str] = []
-        done = run(plan, self.out, retry=self.retry, lanes=self.lanes, on_message=told.append)
-        return done, told
+
+def _part(plan: Plan, batch: CellBatch, context: RunContext) -> Plan:
+    """Return what is missing of one batch as a plan, with cells that hold nothing cached."""
+    cells = {cell: dataclasses.replace(cell) for cell in batch.cells}
+    todo = context.missing(plan.runs_of(*batch.cells))
+    runs = tuple(dataclasses.replace(run, cell=cells[run.cell]) for run in todo)
+    return Plan(plan.name, tuple(cells.values()), runs)
 
 
 def _waves(
-    plan: Plan, batches: tuple[CellBatch, ...], context: RunContext
+    parts: Sequence[Plan], prepared: Sequence[Mapping[str, str] | None]
 ) -> tuple[list[Plan], list[Plan]]:
-    """Divide what is missing into plans of one batch each: trainings, then copies of these.
-
-    A training that several batches share is the first one's, as where they are run in turn.
-    """
+    """Divide parts into trainings, and copies of these."""
     waves, begun = ([], []), set[str]()
-    for batch in batches:
-        cells = {cell: dataclasses.replace(cell) for cell in batch.cells}  # without what is cached
-        todo = context.missing(plan.runs_of(*batch.cells))
+    for part, trainings in zip(parts, prepared, strict=True):
+        mine = {run: (trainings or {}).get(run.id, run.id) for run in part.runs}
         for wave, is_copy in zip(waves, (False, True), strict=True):
-            runs = [run for run in todo if (run.expected_training in begun) == is_copy]
+            runs = tuple(run for run, training in mine.items() if (training in begun) == is_copy)
             if runs:
-                own = tuple(dataclasses.replace(run, cell=cells[run.cell]) for run in runs)
-                wave.append(Plan(plan.name, tuple(cells.values()), own))
-        begun |= {run.expected_training for run in todo}
+                wave.append(dataclasses.replace(part, runs=runs))
+        begun.update(mine.values())
     return waves
 
 
-def _run_tasks(
-    task: _BatchTask,
-    waves: tuple[list[Plan], list[Plan]],
-    engine: Workers,
-    show: bool,
-    on_message: Callable[[str], None],
-) -> list[int]:
-    """Run all batches; return the numbers of rows of `RunOutcome`."""
-    counts, failed, names = [0, 0, 0], dict[int, str](), list[str]()
-    with progress_bar("training", total=sum(map(len, waves)), unit="batches", show=show) as advance:
-        for wave in waves:
-            made, lost = try_all(task, wave, engine, advance=advance)
-            failed |= {len(names) + i: text for i, text in lost.items()}
-            names += [CellBatch(part.cells).title for part in wave]
-            for done, told in filter(None, made):
-                for line in told:
-                    on_message(line)
-                added = done.num_trained, done.num_copied, done.num_failed
-                counts = [a + b for a, b in zip(counts, added, strict=True)]
-    check_failed(failed, names, "batches")
-    return counts
+def _trainings(out: Path, plan: Plan) -> dict[str, str]:
+    """Prepare the sets of a part; return the training of each run whose set could be prepared."""
+    context = RunContext(out, Store(out), MOST_LANES, frozenset(), lambda _: None)
+    return BatchWork(CellBatch(plan.cells), context).trainings(plan.runs)
+
+
+def _run_part(
+    out: Path, retry: bool, lanes: int | None, plan: Plan
+) -> tuple[RunOutcome, list[str]]:
+    """Run a part in a process of a worker; return also what it had to tell."""
+    told: list[str] = []
+    return run(plan, out, retry=retry, lanes=lanes, on_message=told.append), told
 
 
 class _CountingStore(Store):

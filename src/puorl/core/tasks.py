@@ -13,6 +13,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -299,13 +300,16 @@ def started(workers: Workers | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    ray.init(
-        address=workers.address,
-        num_cpus=None if workers.address else num_threads(workers.number),
-        include_dashboard=None if workers.address else False,
-        log_to_driver=False,
-        logging_level="error",
-    )
+    with warnings.catch_warnings():
+        # Of jax; what Ray forks is replaced by another program at once.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        ray.init(
+            address=workers.address,
+            num_cpus=None if workers.address else num_threads(workers.number),
+            include_dashboard=None if workers.address else False,
+            log_to_driver=False,
+            logging_level="error",
+        )
     try:
         yield ray
     finally:
