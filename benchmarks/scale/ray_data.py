@@ -5,7 +5,8 @@
 Ways: `tasks`, as `puorl filter --engine ray` does it; `numbers`, a Ray dataset of the numbers of
 partitions, whose map reads, scores and writes each; `rows`, a Ray dataset of the rows themselves
 (`read_parquet`, `map_batches`, `write_parquet`), scored in batches as Ray cuts them. Each way is
-run twice in one start of Ray, so that the second finds the workers warm.
+run twice in one start of Ray, so that the second finds the workers warm. Seconds of CPU are those
+of all processes that Ray has at the end.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from measure import NAMES, _cpu
 
 import puorl
 from puorl.core.files import read_json
@@ -24,7 +26,6 @@ from puorl.core.tasks import ONE_THREAD, Workers, finish, part_path, run_tasks, 
 from puorl.scale.filtering import KeepRows
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale-ray-data.jsonl"
-NAMES = {"obs": "obs_*", "action": "act_*", "label": "checked"}
 REMOTE = {"num_cpus": 1, "runtime_env": {"env_vars": ONE_THREAD}}
 
 
@@ -100,25 +101,29 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("model", type=Path)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--partition-rows", type=int)
     parser.add_argument("--ways", default=",".join(WAYS))
     given = parser.parse_args()
-    lazy = puorl.open(given.folder, **NAMES)
+    lazy = puorl.open(given.folder, partition_rows=given.partition_rows, **NAMES)
     task, workers = KeepRows(lazy, given.model.absolute()), Workers("ray", given.workers)
     for way in given.ways.split(","):
-        seconds = []
+        seconds, cpu = [], []
         with tempfile.TemporaryDirectory(dir=given.folder.parent) as temporary:
             with started(workers) as ray:
                 for name in ("first", "again"):
-                    begun = time.perf_counter()
+                    begun, before = time.perf_counter(), _cpu()
                     kept = WAYS[way](task, lazy, Path(temporary) / name, workers)
                     seconds.append(round(time.perf_counter() - begun, 2))
+                    cpu.append(round(_cpu() - before, 2))
             row = {
                 "way": way,
                 "rows": lazy.num_rows,
                 "partitions": len(lazy),
                 "workers": given.workers,
                 "seconds": seconds[0],
+                "cpu_seconds": cpu[0],
                 "seconds_again": seconds[1],
+                "cpu_seconds_again": cpu[1],
                 "kept": kept,
                 "kept_bytes_sha256": hash_of(Path(temporary) / "first"),
                 "load_average": os.getloadavg(),
