@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 import puorl
-from puorl.scale.engine import Workers, run_tasks
+from puorl.core.tasks import Workers, run_tasks
 from puorl.scale.filtering import KeepRows
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale-same-bytes.jsonl"

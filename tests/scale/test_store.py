@@ -7,7 +7,7 @@ import pytest
 
 import puorl
 from puorl.core.errors import ConfigError
-from puorl.scale.engine import Workers
+from puorl.core.tasks import Workers
 from puorl.scale.store import make_store
 
 
@@ -56,13 +56,13 @@ def test_a_row_is_in_any_chunk_equally_often(rows, tmp_path):
     count = np.zeros((4, len(rows)))
     for seed in range(60):
         folder = tmp_path / str(seed)
-        from puorl.scale.engine import finish, part_path
+        from puorl.core.tasks import finish, part_path
         from puorl.scale.store import Store, _Deal, _starts
 
         task, folder = _Deal(lazy, 4, seed, False), tmp_path / str(seed)
         folder.mkdir()
         for i in range(len(lazy)):
-            finish(task, i, folder)
+            finish(task, folder, i)
         sizes = [len(np.load(part_path(folder, i, ".npy"))) for i in range(len(lazy))]
         widths = {"obs": 2, "action": 1, "next_obs": 2, "reward": 1, "terminal": 1, "weight": 1}
         origin = lazy.read(0).provenance

@@ -93,6 +93,12 @@ class BatchWork:
         for run in self._context.missing(left):
             self._copy(run)
 
+    def trainings(self, runs: Sequence[Run]) -> dict[str, str]:
+        """Prepare sets; return the training of each run whose set could be prepared."""
+        for run in runs:
+            self._prepare([run], record=False)
+        return {run.id: self._lane(run).training for run in runs if run.key in self._sets}
+
     def _prepare(self, runs: Sequence[Run], *, record: bool = True) -> None:
         """Prepare the set of runs with one key; if that fails, append their failed rows."""
         cell, method = runs[0].cell, runs[0].method

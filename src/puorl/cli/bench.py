@@ -17,6 +17,7 @@ from puorl.bench.store import Store
 from puorl.bench.suites import Part, find_suite, suite_names
 from puorl.cli import help_text
 from puorl.cli.options import (
+    EngineOptions,
     Flag,
     Int,
     OptionalCount,
@@ -24,6 +25,7 @@ from puorl.cli.options import (
     OptionalPath,
     SafeConsole,
     compute_synchronously,
+    keep_off_gpus,
     make_console,
     print_json,
 )
@@ -35,6 +37,7 @@ from puorl.core.run_folder import announce_resume
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.bench.plan import Plan, PlanStatus
     from puorl.bench.report import Report
+    from puorl.core.tasks import Workers
 
 _FILES = {
     "markdown": "report.md",
@@ -63,6 +66,7 @@ class BenchRun:
       puorl bench run paper --only 'body_mass td3_bc,mixture td3_bc' --out results
       puorl bench run core --seeds 2 --split-seeds 3 --out results
       puorl bench run control+core --seeds 5 --lanes 80 --out results
+      puorl bench run paper --engine ray --address auto --num-gpus 1 --out /shared/paper
     """
 
     suite: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SUITE")]]
@@ -87,14 +91,18 @@ class BenchRun:
     """Print what is to do and how long it may take, and do nothing."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
+    where: EngineOptions = EngineOptions()
 
     def run(self) -> None:
         """Plan, run, and print what was done."""
+        engine = self.where.tasks()
         check_positive("--workers", self.workers)
         check_positive("--lanes", self.lanes)
         suite = find_suite(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
         compute_synchronously()
+        if engine is not None:
+            keep_off_gpus()
         from puorl.bench.plan import make_plan
         from puorl.bench.runner import survey
 
@@ -112,9 +120,9 @@ class BenchRun:
             console.print(self._cells(plan))
             self._print_json(asdict(ahead))
             return
-        self._work(plan, console)
+        self._work(plan, engine, console)
 
-    def _work(self, plan: "Plan", console: Console) -> None:
+    def _work(self, plan: "Plan", engine: "Workers | None", console: Console) -> None:
         from puorl.bench.runner import run
 
         with announce_resume(lambda: True):
@@ -124,6 +132,7 @@ class BenchRun:
                 retry=self.retry,
                 lanes=self.lanes,
                 workers=self.workers or os.cpu_count() or 1,
+                engine=engine,
                 show=True,
                 on_message=lambda line: console.print(line),
             )

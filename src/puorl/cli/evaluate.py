@@ -14,6 +14,7 @@ from puorl.cli import offline_evaluation
 from puorl.cli.options import (
     Count,
     DataOptions,
+    EngineOptions,
     Flag,
     Float,
     Int,
@@ -100,6 +101,7 @@ class Evaluate:
     json: Flag = False
     """Print one JSON object on stdout, with every return, and nothing else."""
     data: DataOptions = DataOptions()
+    where: EngineOptions = EngineOptions()
 
     def run(self) -> None:
         """Load the policies, simulate or judge, write, print."""
@@ -169,6 +171,7 @@ class Evaluate:
             action_noise=self.action_noise,
             seed=self.seed,
             progress=True,
+            engine=self.where.tasks(),
             **settings,
         )
         content = offline_evaluation.as_json(seen, groups, held_out.notes)

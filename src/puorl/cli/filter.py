@@ -44,6 +44,7 @@ from puorl.core.run_folder import (
     announce_resume,
     run_folder,
 )
+from puorl.core.tasks import started
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FORMATS, expand, load, save, writable
 from puorl.data.labels import (
@@ -146,7 +147,10 @@ class Filter:
 
     def run(self) -> None:
         """Read, fit, check, write, and print what was made."""
-        with run_folder(self.out, force=self.force, marker=FILTER_MARKER) as run:
+        with (
+            started(self.scale.tasks()),
+            run_folder(self.out, force=self.force, marker=FILTER_MARKER) as run,
+        ):
             with announce_resume(lambda: run.has_progress):
                 report, written, truth = self._work(run)
         if self.json:
@@ -205,6 +209,7 @@ class Filter:
             progress=True,
             checkpoint=run.checkpoint("fit"),
             labelled_as=dict(self.labelled_as),
+            engine=self.scale.tasks(),
         )
         report = None
         if self.no_report:
@@ -213,7 +218,11 @@ class Filter:
         else:
             console.print("checking ...")
             report = flt.report(
-                split, seed=self.seed, progress=True, checkpoint=run.checkpoint("report")
+                split,
+                seed=self.seed,
+                progress=True,
+                checkpoint=run.checkpoint("report"),
+                engine=self.scale.tasks(),
             )
             origin = {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
             report = dataclasses.replace(report, settings={**report.settings, **origin})

@@ -1,9 +1,7 @@
 """`puorl inspect`: show what is in a file, and what is wrong with it."""
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -19,6 +17,7 @@ from puorl.cli.options import (
     SafeConsole,
     ScaleOptions,
     make_console,
+    partition_folder,
     print_json,
 )
 from puorl.core.errors import ConfigError
@@ -100,14 +99,15 @@ class Inspect:
 
     def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
         """Inspect data partition by partition."""
+        from puorl.envs.collect import default_folder
         from puorl.scale.inspection import inspect as inspect_lazy
 
         if self.labelled is not None and not is_condition(self.labelled):
             raise ConfigError("--labelled: expected a condition where data is read in partitions")
         console = make_console(json=True)
         opened = self.scale.open(self.paths, reason, console, label=self.labelled, **names)
-        with tempfile.TemporaryDirectory() as folder:
-            return inspect_lazy(opened, Path(folder), self.scale.make(), progress=True)
+        with partition_folder(default_folder() / "inspect", {"data": opened.fingerprint}) as parts:
+            return inspect_lazy(opened, parts, self.scale.make(), progress=True)
 
 
 def _described(policy: Policy) -> dict[str, Any]:

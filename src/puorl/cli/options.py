@@ -27,7 +27,7 @@ from puorl.data.formats import expand, format_of, load, readable
 from puorl.data.validate import MATRICES
 
 if TYPE_CHECKING:
-    from puorl.scale.engine import Workers
+    from puorl.core.tasks import Workers
 
 _COMMANDING = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
@@ -176,7 +176,26 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class ScaleOptions:
+class EngineOptions:
+    """Work on several machines."""
+
+    engine: Annotated[str, choice("local", "ray")] = "local"
+    """Where the parts of the work are done: here, or on Ray."""
+    address: _Name = None
+    """Address of a Ray cluster; without it, Ray is started here."""
+    num_gpus: Float = 0.0
+    """GPUs of each task of a fit, a training or a judgement on Ray."""
+
+    def tasks(self) -> "Workers | None":
+        """Return where tasks run that need no partitions; None for this process."""
+        from puorl.core.tasks import Workers
+
+        made = Workers(self.engine, None, self.address, self.num_gpus)  # pyright: ignore[reportArgumentType]
+        return None if made.engine == "local" else made
+
+
+@dataclass(frozen=True)
+class ScaleOptions(EngineOptions):
     """Data larger than memory: read in partitions, on several cores or machines."""
 
     stream: Flag = False
@@ -185,10 +204,6 @@ class ScaleOptions:
     """Unlabelled rows to fit on, where data is read in partitions."""
     workers: OptionalInt = None
     """Processes that read and score partitions; one a core by default."""
-    engine: Annotated[str, choice("local", "ray")] = "local"
-    """Where partitions are read and scored: in processes here, or on Ray."""
-    address: _Name = None
-    """Address of a Ray cluster; without it, Ray is started here."""
 
     def reason(self, paths: Sequence[str]) -> str | None:
         """Say why data is read in partitions, empty if it was asked for; None if it is not."""
@@ -212,13 +227,13 @@ class ScaleOptions:
         """Open files lazily, and say why."""
         from puorl.data import lazy
 
-        opened = lazy.open(list(paths), progress=True, **names)
+        opened = lazy.open(list(paths), progress=True, workers=self.make(), **names)
         console.print(f"{reason or 'read in partitions, as asked'}: {opened!r}")
         return opened
 
     def make(self) -> "Workers":
         """Return where tasks run."""
-        from puorl.scale.engine import Workers
+        from puorl.core.tasks import Workers
 
         return Workers(self.engine, self.workers, self.address)  # pyright: ignore[reportArgumentType]
 
@@ -382,6 +397,13 @@ def make_console(*, json: bool = False) -> Console:
 def print_json(content: Any) -> None:
     """Print one JSON object on stdout."""
     sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def keep_off_gpus() -> None:
+    """Compute on the CPU: GPUs are for the tasks that are started elsewhere."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
 
 
 def compute_synchronously() -> None:

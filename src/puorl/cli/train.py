@@ -35,6 +35,7 @@ from puorl.core.errors import ConfigError, DataError, TrainingError, require
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.core.run_folder import announce_resume, exclusive_beside
+from puorl.core.tasks import Workers
 from puorl.data.training_files import open_training_rows, read_training_set
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec
@@ -54,7 +55,6 @@ from puorl.rl.run import (
     resume_point,
     run,
 )
-from puorl.scale.engine import Workers
 from puorl.scale.store import make_store
 
 _MOST_SEEDS = 10_000

@@ -33,7 +33,7 @@ class Checkpoint:
             identity: Hash of all inputs of the job; a state of another job is refused.
             seconds: Shortest time between two writes of a stage.
         """
-        self._folder = None if folder is None else Path(folder)
+        self._folder = None if folder is None else Path(folder).absolute()
         self._identity = identity
         self._seconds = seconds
         self._last = time.monotonic()

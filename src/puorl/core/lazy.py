@@ -13,7 +13,8 @@ def lazy_exports(
 
     Args:
         package: Its ``__name__``.
-        names: Module of the package, such as ``store``, to its public names, separated by spaces.
+        names: Module of the package, such as ``store``, or of the one around it, such as
+            ``.core.tasks``, to its public names, separated by spaces.
     """
     homes = {name: module for module, each in names.items() for name in each.split()}
 
@@ -21,6 +22,6 @@ def lazy_exports(
         if name not in homes:
             known = ", ".join(sorted(homes))
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {known}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(f".{homes[name]}", package), name)
 
     return get, lambda: sorted(sys.modules[package].__all__)

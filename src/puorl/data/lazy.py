@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
 from puorl.core.progress import progress_bar
+from puorl.core.tasks import ONE_THREAD, Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.formats import check_names, expand, finish, reader_of, save, searched
 from puorl.data.missing import parse_missing
-from puorl.data.partitions import Index, Source, Span
+from puorl.data.partitions import ChunkKeys, Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
 from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows
 
@@ -37,6 +39,8 @@ FIRST_PART = "part-000000.parquet"
 """Identifies a folder of partitions."""
 PARTITION_ROWS = 262_144
 """Rows of a partition; it ends with the first episode that ends after so many."""
+_MANY_ROWS = 20_000_000
+"""Rows whose keys are worth the start of workers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +171,7 @@ def open(
     domain: str | None = None,
     partition_rows: int | None = None,
     progress: bool = False,
+    workers: Workers | None = None,
     **names: Any,
 ) -> LazyDataset:
     """Open files without loading them; see the module's docstring for what is one episode.
@@ -179,6 +184,7 @@ def open(
         domain: As for `puorl.load`.
         partition_rows: Rows of a partition, about; `PARTITION_ROWS` by default.
         progress: Show a bar.
+        workers: Where the keys of 20 million rows or more are read; here by default.
         **names: All other options of `puorl.load`.
 
     Raises:
@@ -202,14 +208,15 @@ def open(
         raise DataError(f"{path}: expected at least one row, found none")
     index = Index()
     total = sum(each.num_rows for each in sources)
-    with progress_bar("reading keys", total=total, show=progress) as advance:
-        for number, source in enumerate(sources):
-            for rows in _chunks(source, partition_rows):
-                raw = _read_rows(source, searched(given), rows, {}, keys_only=how == "error")
-                if rows.start == 0:
-                    sources[number] = source = index.begin(source, raw)
-                index.add(raw, source, rows.start)
-                advance(rows.stop - rows.start)
+    read = partial(_read_keys, sources, searched(given), keys_only=how == "error")
+    chunks = [(each.number, rows) for each in sources for rows in _chunks(each, partition_rows)]
+    workers = workers if total >= _MANY_ROWS else None
+    with progress_bar("reading keys", total=len(chunks), unit="chunks", show=progress) as advance:
+        found = call_all(read, chunks, workers, environment=ONE_THREAD, advance=advance)
+    for (number, rows), chunk in zip(chunks, found, strict=True):
+        if rows.start == 0:
+            sources[number] = index.begin(sources[number], chunk)
+        index.add(chunk, sources[number])
     if how == "hold" and "episode" not in index.fields:
         raise DataError("missing: expected episode ids to hold values within, and found none")
     return LazyDataset(
@@ -267,6 +274,15 @@ def _read_rows(
     if kinds.get("episode") == "U" and "episode" in raw.keys:
         raw.columns.setdefault(raw.keys["episode"], raw.arrays["episode"])
     return raw
+
+
+def _read_keys(
+    sources: Sequence[Source], names: FieldNames, chunk: tuple[int, slice], *, keys_only: bool
+) -> ChunkKeys:
+    """Read the keys of a chunk, which is the number of a file and rows of it."""
+    source, rows = sources[chunk[0]], chunk[1]
+    raw = _read_rows(source, names, rows, {}, keys_only=keys_only)
+    return ChunkKeys.of(raw, source.first + rows.start)
 
 
 def _cast(array: np.ndarray, kind: str | None) -> np.ndarray:

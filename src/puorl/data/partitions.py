@@ -110,9 +110,9 @@ class Index:
         )
         return len(np.unique(pairs[1])) < pairs.shape[1]
 
-    def begin(self, source: Source, raw: RawRows) -> Source:
-        """Go on to a file that begins with ``raw``; return it with what it carries on."""
-        last, head = self._last, _Row.of(raw, 0)
+    def begin(self, source: Source, chunk: "ChunkKeys") -> Source:
+        """Go on to a file that begins with a chunk; return it with what it carries on."""
+        last, head = self._last, chunk.head
         if last is None:
             return source
         goes_on = not last.ended and not head.time < last.time
@@ -125,57 +125,35 @@ class Index:
         self.notes.append(f"episode {head.id} goes on from one file to {source.path}")
         return dataclasses.replace(source, carried=(head.id, last.file))
 
-    def add(self, raw: RawRows, source: Source, start: int) -> None:
-        """Take the rows of a chunk into account; ``start`` is its first row in the file."""
+    def add(self, chunk: "ChunkKeys", source: Source) -> None:
+        """Take the rows of a chunk into account."""
         if self._first is None:
-            self._first, self.fields, self.columns = raw, list(raw.arrays), list(raw.columns)
-        self.fields = [name for name in self.fields if name in raw.arrays]
-        self.columns = [name for name in self.columns if name in raw.columns]
-        held = raw.arrays | {f"column/{name}": array for name, array in raw.columns.items()}
-        for name, array in held.items():
-            kind = "U" if array.dtype.kind in "SU" else array.dtype.str
+            self._first, self.fields, self.columns = chunk.about, chunk.fields, chunk.columns
+        self.fields = [name for name in self.fields if name in chunk.fields]
+        self.columns = [name for name in self.columns if name in chunk.columns]
+        for name, kind in chunk.kinds.items():
             self._kinds.setdefault(name, set()).add(kind)
-        action = raw.arrays.get("action")
-        if action is not None and action.shape[1:] in ((), (1,)) and len(action):
+        if chunk.actions is not None:
             before = () if self._actions is None else (self._actions,)
             if not before or len(before[0]) <= MOST_CODES:
-                self._actions = np.unique(np.concatenate([*before, np.ravel(action)]))
-        self._add_episodes(raw, source, source.first + start)
-        self._last = _Row.of(raw, -1, source)
-
-    def _add_episodes(self, raw: RawRows, source: Source, start: int) -> None:
-        ended, ids = _ended(raw), raw.arrays.get("episode")
-        number = order = np.arange(len(ended))
+                self._actions = np.unique(np.concatenate([*before, chunk.actions]))
+        file, ids = 0, chunk.ids
         if ids is not None:
-            ids = np.ravel(ids)
-            usable = np.ones(len(ids), bool) if raw.lost is None else ~raw.lost
-            mine, first, code = np.unique(ids[usable], return_index=True, return_inverse=True)
-            last = np.zeros(len(mine), np.int64)
-            last[code] = number[usable]  # later rows overwrite earlier ones
-            file = np.zeros(len(mine), np.int64) if ids.dtype.kind == "U" else source.files_of(mine)
-            self._spans.append(
-                np.stack([file, start + number[usable][first], start + last], axis=1)
-            )
-            self._ids.append(mine)
-            order = np.argsort(ids, kind="stable")
-        else:
-            self._breaks.append(start + 1 + np.flatnonzero(ended))
-        if "time" not in raw.arrays:
-            return
-        step = np.diff(_seconds(raw.arrays["time"])[order])
-        follows = ~ended[order][:-1]
-        if ids is not None:
-            follows &= ids[order][1:] == ids[order][:-1]
-        elif len(step):
-            self._breaks.append(start + 1 + np.flatnonzero(step < 0))
-            long = np.flatnonzero(step > _PERHAPS_A_GAP * np.median(step))
-            self._long.append(np.stack([start + 1 + long, step[long]]))
-        self._count(step[follows & (step > 0)])
+            is_text = ids.dtype.kind == "U"
+            files = np.zeros(len(ids), np.int64) if is_text else source.files_of(ids)
+            self._spans.append(np.column_stack([files, chunk.spans]))
+            self._ids.append(ids)
+            if not is_text:
+                file = int(source.files_of(np.array([chunk.last.id]))[0])
+        self._breaks += chunk.breaks
+        self._long += chunk.long
+        self._count(*chunk.steps)
+        self._last = chunk.last._replace(file=file)
 
-    def _count(self, step: np.ndarray) -> None:
+    def _count(self, step: np.ndarray, number: np.ndarray) -> None:
         """Count steps of the clock; where they are too many, steps that are almost equal as one."""
-        bits = np.concatenate([self._steps, step.view(np.int64) >> self._shift])
-        counts = np.concatenate([self._counts, np.ones(len(step), np.int64)])
+        bits = np.concatenate([self._steps, step >> self._shift])
+        counts = np.concatenate([self._counts, number])
         while True:
             self._steps, code = np.unique(bits, return_inverse=True)
             self._counts = np.bincount(code, counts, len(self._steps)).astype(np.int64)
@@ -275,16 +253,76 @@ class _Row(NamedTuple):
     """In which its episode began."""
 
     @classmethod
-    def of(cls, raw: RawRows, place: int, source: Source | None = None) -> "_Row":
+    def of(cls, raw: RawRows, place: int) -> "_Row":
         ids, time = raw.arrays.get("episode"), raw.arrays.get("time")
         one = None if ids is None else np.ravel(ids)[place].item()
-        file = (
-            0
-            if source is None or ids is None or isinstance(one, str)
-            else (int(source.files_of(np.ravel(ids)[[place]])[0]))
-        )
         clock = np.nan if time is None else float(_seconds(time)[place])
-        return cls(one, clock, bool(_ended(raw)[place]), file)
+        return cls(one, clock, bool(_ended(raw)[place]))
+
+
+class ChunkKeys(NamedTuple):
+    """What is kept of the keys of a chunk of one file's rows; chunks may be read in any order."""
+
+    about: RawRows
+    """Without its rows."""
+    fields: list[str]
+    columns: list[str]
+    kinds: dict[str, str]
+    actions: np.ndarray | None
+    ids: np.ndarray | None
+    """Of the episodes, each once."""
+    spans: np.ndarray
+    """(episodes, 2) int64. First and last row of each, counted over all files."""
+    breaks: list[np.ndarray]
+    long: list[np.ndarray]
+    steps: tuple[np.ndarray, np.ndarray]
+    """Bits of the steps of the clock, and how often each was made."""
+    head: _Row
+    last: _Row
+
+    @classmethod
+    def of(cls, raw: RawRows, start: int) -> "ChunkKeys":
+        """Look at the rows of a chunk, the first of which is ``start``, over all files."""
+        held = raw.arrays | {f"column/{name}": array for name, array in raw.columns.items()}
+        action = raw.arrays.get("action", np.empty((0, 2)))
+        is_single = action.shape[1:] in ((), (1,)) and len(action) > 0
+        ids, spans = None, np.empty((0, 2), np.int64)
+        ended, breaks, long = _ended(raw), [], []
+        number = order = np.arange(len(ended))
+        if "episode" in raw.arrays:
+            every = np.ravel(raw.arrays["episode"])
+            usable = np.ones(len(every), bool) if raw.lost is None else ~raw.lost
+            ids, first, code = np.unique(every[usable], return_index=True, return_inverse=True)
+            last = np.zeros(len(ids), np.int64)
+            last[code] = number[usable]  # later rows overwrite earlier ones
+            spans = start + np.stack([number[usable][first], last], axis=1)
+            order = np.argsort(every, kind="stable")
+            goes_on = every[order][1:] == every[order][:-1]
+        else:
+            breaks.append(start + 1 + np.flatnonzero(ended))
+            goes_on = np.ones(max(0, len(ended) - 1), bool)
+        steps = np.empty(0)
+        if "time" in raw.arrays:
+            step = np.diff(_seconds(raw.arrays["time"])[order])
+            if ids is None and len(step):
+                breaks.append(start + 1 + np.flatnonzero(step < 0))
+                far = np.flatnonzero(step > _PERHAPS_A_GAP * np.median(step))
+                long.append(np.stack([start + 1 + far, step[far]]))
+            steps = step[~ended[order][:-1] & goes_on & (step > 0)]
+        return cls(
+            about=dataclasses.replace(raw, arrays={}, columns={}, lost=None),
+            fields=list(raw.arrays),
+            columns=list(raw.columns),
+            kinds={k: "U" if a.dtype.kind in "SU" else a.dtype.str for k, a in held.items()},
+            actions=np.unique(action) if is_single else None,
+            ids=ids,
+            spans=spans,
+            breaks=breaks,
+            long=long,
+            steps=np.unique(steps.view(np.int64), return_counts=True),
+            head=_Row.of(raw, 0),
+            last=_Row.of(raw, -1),
+        )
 
 
 def _seconds(time: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import check_choice
 from puorl.core.hashing import checked_seed, generator
-from puorl.core.progress import progress_bar
+from puorl.core.progress import progress_bar, quiet
 from puorl.core.stats import Estimate, student_t
+from puorl.core.tasks import Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.validate import listed
 from puorl.ope import importance
@@ -42,6 +44,7 @@ def evaluate(
     action_noise: float | None = None,
     seed: int = 0,
     progress: bool = False,
+    engine: Workers | None = None,
     **settings: Any,
 ) -> OfflineEvaluation:
     """Estimate what policies are worth from logged episodes, without an environment.
@@ -68,6 +71,7 @@ def evaluate(
             value the policy with it. Without noise such a policy has no density.
         seed: Decides all randomness.
         progress: Show a bar with the time left.
+        engine: Where policies are judged, each a task; here, one after the other, by default.
         **settings: Fields of `OPEConfig` to change, e.g. ``updates=5_000``.
 
     Raises:
@@ -87,19 +91,20 @@ def evaluate(
     chosen = _chosen(estimators, logged, action_noise)
     run = _Run(logged, config, gamma, action_noise, checked_seed(seed))
     total = config.updates * len(named) if _needs_critics(chosen) else len(named)
-    values: dict[str, dict[str, Value]] = {}
-    outside: dict[str, float] = {}
     with progress_bar("evaluation", total=total, unit="updates", show=progress) as advance:
-        for name, policy in named.items():
-            values[name], outside[name] = run.policy(name, policy, chosen, advance)
+        told = advance if engine is None else quiet
+        if engine is not None and _needs_model(chosen):
+            _ = run.model  # once, and not in every task
+        judge_one = partial(run.policy, chosen=chosen, advance=told)
+        found = dict(zip(named, call_all(judge_one, list(named.items()), engine), strict=True))
     return OfflineEvaluation(
         gamma=gamma,
         num_episodes=logged.num_episodes,
         num_rows=len(logged.reward),
         default=DEFAULT if DEFAULT in chosen else chosen[0],
-        values=values,
+        values={name: values for name, (values, _) in found.items()},
         behaviour=run.behaviour_value(),
-        outside=outside,
+        outside={name: outside for name, (_, outside) in found.items()},
         notes=(*moved, *run.notes()),
         settings={"seed": seed, "action_noise": action_noise, **dataclasses.asdict(config)},
     )
@@ -174,6 +179,10 @@ def _needs_critics(names: Sequence[str]) -> bool:
     return not {"blend", "fqe", "dr"}.isdisjoint(names)
 
 
+def _needs_model(names: Sequence[str]) -> bool:
+    return not {"blend", "model"}.isdisjoint(names)
+
+
 class _Run:
     """What all policies of one evaluation share: episodes, lanes and fitted models."""
 
@@ -191,13 +200,17 @@ class _Run:
         self.behaviour: Behaviour = fit_behaviour(logged, self.drawn, config, seed=seed)
         self.reward = logged.in_steps(logged.reward)
         self.count = _bootstrap(logged.num_episodes, config.num_draws, seed)
-        self._model: Any = None
+
+    @cached_property
+    def model(self) -> Any:
+        """The fitted model of the dynamics."""
+        return fit_model(self.logged, self.drawn, self.config, seed=self.seed)
 
     def policy(
-        self, name: str, policy: Any, chosen: Sequence[str], advance: Any
+        self, named: tuple[str, Any], chosen: Sequence[str], advance: Any
     ) -> tuple[dict[str, Value], float]:
         """Value one policy by all chosen estimators; return also how far it leaves the data."""
-        logged = self.logged
+        (name, policy), logged = named, self.logged
         here = logged.choices(policy, logged.state.astype(np.float32), name)
         outside = self.behaviour.outside(here)
         critics, values = None, {}
@@ -217,7 +230,7 @@ class _Run:
                 values["dr"] = self._doubly_robust(critics, here, there)
         else:
             advance(1)
-        if "model" in chosen or "blend" in chosen:
+        if _needs_model(chosen):
             values["model"] = self._by_model(policy, outside)
         if "blend" in chosen:
             values["blend"] = _blended(values["fqe"], values["model"])
@@ -266,9 +279,7 @@ class _Run:
         return self._value(estimate, outside, draws, *_support(outside, "Critics guess there"))
 
     def _by_model(self, policy: Any, outside: float) -> Value:
-        if self._model is None:
-            self._model = fit_model(self.logged, self.drawn, self.config, seed=self.seed)
-        rolled = roll_out(self._model, self.logged, policy, gamma=self.gamma, seed=self.seed)
+        rolled = roll_out(self.model, self.logged, policy, gamma=self.gamma, seed=self.seed)
         estimate = _over_lanes(rolled.draws)
         if rolled.outside > _SOME:
             text = (

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -17,10 +17,12 @@ from puorl.core.formatting import check_choice
 from puorl.core.hashing import generator
 from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
+from puorl.core.tasks import Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, Sampling
 from puorl.data.training_set import TrainingSet
 from puorl.pu import model as model_files
+from puorl.pu.checks.auroc import HeldOutScores
 from puorl.pu.config import AlphaEstimator, Evidence, FilterConfig, preset_config
 from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
 from puorl.pu.fitting import fit, identity
@@ -116,6 +118,7 @@ class DomainFilter:
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         labelled_as: Mapping[str, np.ndarray | str] | None = None,
+        engine: Workers | None = None,
     ) -> "DomainFilter":
         """Fit to labelled and unlabelled rows, instead of earlier ones.
 
@@ -129,6 +132,7 @@ class DomainFilter:
             checkpoint: Folder for progress; the same call continues a killed fit.
             labelled_as: Names of other domains, each with rows of units known to belong to it:
                 (n,) bool over the pool, or a condition. For ``dynamics`` only.
+            engine: Where the views of ``dynamics`` are fitted; here by default.
 
         Raises:
             ConfigError: Unknown preset, mode, unit, estimator or learner; ``labelled_as`` where
@@ -150,7 +154,9 @@ class DomainFilter:
                 "labelled_as: expected units that are decided by dynamics, got rows; name them "
                 "with unit='column:NAME' or 'episode'"
             )
-        learn = partial(machines.fit, labelled_as=labelled_as) if by_dynamics else fit
+        learn = fit
+        if by_dynamics:
+            learn = partial(machines.fit, labelled_as=labelled_as, engine=engine)
         self.model_ = learn(
             split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
         )
@@ -237,6 +243,7 @@ class DomainFilter:
         seed: int | None = None,
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
+        engine: Workers | None = None,
     ) -> FilterReport | MachineReport:
         """Estimate without further labels how good the choice is, and whether it can be made.
 
@@ -245,6 +252,7 @@ class DomainFilter:
             seed: Seed of the refits; that of `fit` by default.
             progress: Show bars.
             checkpoint: As in `fit`.
+            engine: Where the refits are made; here by default.
 
         Raises:
             DataError: Not the split that the filter was fitted on.
@@ -257,10 +265,9 @@ class DomainFilter:
             return make_machine_report(model, self._settings() | {"seed": model.seed})
         seed = model.seed if seed is None else seed
         store = Checkpoint(checkpoint, identity("report", split, model.config, model.unit, seed))
-        scores, behaviour = (
-            make(model, split, self.mode, seed=seed, checkpoint=store, progress=progress)
-            for make in (cross_fit, cross_fit_behaviour)
-        )
+        options = {"seed": seed, "checkpoint": store, "progress": progress}
+        refit = partial(_refit, model, split, self.mode, options)
+        scores, behaviour = call_all(refit, (cross_fit, cross_fit_behaviour), engine)
         score, grouping = self.predict_proba(split), model.grouping(split)
         made = make_report(
             split,
@@ -357,6 +364,16 @@ class DomainFilter:
             "mode": self.mode,
             "split": model.split_fingerprint,
         }
+
+
+def _refit(
+    model: FilterModel,
+    split: PUSplit,
+    mode: Mode,
+    options: Mapping[str, Any],
+    make: Callable[..., HeldOutScores],
+) -> HeldOutScores:
+    return make(model, split, mode, **options)
 
 
 _PARAMS = {

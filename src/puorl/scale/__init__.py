@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from puorl.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from puorl.scale.engine import Workers
+    from puorl.core.tasks import Workers
     from puorl.scale.filtering import keep_rows
     from puorl.scale.inspection import inspect
     from puorl.scale.sample import Sample, draw_sample
@@ -19,7 +19,7 @@ __all__ = ["Sample", "Store", "Workers", "draw_sample", "inspect", "keep_rows", 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "engine": "Workers",
+        ".core.tasks": "Workers",
         "filtering": "keep_rows",
         "inspection": "inspect",
         "sample": "Sample draw_sample",

@@ -15,13 +15,13 @@ import numpy as np
 
 from puorl.core.files import atomic_path
 from puorl.core.run_folder import MODEL, WEIGHT
+from puorl.core.tasks import Workers, part_path, run_tasks
 from puorl.data.dataset import Dataset
 from puorl.data.formats import save
 from puorl.data.lazy import LazyDataset
 from puorl.data.split import PUSplit
 from puorl.data.validate import LABELLED, SOURCE_ROW
 from puorl.pu.units import number_units, parse_unit
-from puorl.scale.engine import Workers, part_path, run_tasks
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.pu.filter import DomainFilter

@@ -17,6 +17,7 @@ import numpy as np
 
 from puorl.core.files import atomic_path
 from puorl.core.run_folder import decode
+from puorl.core.tasks import Workers, part_path
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.copies import row_hashes
 from puorl.data.dataset import Dataset
@@ -26,7 +27,6 @@ from puorl.data.inspect import inspect as inspect_rows
 from puorl.data.lazy import LazyDataset
 from puorl.data.transitions import Provenance, join_notes
 from puorl.data.validate import SOURCE_ROW
-from puorl.scale.engine import Workers, part_path
 from puorl.scale.filtering import run_partitions
 
 _MOST_HASHES = 2**24

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from puorl.core.tasks import Workers, part_path, run_tasks
 from puorl.data.formats import searched
 from puorl.data.lazy import LazyDataset, places, reader_at
 from puorl.data.lazy import open as open_lazily
 from puorl.data.validate import FieldNames
-from puorl.scale.engine import Workers, part_path, run_tasks
 from puorl.scale.filtering import KeepRows
 
 FIT_PER_SCORE = 22.0

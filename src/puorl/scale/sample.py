@@ -17,13 +17,13 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
 from puorl.core.stats import Z95, Estimate
+from puorl.core.tasks import Workers, part_path, run_tasks
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load, save
 from puorl.data.lazy import LazyDataset
 from puorl.data.transitions import Transitions
 from puorl.data.validate import LABELLED
 from puorl.pu.units import Unit
-from puorl.scale.engine import Workers, part_path, run_tasks
 
 SAMPLE_ROWS = 1_000_000
 """Unlabelled rows to fit on."""

@@ -19,11 +19,11 @@ from puorl.core.errors import DataError
 from puorl.core.files import atomic_path
 from puorl.core.hashing import generator
 from puorl.core.run_folder import WEIGHT
+from puorl.core.tasks import Workers, part_path
 from puorl.data.dataset import Dataset
 from puorl.data.lazy import LazyDataset
 from puorl.data.training_set import TrainingSet
 from puorl.data.transitions import Provenance, Transitions
-from puorl.scale.engine import Workers, part_path
 from puorl.scale.filtering import run_partitions
 
 CHUNK_ROWS = 2_000_000

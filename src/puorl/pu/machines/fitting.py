@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain, compress
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ import numpy as np
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
-from puorl.core.progress import progress_bar
+from puorl.core.progress import Advance, progress_bar, quiet
+from puorl.core.tasks import Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig, MachineConfig
@@ -37,7 +39,7 @@ from puorl.pu.machines.model import (
     quality,
     thin_rows,
 )
-from puorl.pu.machines.sequences import Scalings, build
+from puorl.pu.machines.sequences import Scalings, Sequences, build
 from puorl.pu.units import Unit, Units, number_units
 
 _NUM_COMPARED = 8_000
@@ -74,6 +76,7 @@ def fit(
     checkpoint: Checkpoint,
     progress: bool = False,
     labelled_as: Mapping[str, np.ndarray | str] | None = None,
+    engine: Workers | None = None,
 ) -> MachineModel:
     """Learn how units move, and which are ours; other types may be known by name.
 
@@ -83,7 +86,13 @@ def fit(
     found, names = number_units(split.pool, unit), labelled_as or {}
     label = label_others(split.pool, found, labels_of_units(split, found, unit), names)
     made = embed(
-        split.pool, found, config.machines, seed=seed, checkpoint=checkpoint, progress=progress
+        split.pool,
+        found,
+        config.machines,
+        seed=seed,
+        checkpoint=checkpoint,
+        progress=progress,
+        engine=engine,
     )
     model = find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
     return dataclasses.replace(model, names=tuple(names)).with_row_fits(split.pool)
@@ -97,30 +106,28 @@ def embed(
     seed: int,
     checkpoint: Checkpoint,
     progress: bool = False,
+    engine: Workers | None = None,
 ) -> Embedding:
-    """Train the models of all views, and estimate the latents of all units."""
+    """Train the models of all views, each a task, and estimate the latents of all units."""
     rows, scalings = build(data.rows, found.number, config)
     number = found.number[rows.position]
     views: tuple[View, ...] = (*choose_views(found, data), "behaviour")
     held, run = dynamics.held_out(rows, seed), _runs(data, rows.position, number)
-    made = []
     total = len(views) * config.num_steps
     with progress_bar("dynamics", total=total, unit="steps", show=progress) as advance:
-        for view in views:
-            own = _behaviour_config(config) if view == "behaviour" else config
-            every = dynamics.make_batch(view, rows, number)
-            shown = jax.tree.map(lambda leaf: leaf[~held], every)
-            state = dynamics.train(
-                view,
-                shown,
-                len(found.name),
-                own,
-                seed=seed,
-                checkpoint=checkpoint,
-                advance=advance,
-            )
-            for horizon in range(every.num_horizons):
-                made.append(_finish(view, state, every, held, run, len(found.name), own, horizon))
+        learn = partial(
+            _learn_view,
+            rows=rows,
+            number=number,
+            held=held,
+            run=run,
+            num_units=len(found.name),
+            config=config,
+            seed=seed,
+            checkpoint=checkpoint,
+            advance=advance if engine is None else quiet,
+        )
+        made = list(chain.from_iterable(call_all(learn, views, engine)))
     size = np.bincount(number, minlength=len(found.name))
     models, latents = zip(*made[:-1], strict=True)
     driver, [driven_by] = made[-1]
@@ -135,6 +142,30 @@ def embed(
         driven=rows.given[sample, : rows.state.shape[1] + rows.action.shape[1]],
         driven_unit=number[sample],
     )
+
+
+def _learn_view(
+    view: View,
+    *,
+    rows: Sequences,
+    number: np.ndarray,
+    held: np.ndarray,
+    run: np.ndarray,
+    num_units: int,
+    config: MachineConfig,
+    seed: int,
+    checkpoint: Checkpoint,
+    advance: Advance,
+) -> list[tuple[ViewModel, tuple[UnitLatents, ...]]]:
+    """Train the model of one view; return it with the latents, for each horizon."""
+    own = _behaviour_config(config) if view == "behaviour" else config
+    every = dynamics.make_batch(view, rows, number)
+    shown = jax.tree.map(lambda leaf: leaf[~held], every)
+    state = dynamics.train(
+        view, shown, num_units, own, seed=seed, checkpoint=checkpoint, advance=advance
+    )
+    horizons = range(every.num_horizons)
+    return [_finish(view, state, every, held, run, num_units, own, each) for each in horizons]
 
 
 def _behaviour_config(config: MachineConfig) -> MachineConfig:

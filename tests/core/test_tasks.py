@@ -12,7 +12,7 @@ import pytest
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
-from puorl.scale.engine import Workers, part_path, run_tasks
+from puorl.core.tasks import Workers, part_path, run_tasks
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def test_what_fails_twice_is_named_and_the_rest_goes_on(tmp_path):
 
 DRIVER = """
 from pathlib import Path
-from test_engine import Write
-from puorl.scale.engine import Workers, run_tasks
+from test_tasks import Write
+from puorl.core.tasks import Workers, run_tasks
 if __name__ == "__main__":
     run_tasks(Write(slow=0.3), 8, Path({folder!r}), Workers({engine!r}, 2))
 """
