@@ -67,7 +67,7 @@ def compare(
     Args:
         data: Rows with rewards; some are labelled as the target's.
         labelled: (n,) bool or a condition; by default the column of ``load(label=...)``.
-        methods: Names in `METHODS`; by default all, Oracle only where ``truth`` is given.
+        methods: Names in `METHODS`; by default the paper's, Oracle only where ``truth`` is given.
         learner: Learning algorithm, the same for all methods; where actions are discrete, BCQ is
             taken for the default.
         seeds: Policies of each method; at least two for intervals.
@@ -143,7 +143,8 @@ def form_for(learner: str, data: Dataset) -> str:
 
 def _method_names(methods: Sequence[str] | None, *, has_truth: bool) -> list[str]:
     if methods is None:
-        return [name for name, entry in METHODS.items() if has_truth or not entry.needs_truth]
+        usual = {name: entry for name, entry in METHODS.items() if entry.is_published}
+        return [name for name, entry in usual.items() if has_truth or not entry.needs_truth]
     for name in methods:
         find(name)
         if METHODS[name].needs_truth and not has_truth:
@@ -222,7 +223,9 @@ def _prepare(
     sets = {}
     with progress_bar("methods", total=len(names), unit="methods", show=progress) as advance:
         for name in names:
-            method: Method = find(name).configured({"unit": unit} if name == "pu" else {})
+            kind = find(name)
+            has_unit = "unit" in {field.name for field in dataclasses.fields(kind)}
+            method: Method = kind.configured({"unit": unit} if has_unit else {})
             options: dict[str, Any] = {}
             if folder is not None and METHODS[name].resumable:
                 options["checkpoint"] = folder / f".{name}"
