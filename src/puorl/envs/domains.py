@@ -44,7 +44,7 @@ _REGISTRY = {
     "reward": "reward:backward",
     "gravity": "gravity=0.5",
     "friction": "friction=0.3",
-    "kinematic": "range:{last}=0.3",
+    "kinematic": "range:{last}=0.5",
     "morphology": "size:{foot}=0.7",
 }
 _COMPOSITIONS = ("mixture", "mixture_as_released", "entire_body")

@@ -6,13 +6,15 @@ batch is theirs; with 0 the training set is PU's. Four steps decide how their ro
 
 1. **Difference.** A network f predicts the change of the state and the reward, (ds, r), of the
    others' rows. An ensemble g predicts what is left of ours, y - f(s, a), from no difference on:
-   it keeps the weights that explain held-out rows of ours best. Each output of g is then shrunk by
-   the factor c in [0, 1] with which it explains held-out rows best, so that chance is not applied.
+   it learns from kept rows and keeps the weights that explain labelled rows best. Each output of g
+   is then shrunk by the factor c in [0, 1] with which it explains labelled rows best. Kept rows
+   were chosen by their outcome and would confirm any choice; chance that is not in the labelled
+   rows is not applied.
 2. **Move.** A row of theirs gets the next state s' + c g(s, a) and the reward r + c g(s, a). What
    f does not know of the physics is in s' already; only the difference is learnt. Where machines
    do not differ, or too few rows are ours to tell, rows stay as they are.
 3. **Trust.** Members of g disagree where we have no rows. Their deviation, scaled up to the error
-   of held-out rows and relative to the spread of our own changes, is an uncertainty u; a row's
+   in labelled rows and relative to the spread of our own changes, is an uncertainty u; a row's
    weight is 1 / (1 + (u / tolerance)^2), and rows below 0.1 are left out: support ends there.
 4. **Imitate what is better.** Values of both kinds of rows are fitted (expectiles, as in IQL).
    The policy learns from a row of theirs where its action is better than the value of the state;
@@ -136,6 +138,10 @@ class PUShare(Filtering):
             dynamics.hold_out(None if pool.episode is None else pool.episode[r], len(r), seed, who)
             for r, who in ((ours, "ours"), (theirs, "others"))
         ]
+        is_labelled = np.isin(ours, split.labelled)
+        if is_labelled.any() and is_labelled.sum() <= num // 2:
+            # A filter chose the others by their outcome; labelled rows alone judge without bias.
+            held[0] = is_labelled
         common: dict[str, Any] = {
             "seed": seed,
             "hidden": self.hidden,
@@ -247,7 +253,11 @@ class Moved(NamedTuple):
 
     def rows(self, chosen: np.ndarray) -> "Moved":
         """Select rows by a mask."""
-        return Moved(*(each[chosen] for each in self[:3]), self.found)
+        return self._replace(
+            difference=self.difference[chosen],
+            trust=self.trust[chosen],
+            log_ratio=self.log_ratio[chosen],
+        )
 
 
 def shrinkage(left: np.ndarray, predicted: np.ndarray) -> np.ndarray:
