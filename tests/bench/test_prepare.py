@@ -44,6 +44,22 @@ def arrays(done):
     return {n: getattr(chosen, n) for n in names if getattr(chosen, n) is not None}
 
 
+def test_replaced_values_are_kept_and_count(split, tmp_path, monkeypatch):
+    small = {"hidden": (4,), "num_steps": 2, "num_members": 2, "batch_size": 4, "tolerance": 100.0}
+    quick = {"residuals": None, "network": {"hidden": (4,)}, "num_warm_up": 1, "num_main": 1}
+    monkeypatch.setattr("puorl.pu.fitting.MIN_LABELLED", 5)
+    monkeypatch.setattr("puorl.methods.share._FEWEST", 2)
+    first = prepared(tmp_path, split, MethodChoice("pu_share", small | quick))
+    monkeypatch.setattr("puorl.methods.share.PUShare.prepare", None)
+    again = prepared(tmp_path, split, MethodChoice("pu_share", small | quick))
+    np.testing.assert_array_equal(first.set.next_obs, again.set.next_obs)
+    assert first.set.next_obs.shape == (len(first.set), 2)
+    other = dataclasses.replace(first.set, next_obs=first.set.next_obs + 1.0)
+    assert content_hash(first.set) == first.content_hash != content_hash(other)
+    plain = dataclasses.replace(first.set, next_obs=split.pool.next_obs[first.set.rows])
+    assert content_hash(plain) == content_hash(dataclasses.replace(first.set, next_obs=None))
+
+
 def test_what_is_kept_is_what_was_made(split, tmp_path, monkeypatch):
     first = prepared(tmp_path, split, IGDF, seed=3)
     monkeypatch.setattr("puorl.methods.igdf.IGDF.prepare", None)  # nothing is made again

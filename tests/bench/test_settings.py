@@ -88,7 +88,7 @@ def test_a_setting_makes_its_split():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("gravity", "hopper", "ME/R"), "expected one of body_mass, mixture, entire_body, reward"),
+        (("wind", "hopper", "ME/R"), "expected one of body_mass, mixture, entire_body, reward"),
         (("body_mass", "cow", "ME/R"), "cow"),
         (("body_mass", "hopper", "ME"), "such as ME/R, got 'ME'"),
         (("body_mass", "hopper", "ME/X"), "such as ME/R, got 'ME/X'"),
@@ -159,5 +159,54 @@ def test_the_control_is_the_baselines_home():
 
 
 def test_an_unknown_suite_names_the_known():
-    with pytest.raises(ConfigError, match="smoke, core, more, paper, reward, control, got 'big'"):
+    with pytest.raises(ConfigError, match="smoke, core, .*, sharing, few, shifts, got 'big'"):
         find_suite("big")
+
+
+def test_few_rows_of_ours_a_tenth_of_them_labelled():
+    suite = find_suite("few")
+    sizes = {(p.setting.num_target, p.setting.num_labelled) for p in suite.parts}
+    assert sizes == {(3_000, 300), (10_000, 1_000), (30_000, 3_000)}
+    assert {p.setting.rows for p in suite.parts} == {1_000_000}
+    assert len({p.setting.name for p in suite.parts}) == len(suite.parts) == 18
+    labels = [method.label for method in suite.parts[0].methods]
+    assert labels[-3:] == ["pu_share-25", "pu_share-50", "pu_share-75"]
+
+
+def test_twelve_shifts_with_policies_of_the_nominal_body():
+    suite = find_suite("shifts")
+    assert len({(p.setting.shift, p.setting.body) for p in suite.parts}) == len(suite.parts) == 12
+    others = [other for part in suite.parts for other, _ in part.setting.others]
+    assert {other.policy_domain for other in others} == {"nominal"}
+    assert {other.domain for other in others} == {
+        *("gravity", "friction", "kinematic", "morphology")
+    }
+
+
+def test_sharing_is_core_and_medium_behaviour_of_the_bodies_that_fall():
+    suite = find_suite("sharing")
+    assert len(suite.parts) == 12
+    assert {p.setting.body for p in suite.parts if p.setting.quality[0:2] == "M/"} == {
+        *("hopper", "walker2d")
+    }
+
+
+def test_records_are_cut_without_an_end_and_labelled_whole():
+    setting = Setting("body_mass", "hopper", "R/R", 0.05, 2_000, 0.5, record=10)
+    target, other = (source.collect() for source in setting.sources)
+    split = setting.split(target, [other])
+    pool = split.pool
+    sizes = np.bincount(pool.episode)
+    assert sizes.max() == 10
+    assert abs(len(split.labelled) - 100) <= 20
+    labelled = np.isin(pool.episode, pool.episode[split.labelled])
+    assert np.array_equal(np.flatnonzero(labelled), np.sort(split.labelled))
+    last = np.flatnonzero(np.append(np.diff(pool.episode) != 0, True))
+    ended = pool.terminal[last] | pool.timeout[last]
+    assert ended.all()
+    inside = np.setdiff1d(np.arange(len(pool)), last)
+    assert not (pool.terminal | pool.timeout)[inside].any()
+    # Within a record each row follows the one before.
+    np.testing.assert_array_equal(pool.next_obs[inside], pool.obs[inside + 1])
+    assert setting.to_dict()["record"] == 10
+    assert "record" not in Setting("body_mass", "hopper", "R/R").to_dict()

@@ -58,7 +58,7 @@ def test_names_are_canonical():
 
 
 def test_unknown_domains_list_the_known():
-    known = "nominal, body_mass, joint_noise, reward, or shifts such as .*mass:foot=2.*got 'wind'"
+    known = "nominal, body_mass, .*, morphology, or shifts such as .*mass:foot=2.*got 'wind'"
     with pytest.raises(ConfigError, match=known):
         domain("hopper", "wind")
     with pytest.raises(ConfigError, match="halfcheetah, hopper, walker2d"):
@@ -146,6 +146,8 @@ def any_shift(draw):
         "mass": ["all", *robot.links],
         "strength": ["all", *robot.joints],
         "broken": robot.joints,
+        "range": ["all", *robot.joints],
+        "size": ["all", *robot.links],
         "joint_noise": ["last", "all", *robot.joints],
         "reward": REWARD_TERMS,
     }
@@ -223,6 +225,37 @@ def test_other_physics_touch_their_own_quantity():
     assert shifted("broken:thigh").actuator_gear[:, 0].tolist() == [0, 200, 200]
     for text in ("gravity=0.5", "friction=0.4", "strength=2"):
         np.testing.assert_array_equal(shifted(text).body_mass, nominal.body_mass)
+
+
+def test_a_joints_range_and_a_links_size():
+    nominal, narrow = load_model(HOPPER), shifted("range:foot=0.3")
+    foot = narrow.joint("foot_joint").id
+    factor = np.ones((nominal.njnt, 1))
+    factor[foot] = 0.3
+    np.testing.assert_array_equal(narrow.jnt_range, nominal.jnt_range * factor)
+    small, link = shifted("size:foot=0.7"), nominal.body("foot").id
+    shapes = nominal.geom_bodyid == link
+    assert shapes.sum() == 1
+    np.testing.assert_allclose(small.geom_size[shapes], 0.7 * nominal.geom_size[shapes])
+    np.testing.assert_array_equal(small.geom_size[~shapes], nominal.geom_size[~shapes])
+    # Mass as the volume, inertia as mass times the square of the length.
+    assert small.body_mass[link] == pytest.approx(0.7**3 * nominal.body_mass[link])
+    np.testing.assert_allclose(small.body_inertia[link], 0.7**5 * nominal.body_inertia[link])
+    assert small.body_subtreemass[0] == pytest.approx(small.body_mass.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("body", bodies.names())
+def test_named_shifts_change_how_a_body_moves(body):
+    action = np.random.default_rng(0).uniform(-1, 1, (40, 1, bodies.body(body).act_dim))
+    action[:, :, -1] = 1.0  # to the end of the last joint's range
+    ends = {}
+    for name in ("nominal", "gravity", "friction", "kinematic", "morphology"):
+        with Simulator([domain(body, name)], seed=0, threads=1, auto_reset=False) as simulator:
+            for each in action:
+                simulator.step(each)
+            ends[name] = simulator.obs[0]
+    for name in list(ends)[1:]:
+        assert np.abs(ends[name] - ends["nominal"]).max() > 1e-3, name
 
 
 def test_noise_width_and_reward_factors():

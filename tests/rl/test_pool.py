@@ -86,7 +86,9 @@ def test_groups_have_their_shares_of_every_batch_and_are_uniform_within(data, nu
     assert drawn.keep.all()
     at = drawn.position
     np.testing.assert_array_equal(drawn.reward, chosen.reward.astype(np.float32)[at])
-    np.testing.assert_allclose(drawn.weight, (chosen.weight / chosen.weight.mean())[at], rtol=1e-6)
+    parts = chosen.weight[:num_first].mean(), chosen.weight[num_first:].mean()
+    mean = share * parts[0] + (1 - share) * parts[1]  # of a batch, not of the set
+    np.testing.assert_allclose(drawn.weight, (chosen.weight / mean)[at], rtol=1e-6)
     np.testing.assert_array_equal(drawn.critic_weight, chosen.critic_weight[at])
 
 

@@ -97,6 +97,8 @@ class Cell:
             return None
         if rows == "labelled":
             inputs |= {"labelled": setting.num_labelled, "split_seed": setting.split_seed}
+        if setting.record is not None:
+            inputs["record"] = setting.record
         if self.built_learner.scale_rewards:  # by returns of all rows, the others' too
             inputs["others"] = [source.to_dict() for source, _ in setting.others]
         return settings_id({"method": method.name, **self.training, **inputs})

@@ -24,13 +24,12 @@ from puorl.core.hashing import generator
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.data.training_set import Groups, TrainingSet
+from puorl.data.training_set import COLUMNS, Groups, TrainingSet, with_own_rows
 from puorl.rl.pool import action_range
 
 # The slowest to simulate first, so that no long one is left for the end.
 _COST = {"walker2d": 3, "hopper": 2, "halfcheetah": 1}
 _THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-_COLUMNS = ("rows", "weight", "reward", "critic_weight", "score")
 _HASHED_COLUMNS = {"weight": 1.0, "critic_weight": 1.0, "score": 0.0}
 """Columns of a training set to the value that stands for an absent column."""
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, bits well mixed: 2**64 over the golden ratio
@@ -149,6 +148,7 @@ def content_hash(chosen: TrainingSet) -> str:
 
     That range matters only to learners that scale rewards by it.
     """
+    [chosen] = with_own_rows([chosen])
     marks = _row_hashes(chosen)
     groups = chosen.groups
     first = len(marks) if groups is None else groups.num_first
@@ -227,7 +227,7 @@ def _grade(made: TrainingSet, split: PUSplit) -> dict[str, Any]:
 
 def _write(path: Path, prepared: PreparedSet, identity: dict[str, Any]) -> None:
     chosen = prepared.set
-    arrays = {name: a for name in _COLUMNS if (a := getattr(chosen, name)) is not None}
+    arrays = {name: a for name in COLUMNS if (a := getattr(chosen, name)) is not None}
     with atomic_path(path.with_suffix(".npz"), force=True) as part:
         np.savez(part, allow_pickle=False, **arrays)
     # Last: this file says that the other is complete.

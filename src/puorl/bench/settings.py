@@ -8,6 +8,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset
@@ -17,7 +19,10 @@ from puorl.envs.bodies import body as body_of
 from puorl.envs.collect import collect
 from puorl.envs.domains import negatives
 
-Shift = Literal["body_mass", "mixture", "entire_body", "reward"]
+Shift = Literal[
+    "body_mass", "mixture", "entire_body", "reward",
+    "gravity", "friction", "kinematic", "morphology",
+]  # fmt: skip
 SHIFTS: tuple[str, ...] = get_args(Shift)
 QUALITIES = {"ME": "medium-expert", "M": "medium", "R": "random"}
 """Behaviour as the tables of the benchmark abbreviate it."""
@@ -97,7 +102,8 @@ class Setting:
     """One pool of rows: a target domain among others, with a few of its rows labelled."""
 
     shift: str
-    """``body_mass``, ``mixture``, ``entire_body`` or ``reward``."""
+    """``body_mass``, ``mixture``, ``entire_body``, ``reward``, ``gravity``, ``friction``,
+    ``kinematic`` or ``morphology``."""
     body: str
     """Body of the target domain."""
     quality: str
@@ -114,6 +120,9 @@ class Setting:
     """Steps after which a run is cut; None for the task's own limit."""
     policy_version: int = 0
     """Version of the behaviour policies, in all domains; 0 becomes the body's standard one."""
+    record: int | None = None
+    """Steps after which a record is cut, without an end of the run; whole records are drawn and
+    labelled then, single rows otherwise."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -155,8 +164,8 @@ class Setting:
     def others(self) -> tuple[tuple[Source, float], ...]:
         """Sources of the other rows, and their proportions."""
         count = self.rows - self.num_target
-        # No policy was trained to run backward: the same ones act, and only the reward differs.
-        actor = "nominal" if self.shift == "reward" else None
+        # No policy was trained in these domains: the same ones act.
+        actor = "nominal" if self.shift in _UNTRAINED else None
         return tuple(
             (
                 self._source(
@@ -178,9 +187,12 @@ class Setting:
 
     def split(self, target: Dataset, others: list[Dataset]) -> PUSplit:
         """Mix the datasets into one pool and label some of the target's rows."""
+        if self.record is not None:
+            target, *others = (_cut(each, self.record) for each in (target, *others))
         return make_split(
             target,
             others,
+            unit="transition" if self.record is None else "episode",
             rows=self.rows,
             target_fraction=self.target_fraction,
             labelled_fraction=self.labelled_fraction,
@@ -205,7 +217,21 @@ class Setting:
         return QUALITIES[ours], QUALITIES[theirs]
 
 
-_LATER_FIELDS = {"horizon": None, "policy_version": 1}
+def _cut(dataset: Dataset, length: int) -> Dataset:
+    """Cut every episode into records of ``length`` rows; the run goes on after all but the last."""
+    rows = dataset.rows
+    assert rows.episode is not None
+    _, first, number = np.unique(rows.episode, return_index=True, return_inverse=True)
+    record = (np.arange(len(rows)) - first[number]) // length
+    each = np.unique(np.stack([number, record]), axis=1, return_inverse=True)[1].reshape(-1)
+    timeout = rows.timeout.copy()
+    timeout[:-1] |= (np.diff(each) != 0) & ~rows.terminal[:-1]
+    cut = dataclasses.replace(rows, episode=each.astype(np.int64), timeout=timeout)
+    return dataclasses.replace(dataset, rows=cut)
+
+
+_UNTRAINED = ("reward", "gravity", "friction", "kinematic", "morphology")
+_LATER_FIELDS = {"horizon": None, "policy_version": 1, "record": None}
 """Fields that ids of runs do not contain at these values: earlier ids were made without them."""
 
 

@@ -90,7 +90,9 @@ class Suite:
     budget: Budget = Budget()
 
 
-METHODS = tuple(map(MethodChoice, methods.METHODS))
+METHODS = tuple(MethodChoice(name) for name, m in methods.METHODS.items() if m.is_published)
+"""The paper's methods."""
+ALL_METHODS = tuple(map(MethodChoice, methods.METHODS))
 TD3_BC = LearnerChoice("td3_bc")
 IQL = LearnerChoice("iql")
 
@@ -232,6 +234,50 @@ def _control() -> Suite:
     )
 
 
+_OWN_ROWS = (3_000, 10_000, 30_000)
+_SHARES = tuple(
+    MethodChoice("pu_share", {"share": share / 100}, variant=f"{share}") for share in (25, 50, 75)
+)
+_FEW_METHODS = (
+    *map(
+        MethodChoice, ("olp", "sharing_all", "dara", "otdf", "pu", "oracle", "pu_dara", "pu_otdf")
+    ),
+    *_SHARES,
+)
+
+
+@cache
+def _few() -> Suite:
+    # A tenth of our rows is labelled, as whole records of 50 steps.
+    settings = (
+        Setting("body_mass", body, quality, own / 10**7, 10**6, own / 10**6, record=50)
+        for body in BODIES
+        for quality in ("ME/ME", "M/R")
+        for own in _OWN_ROWS
+    )
+    parts = tuple(Part(setting, TD3_BC, _FEW_METHODS) for setting in settings)
+    return Suite("few", "3,000, 10,000 and 30,000 rows of ours among a million", parts)
+
+
+@cache
+def _shifts() -> Suite:
+    settings = (
+        Setting(shift, body, "ME/ME")
+        for shift in ("gravity", "friction", "kinematic", "morphology")
+        for body in BODIES
+    )
+    parts = tuple(Part(setting, TD3_BC, ALL_METHODS) for setting in settings)
+    return Suite("shifts", "gravity, friction, joint ranges and a foot's size, all methods", parts)
+
+
+@cache
+def _sharing() -> Suite:
+    parts = (*_core().parts, *(p for p in _parts("body_mass", _M) if p.setting.body != BODIES[1]))
+    choices = (*(method for method in ALL_METHODS if method.name != "pu_share"), *_SHARES)
+    every = tuple(dataclasses.replace(part, methods=choices) for part in parts)
+    return Suite("sharing", "core and Hopper and Walker2d M with another mass, all methods", every)
+
+
 _MAKERS = {
     "smoke": _smoke,
     "core": _core,
@@ -239,4 +285,7 @@ _MAKERS = {
     "paper": _paper,
     "reward": _reward,
     "control": _control,
+    "sharing": _sharing,
+    "few": _few,
+    "shifts": _shifts,
 }

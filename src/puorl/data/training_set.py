@@ -1,6 +1,6 @@
 """TrainingSet: the rows and weights that a method passes to a learner, as positions in a pool."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -10,8 +10,12 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.run_folder import WEIGHT
 from puorl.data.dataset import Dataset
+from puorl.data.transitions import Transitions
 
 _COLUMNS = ("weight", "reward", "critic_weight", "score")
+_REPLACED = ("action", "next_obs")
+COLUMNS = ("rows", *_COLUMNS, *_REPLACED)
+"""Fields of a training set that are arrays, one entry a row."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class TrainingSet:
 
     pool: Dataset
     rows: np.ndarray
-    """(k,) int64. Positions in the pool, each at most once."""
+    """(k,) int64. Positions in the pool, each at most once but where actions are replaced."""
     weight: np.ndarray | None = None
     """(k,) float32 in [0, 1]. Weight of a row in every loss; None gives all rows weight 1."""
     returns: tuple[float, float] | None = None
@@ -63,6 +67,10 @@ class TrainingSet:
     """Results of the method that made the set, JSON-ready, e.g. its estimate of alpha."""
     chunks: "Chunks | None" = None
     """Where this is one of several chunks of rows, of which one at a time is in memory: all."""
+    action: np.ndarray | None = None
+    """(k, m) float. Actions that replace the pool's, for a method that changes them."""
+    next_obs: np.ndarray | None = None
+    """(k, d) float. Next states that replace the pool's, likewise."""
 
     def __post_init__(self) -> None:
         """Check positions, columns and groups."""
@@ -82,6 +90,13 @@ class TrainingSet:
                 )
             if column is not None and not np.isfinite(column).all():
                 raise DataError(f"training set: expected every {name} finite, got NaN or infinity")
+        for name in _REPLACED:
+            held, column = getattr(self.pool, name), getattr(self, name)
+            if column is not None and column.shape != (len(self.rows), held.shape[1]):
+                raise DataError(
+                    f"training set: expected one {name} a row, {(len(self.rows), held.shape[1])}, "
+                    f"got {column.shape}"
+                )
         if self.weight is not None and (self.weight.min() < 0 or self.weight.max() <= 0):
             raise DataError(
                 "training set: expected weights from 0 on, some above it, got "
@@ -106,7 +121,8 @@ class TrainingSet:
     @property
     def dataset(self) -> Dataset:
         """The rows in the pool's order, as a dataset that can be saved."""
-        return self.pool[np.sort(self.rows)]
+        [own] = with_own_rows([self])
+        return own.pool[np.sort(own.rows)]
 
     def to_dataset(self) -> Dataset:
         """Return the rows as `dataset` does, with weights, if there are any, as a column."""
@@ -117,7 +133,8 @@ class TrainingSet:
         if WEIGHT in kept.columns:
             note = f"{WEIGHT}: the file's own column of this name is replaced by the filter's"
             provenance = replace(provenance, notes=(*provenance.notes, note))
-        weight = self.weight[np.argsort(self.rows)]
+        [own] = with_own_rows([self])
+        weight = self.weight[np.argsort(own.rows)]
         return Dataset(kept.rows, {**kept.columns, WEIGHT: weight}, provenance)
 
     def to_pandas(self) -> Any:
@@ -145,3 +162,32 @@ class TrainingSet:
         weight = self.weight.astype(np.float64)
         mean = weight @ obs / weight.sum()
         return mean, np.sqrt(weight @ np.square(obs - mean) / weight.sum())
+
+
+def with_own_rows(sets: Sequence[TrainingSet]) -> list[TrainingSet]:
+    """Return the same sets of one pool, at whose end are the rows with replaced values.
+
+    Only these rows are added, so that a learner sees rows of a pool, whatever a method changed.
+    Sets without replaced values, of any pools, are returned as they are.
+    """
+    if all(chosen.action is None and chosen.next_obs is None for chosen in sets):
+        return list(sets)
+    parts, made, end = [sets[0].pool.rows], [], len(sets[0].pool)
+    for chosen in sets:
+        held, changed = chosen.pool.rows, np.zeros(len(chosen), bool)
+        given = {name: a for name in _REPLACED if (a := getattr(chosen, name)) is not None}
+        for name, array in given.items():
+            given[name] = array.astype(getattr(held, name).dtype)
+            differs = given[name] != getattr(held, name)[chosen.rows]
+            changed |= (differs & ~np.isnan(given[name])).any(axis=1)
+        rows = chosen.rows.copy()
+        rows[changed] = end + np.arange(changed.sum())
+        end += int(changed.sum())
+        own = {name: array[changed] for name, array in given.items()}
+        parts.append(replace(held[chosen.rows[changed]], **own))
+        made.append(rows)
+    arrays = [part.arrays() for part in parts]
+    joined = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+    pool = Dataset(Transitions(**joined), {}, sets[0].pool.provenance)
+    plain = {"pool": pool, "action": None, "next_obs": None}
+    return [replace(chosen, rows=rows, **plain) for chosen, rows in zip(sets, made, strict=True)]

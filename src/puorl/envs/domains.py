@@ -9,6 +9,9 @@ but the noise's is a factor on the nominal quantity.
 ``friction=F``      friction of every surface
 ``strength:J=F``    torque of one motor, or of all (``strength=F``)
 ``broken:J``        the motor of joint J gives no torque
+``range:J=F``       range of one joint, or of all (``range=F``): both ends times F
+``size:LINK=F``     size of one link's own shapes, or of all: length and thickness times F, at the
+                    same density; joints stay where they are
 ``joint_noise:C=W`` uniform noise in [-W, W] on component C of the executed action: ``last``
                     (default), ``all`` or a joint; W is 0.05 unless given
 ``reward:T=F``      reward term T: ``forward``, ``control`` or ``healthy``; ``reward:backward``
@@ -27,7 +30,10 @@ from puorl.core.errors import ConfigError, require
 from puorl.envs import bodies
 from puorl.envs.bodies import Body
 
-SHIFT_KINDS = ("mass", "gravity", "friction", "strength", "broken", "joint_noise", "reward")
+SHIFT_KINDS = (
+    *("mass", "gravity", "friction", "strength", "broken", "range", "size"),
+    *("joint_noise", "reward"),
+)
 REWARD_TERMS = ("forward", "control", "healthy")
 _DEFAULT_NOISE = 0.05
 _ALL = "all"
@@ -36,6 +42,10 @@ _REGISTRY = {
     "body_mass": "mass:{foot}=0.5",
     "joint_noise": "joint_noise:last=0.05",
     "reward": "reward:backward",
+    "gravity": "gravity=0.5",
+    "friction": "friction=0.3",
+    "kinematic": "range:{last}=0.5",
+    "morphology": "size:{foot}=0.7",
 }
 _COMPOSITIONS = ("mixture", "mixture_as_released", "entire_body")
 
@@ -129,7 +139,8 @@ def domain(body: str, name: str = "nominal", *, masses: str = "d4rl") -> DomainS
     for part in name.split("+"):
         part = part.strip()
         is_named = part in _REGISTRY
-        text = _REGISTRY[part].format(foot=robot.foot) if is_named else part
+        words = {"foot": robot.foot, "last": robot.joints[-1]}
+        text = _REGISTRY[part].format(**words) if is_named else part
         if part != "nominal":
             shifts.append(_parse_part(text, robot))
         parts.append(part if is_named else shifts[-1].text)
@@ -225,6 +236,8 @@ def parse_shift(text: str, body: Body) -> Shift:
         "friction": (_ALL,),
         "strength": (_ALL, *body.joints),
         "broken": body.joints,
+        "range": (_ALL, *body.joints),
+        "size": (_ALL, *body.links),
         "joint_noise": ("last", _ALL, *body.joints),
         "reward": REWARD_TERMS,
     }
@@ -264,7 +277,18 @@ def apply_physics(model: Any, body: Body, shifts: Sequence[Shift]) -> None:
         elif shift.kind in ("strength", "broken"):
             motors = [body.joints.index(n) for n in _chosen(shift.target, body.joints)]
             model.actuator_gear[motors] *= shift.value
-    if any(shift.kind == "mass" for shift in shifts):
+        elif shift.kind == "range":
+            joints = [model.joint(n).id for n in _chosen(shift.target, body.joints)]
+            model.jnt_range[joints] *= shift.value
+        elif shift.kind == "size":
+            links = [model.body(n).id for n in _chosen(shift.target, body.links)]
+            shapes = np.isin(model.geom_bodyid, links)
+            # What the engine compares first to rule contacts out must follow.
+            for extent in (model.geom_size, model.geom_rbound, model.geom_aabb):
+                extent[shapes] *= shift.value
+            model.body_mass[links] *= shift.value**3
+            model.body_inertia[links] *= shift.value**5
+    if any(shift.kind in ("mass", "size") for shift in shifts):
         # Derived quantities (inverse weights of the contact model) come from masses.
         mujoco.mj_setConst(model, mujoco.MjData(model))
 
@@ -298,7 +322,7 @@ def _checked_value(kind: str, value: float | None, text: str) -> float:
         if kind == "joint_noise":
             return _DEFAULT_NOISE
         raise ConfigError(f"shift {text!r}: expected a factor, such as {text.strip()}=0.5")
-    positive = kind in ("mass", "friction", "joint_noise")
+    positive = kind in ("mass", "friction", "joint_noise", "range", "size")
     if value < 0 and kind != "reward" or value == 0 and positive:
         bound = "above 0" if positive else "of 0 or more"
         raise ConfigError(f"shift {text!r}: expected a value {bound}, got {value!r}")

@@ -7,11 +7,14 @@ To add a method, write its class in a new module and add an entry to `METHODS`.
 
 import dataclasses
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
 
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import check_choice
@@ -24,6 +27,9 @@ class Method(ABC):
     """Base class of methods; a subclass is a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:  # noqa: B027
+        """Check the settings; a class that has some extends it."""
 
     @abstractmethod
     def prepare(self, split: PUSplit, *, seed: int) -> TrainingSet:
@@ -48,6 +54,43 @@ class Method(ABC):
         return cls(**settings)
 
 
+class DomainMethod(Method):
+    """Base class of methods that are made for rows whose domain is known.
+
+    Here the labelled rows are the target's. Of unlabelled rows a subclass gives the probability
+    that they are: 0 unless it is overridden, as in the PUORL paper's appendix on baselines, which
+    takes all of them as the source's although some are the target's.
+    """
+
+    def target_probability(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the probability of each unlabelled row, (u,) float32, and what was found."""
+        del seed, checkpoint
+        return np.zeros(len(split.unlabelled), np.float32), {}
+
+    @abstractmethod
+    def from_domains(self, split: PUSplit, probability: np.ndarray, *, seed: int) -> TrainingSet:
+        """Make the training set from these domain labels."""
+
+    def prepare(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
+    ) -> TrainingSet:
+        """Make the training set.
+
+        Args:
+            split: Labelled and unlabelled rows.
+            seed: Seed of networks, batches and the filter, where there are some.
+            checkpoint: Folder for the progress of a filter.
+
+        Raises:
+            DataError: No next states, no rewards where they are needed, or an unknown truth.
+        """
+        probability, found = self.target_probability(split, seed=seed, checkpoint=checkpoint)
+        made = self.from_domains(split, probability, seed=seed)
+        return dataclasses.replace(made, metadata={**made.metadata, **found})
+
+
 @dataclass(frozen=True)
 class MethodEntry:
     """A registered method: its class, and facts that are needed without importing it."""
@@ -67,6 +110,8 @@ class MethodEntry:
     """Whether `Method.prepare` takes ``checkpoint``, a folder to store its progress in."""
     default_seconds: float = 0.0
     """Typical time of `Method.prepare` at the benchmark's size, until one was measured."""
+    is_published: bool = True
+    """Whether the PUORL paper has it: these are compared where no methods are named."""
 
     def load(self) -> type[Method]:
         """Import the class."""
@@ -74,17 +119,54 @@ class MethodEntry:
         return getattr(import_module(module), kind)
 
 
+def _by_labels(**known: MethodEntry) -> dict[str, MethodEntry]:
+    """Register methods a second and a third time: with labels of a filter and with the truth."""
+    made = {}
+    for name, entry in known.items():
+        module, _, kind = entry.path.rpartition(".")
+        seconds = entry.default_seconds
+        made[f"pu_{name}"] = MethodEntry(
+            f"{module}.PU{kind}",
+            f"PU + {entry.title}",
+            resumable=True,
+            default_seconds=seconds + 60.0,
+            is_published=False,
+        )
+        made[f"oracle_{name}"] = MethodEntry(
+            f"{module}.Oracle{kind}",
+            f"Oracle + {entry.title}",
+            needs_truth=True,
+            default_seconds=seconds,
+            is_published=False,
+        )
+    return made
+
+
+_DARA = MethodEntry("puorl.methods.dara.DARA", "DARA", default_seconds=20.0)
+_IGDF = MethodEntry("puorl.methods.igdf.IGDF", "IGDF", default_seconds=20.0)
+_OTDF = MethodEntry("puorl.methods.otdf.OTDF", "OTDF", default_seconds=90.0, is_published=False)
+_BOSA = MethodEntry("puorl.methods.bosa.BOSA", "BOSA", default_seconds=60.0, is_published=False)
 METHODS = {
     "olp": MethodEntry("puorl.methods.baselines.OLP", "OLP", shares_training_by="labelled"),
     "sharing_all": MethodEntry("puorl.methods.baselines.SharingAll", "Sharing-All"),
-    "dara": MethodEntry("puorl.methods.dara.DARA", "DARA", default_seconds=20.0),
-    "igdf": MethodEntry("puorl.methods.igdf.IGDF", "IGDF", default_seconds=20.0),
+    "dara": _DARA,
+    "igdf": _IGDF,
     "pu": MethodEntry(
         "puorl.methods.pu.PU", "PU", has_filter=True, resumable=True, default_seconds=60.0
     ),
     "oracle": MethodEntry(
         "puorl.methods.baselines.Oracle", "Oracle", needs_truth=True, shares_training_by="target"
     ),
+    "pu_share": MethodEntry(
+        "puorl.methods.share.PUShare",
+        "PU + sharing",
+        resumable=True,
+        default_seconds=240.0,
+        is_published=False,
+    ),
+    "otdf": _OTDF,
+    "bosa": _BOSA,
+    **_by_labels(dara=_DARA, igdf=_IGDF, otdf=_OTDF, bosa=_BOSA),
 }
 """Methods by name, in the order of tables; classes are imported when first used."""
 

@@ -14,6 +14,8 @@ Deviations:
    paper prints a plus.
 2. A step uses 256 source and 256 target rows at once; the scripts step on one, then the other.
 3. Rows whose next state is unknown are not trained on and keep their reward.
+4. Where labels are probabilities p of being the target's, networks train on labels drawn from them
+   and the expected change of the reward is applied, (1 - p) eta delta.
 """
 
 from dataclasses import dataclass
@@ -28,7 +30,9 @@ from puorl.core.formatting import check_choice, check_positive
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
-from puorl.methods.base import Method
+from puorl.methods.base import DomainMethod
+from puorl.methods.baselines import TrueLabels
+from puorl.methods.pu import FilterLabels
 from puorl.nn import mlp
 
 Sampling = Literal["union", "half"]
@@ -38,7 +42,7 @@ _MEMORY, _EPSILON = 0.99, 1e-8  # PyTorch's defaults of RMSprop
 
 
 @dataclass(frozen=True)
-class DARA(Method):
+class DARA(DomainMethod):
     """All rows; the unlabelled ones with augmented rewards."""
 
     name: ClassVar[str] = "dara"
@@ -67,19 +71,17 @@ class DARA(Method):
                 f"expected eta 0 or above and clip above 0, got eta {self.eta}, clip {self.clip}"
             )
 
-    def prepare(self, split: PUSplit, *, seed: int) -> TrainingSet:
-        """Make the training set.
-
-        Args:
-            split: Labelled and unlabelled rows, with rewards.
-            seed: Seed of the classifiers' weights and batches.
+    def from_domains(self, split: PUSplit, probability: np.ndarray, *, seed: int) -> TrainingSet:
+        """Make the training set; the seed is that of the classifiers' weights and batches.
 
         Raises:
             DataError: No rewards, or no next states.
         """
         if split.pool.reward is None:
-            raise DataError("dara: expected rows with a reward, got none; name its column")
-        seen = two_domains.as_domains(split, standardise=self.standardise)
+            raise DataError(f"{self.name}: expected rows with a reward, got none; name its column")
+        seen = two_domains.as_domains(
+            split, standardise=self.standardise, probability=probability, seed=seed
+        )
         num_sa = seen.x.shape[1] - split.pool.obs.shape[1]
 
         def init(sas_key: jax.Array, sa_key: jax.Array) -> tuple[Classifiers, Classifiers]:
@@ -95,13 +97,14 @@ class DARA(Method):
         num_labelled = len(split.labelled)
         delta = np.clip(np.where(seen.known, score, 0.0), -self.clip, self.clip)[num_labelled:]
         reward = split.pool.reward[seen.rows]
-        reward[num_labelled:] -= (self.eta * delta).astype(reward.dtype)
+        is_source = 1.0 - seen.probability[num_labelled:]
+        reward[num_labelled:] -= (self.eta * delta * is_source).astype(reward.dtype)
         return TrainingSet(
             split.pool,
             seen.rows,
             returns=split.returns,
             reward=reward,
-            groups=Groups(num_first=num_labelled) if self.sampling == "half" else None,
+            groups=Groups(num_first=seen.num_target) if self.sampling == "half" else None,
             metadata={
                 "method": self.name,
                 "seed": int(seed),
@@ -116,6 +119,20 @@ class DARA(Method):
                 "loss_sa": float(losses[1]),
             },
         )
+
+
+@dataclass(frozen=True)
+class PUDARA(FilterLabels, DARA):
+    """DARA with domain labels from a filter."""
+
+    name: ClassVar[str] = "pu_dara"
+
+
+@dataclass(frozen=True)
+class OracleDARA(TrueLabels, DARA):
+    """DARA with true domain labels: an upper bound for labels."""
+
+    name: ClassVar[str] = "oracle_dara"
 
 
 class Classifiers(NamedTuple):

@@ -13,6 +13,8 @@ Deviations from the authors' code; `AS_RELEASED` undoes the first two:
 2. Every row has its own weight. In the authors' code a wrong shape makes all of them equal.
 3. Encoders are seeded.
 4. Rows whose next state is unknown are not trained on and get the mean score.
+5. Where labels are probabilities p of being the target's, encoders train on labels drawn from them,
+   the half of rows is by p of 1/2 or more, and the weight is p + (1 - p) exp(importance * score).
 """
 
 from dataclasses import dataclass
@@ -27,7 +29,9 @@ from puorl.core.formatting import check_choice, check_positive
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
-from puorl.methods.base import Method
+from puorl.methods.base import DomainMethod
+from puorl.methods.baselines import TrueLabels
+from puorl.methods.pu import FilterLabels
 from puorl.nn import adam, mlp
 
 Weighting = Literal["row", "batch"]
@@ -40,7 +44,7 @@ _NORM_EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
-class IGDF(Method):
+class IGDF(DomainMethod):
     """All rows in two groups; of the second only the best are used."""
 
     name: ClassVar[str] = "igdf"
@@ -73,17 +77,13 @@ class IGDF(Method):
         if not 0.0 < self.xi <= 1.0:
             raise ConfigError(f"xi: expected above 0 and up to 1, got {self.xi}")
 
-    def prepare(self, split: PUSplit, *, seed: int) -> TrainingSet:
-        """Make the training set.
-
-        Args:
-            split: Labelled and unlabelled rows.
-            seed: Seed of the encoders' weights and batches.
+    def from_domains(self, split: PUSplit, probability: np.ndarray, *, seed: int) -> TrainingSet:
+        """Make the training set; the seed is that of the encoders' weights and batches.
 
         Raises:
             DataError: No next states.
         """
-        seen = two_domains.as_domains(split, standardise=True)
+        seen = two_domains.as_domains(split, standardise=True, probability=probability, seed=seed)
         obs_dim = split.pool.obs.shape[1]
 
         def init(phi_key: jax.Array, psi_key: jax.Array) -> tuple[Encoders, adam.Moments]:
@@ -97,39 +97,55 @@ class IGDF(Method):
         score, loss = two_domains.train(
             self, seen, seed, init=init, step=_step, score=_score, num_source=self.batch_size - 1
         )
-        num_labelled = len(split.labelled)
+        first = seen.num_target
         score[~seen.known] = score[seen.source].mean(dtype=np.float64)
-        of_source = score[num_labelled:]
-        weight = self._critic_weight(of_source, num_labelled)
+        weight = self._critic_weight(score, seen.probability, first)
         return TrainingSet(
             split.pool,
             seen.rows,
             returns=split.returns,
             critic_weight=weight,
             score=score,
-            groups=Groups(num_first=num_labelled, first_share=_FIRST_FRACTION, top=self.xi),
+            groups=Groups(num_first=first, first_share=_FIRST_FRACTION, top=self.xi),
             metadata={
                 "method": self.name,
                 "seed": int(seed),
                 "num_rows": len(seen.rows),
                 "xi": self.xi,
                 "weighting": self.weighting,
-                "labelled_score": _summary(score[:num_labelled]),
-                "unlabelled_score": _summary(of_source),
-                "mean_critic_weight": float(weight[num_labelled:].mean(dtype=np.float64)),
+                "labelled_score": _summary(score[: len(split.labelled)]),
+                "unlabelled_score": _summary(score[len(split.labelled) :]),
+                "mean_critic_weight": float(weight[first:].mean(dtype=np.float64)),
                 "loss": float(loss),
             },
         )
 
-    def _critic_weight(self, of_source: np.ndarray, num_labelled: int) -> np.ndarray:
-        weight = np.exp(self.importance * of_source.astype(np.float64))
+    def _critic_weight(self, score: np.ndarray, probability: np.ndarray, first: int) -> np.ndarray:
+        p = probability.astype(np.float64)
+        weight = p + (1.0 - p) * np.exp(self.importance * score.astype(np.float64))
         if self.weighting == "row":
-            return np.concatenate([np.ones(num_labelled), weight]).astype(np.float32)
-        # The mean weight of a batch, expected: all labelled rows, and the best xi of the others.
-        kept = weight[of_source >= np.quantile(of_source, 1.0 - self.xi)].mean()
-        second = (1.0 - _FIRST_FRACTION) * self.xi
-        mean = (_FIRST_FRACTION + second * kept) / (_FIRST_FRACTION + second)
-        return np.full(num_labelled + len(of_source), mean, np.float32)
+            return weight.astype(np.float32)
+        # The mean weight of a batch, expected: the first group, and the best xi of the second.
+        others, cut = weight[first:], np.quantile(score[first:], 1.0 - self.xi)
+        kept, second = others[score[first:] >= cut].mean(), (1.0 - _FIRST_FRACTION) * self.xi
+        mean = (_FIRST_FRACTION * weight[:first].mean() + second * kept) / (
+            _FIRST_FRACTION + second
+        )
+        return np.full(len(score), mean, np.float32)
+
+
+@dataclass(frozen=True)
+class PUIGDF(FilterLabels, IGDF):
+    """IGDF with domain labels from a filter."""
+
+    name: ClassVar[str] = "pu_igdf"
+
+
+@dataclass(frozen=True)
+class OracleIGDF(TrueLabels, IGDF):
+    """IGDF with true domain labels: an upper bound for labels."""
+
+    name: ClassVar[str] = "oracle_igdf"
 
 
 class Encoders(NamedTuple):

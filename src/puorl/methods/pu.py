@@ -1,24 +1,32 @@
-"""PU: the labelled rows and those of the unlabelled that a filter keeps. The paper's own method."""
+"""PU: the labelled rows and those of the unlabelled that a filter keeps. The paper's own method.
+
+`FilterLabels` gives the filter's probabilities to methods that need domain labels.
+"""
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.methods.base import Method
+from puorl.methods.base import DomainMethod, Method
 from puorl.pu.config import FilterConfig, preset_config
 from puorl.pu.filter import DomainFilter, Mode
 
+_last_fit: dict[str, DomainFilter] = {}
+"""The filter that was fitted last, by all that decides it: methods of one split share it."""
+
 
 @dataclass(frozen=True)
-class PU(Method):
-    """The rows of `DomainFilter.filter`; its docstring explains ``preset``, ``mode``, ``unit``."""
-
-    name: ClassVar[str] = "pu"
+class Filtering(Method):
+    """Settings of a filter; the docstring of `DomainFilter` explains the first three."""
 
     preset: str = "default"
     mode: Mode = "hard"
@@ -29,37 +37,78 @@ class PU(Method):
     """A fitted filter to use for all training seeds, instead of settings for one."""
 
     def __post_init__(self) -> None:
-        given = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
-        if self.filter is not None and given != ["filter"]:
+        names = ("preset", "mode", "unit", "config")
+        given = [n for n in names if getattr(self, n) != getattr(Filtering, n)]
+        if self.filter is not None and given:
             raise ConfigError(
-                f"pu: expected a fitted filter or settings for one, got filter= and "
-                f"{', '.join(given[:-1])}; set them where the filter is made"
+                f"{self.name}: expected a fitted filter or settings for one, got filter= and "
+                f"{', '.join(given)}; set them where the filter is made"
             )
+        super().__post_init__()
 
     @classmethod
-    def configured(cls, settings: Mapping[str, Any]) -> "PU":
+    def configured(cls, settings: Mapping[str, Any]) -> Self:
         """Make the method; settings may be fields of the filter's config too."""
         fields = [field.name for field in dataclasses.fields(cls)]
         own: dict[str, Any] = {name: settings[name] for name in fields if name in settings}
         changes = {name: value for name, value in settings.items() if name not in own}
-        preset = preset_config(own.get("preset", "default"))
+        preset = own.get("config") or preset_config(own.get("preset", "default"))
         if (config := preset.changed(changes)) != preset:
             own["config"] = config
         return cls(**own)
 
     def settings(self) -> dict[str, Any]:
-        """Return preset, mode, unit and the whole config of the filter."""
+        """Return all settings, with the whole config of the filter."""
         config = (self.config or preset_config(self.preset)).to_dict()
-        return {"preset": self.preset, "mode": self.mode, "unit": self.unit, "config": config}
+        own = dataclasses.replace(self, config=None, filter=None)
+        held = json.loads(json.dumps(dataclasses.asdict(own)))
+        return {name: held[name] for name in held if name != "filter"} | {"config": config}
+
+    def fitted(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
+    ) -> DomainFilter:
+        """Return the given filter, or fit one with this seed."""
+        if self.filter is not None:
+            return self.filter
+        config = (self.config or preset_config(self.preset)).to_dict()
+        decides = {"split": split.fingerprint, "config": config, "unit": self.unit, "seed": seed}
+        key = hashing.of_settings(decides)
+        made = DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=self.config)
+        if key not in _last_fit:
+            made.fit(split, seed=seed, checkpoint=checkpoint)
+            _last_fit.clear()
+            _last_fit[key] = made
+        made.model_ = _last_fit[key].model_
+        return made
+
+    def found(self, fitted: DomainFilter, split: PUSplit) -> dict[str, Any]:
+        """Return results of the filter for the metadata of a training set."""
+        changed = {} if self.config is None else {"preset": f"{self.preset}, changed"}
+        return {**fitted.metadata(split), **changed}
+
+
+class FilterLabels(Filtering, DomainMethod):
+    """Domain labels are the probabilities of a filter."""
+
+    def target_probability(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the filter's probabilities, with what it found."""
+        fitted = self.fitted(split, seed=seed, checkpoint=checkpoint)
+        return fitted.predict_proba(split), self.found(fitted, split)
+
+
+@dataclass(frozen=True)
+class PU(Filtering):
+    """The rows of `DomainFilter.filter`."""
+
+    name: ClassVar[str] = "pu"
 
     def prepare(
         self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
     ) -> TrainingSet:
         """Make the training set, after fitting a filter with this seed unless one is given."""
-        fitted = self.filter
-        if fitted is None:
-            fitted = DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=self.config)
-            fitted.fit(split, seed=seed, checkpoint=checkpoint)
+        fitted = self.fitted(split, seed=seed, checkpoint=checkpoint)
         chosen = fitted.filter(split)
         num_kept = len(chosen) - len(split.labelled)
         weight = chosen.weight
@@ -69,7 +118,6 @@ class PU(Method):
             "num_rows": len(chosen),
             "num_kept": num_kept,
             "kept_fraction": kept / len(split.unlabelled),
-            **fitted.metadata(split),
-            **({} if self.config is None else {"preset": f"{self.preset}, changed"}),
+            **self.found(fitted, split),
         }
         return dataclasses.replace(chosen, metadata=metadata)

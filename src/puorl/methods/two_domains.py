@@ -1,8 +1,7 @@
-"""Shared by DARA and IGDF: a split read as two labelled domains, and the training of networks.
+"""A split read as two domains, by the probability that a row is the target's; and networks.
 
-Both methods are made for rows that are all labelled. Here labelled rows stand for the target and
-unlabelled rows for the source, although some of them are the target's (as in the PUORL paper's
-appendix on baselines).
+Methods across domains are made for rows that are all labelled. Here labelled rows are the target's,
+and each unlabelled one is with a probability: 0, that of a filter, or the truth.
 """
 
 from collections.abc import Callable
@@ -23,31 +22,51 @@ _BLOCK = 16_384  # rows scored at a time
 
 
 class Domains(NamedTuple):
-    """Labelled rows as the target's, unlabelled rows as the source's."""
+    """Rows of the target, then rows of the source."""
 
     rows: np.ndarray
-    """(k,) int64. Pool positions: the labelled rows, then the unlabelled ones."""
+    """(k,) int64. Pool positions: labelled rows, unlabelled ones that are rather the target's than
+    not, and the others."""
+    num_target: int
+    """Number of rows before the others."""
+    probability: np.ndarray
+    """(k,) float32. Probability that a row is the target's; 1 for labelled ones."""
     x: jax.Array
     """(k, d + m + d) float32. State, action, next state (the state again where it is unknown)."""
     known: np.ndarray
     """(k,) bool. Whether the next state is known; other rows are neither trained on nor scored."""
     target: np.ndarray
-    """(p,) int32. Positions in ``rows`` of the labelled rows that are known."""
+    """(p,) int32. Positions in ``rows`` to train on as the target's; their next state is known."""
     source: np.ndarray
-    """(u,) int32. Positions in ``rows`` of the unlabelled rows that are known."""
+    """(u,) int32. The same for the source's."""
 
 
-def as_domains(split: PUSplit, *, standardise: bool) -> Domains:
-    """Read a split as two labelled domains.
+def as_domains(
+    split: PUSplit,
+    *,
+    standardise: bool,
+    probability: np.ndarray | None = None,
+    seed: int = 0,
+) -> Domains:
+    """Read a split as two domains.
 
     Args:
         split: Labelled and unlabelled rows.
         standardise: Standardise states over all rows; actions are never changed.
+        probability: (u,) float32. That unlabelled rows are the target's; 0 by default.
+        seed: Seed of the one draw that makes a label of every probability, for training.
 
     Raises:
         DataError: A domain has no row with a known next state.
     """
-    rows = np.concatenate([split.labelled, split.unlabelled])
+    if probability is None:
+        probability = np.zeros(len(split.unlabelled), np.float32)
+    order = np.argsort(probability < 0.5, kind="stable")
+    rows = np.concatenate([split.labelled, split.unlabelled[order]])
+    probability = np.concatenate(
+        [np.ones(len(split.labelled), np.float32), probability[order].astype(np.float32)]
+    )
+    num_target = int((probability >= 0.5).sum())
     shown = split.pool.rows[rows]
     known = shown.next_known
     before, after = shown.obs, np.where(known[:, None], shown.next_obs, shown.obs)
@@ -56,12 +75,13 @@ def as_domains(split: PUSplit, *, standardise: bool) -> Domains:
         scale = before.std(axis=0, dtype=np.float64) + _EPSILON
         before, after = (before - mean) / scale, (after - mean) / scale
     x = np.concatenate([part.astype(np.float32) for part in (before, shown.action, after)], axis=1)
-    positions, num_labelled = np.flatnonzero(known).astype(np.int32), len(split.labelled)
-    target, source = positions[positions < num_labelled], positions[positions >= num_labelled]
+    # Drawn once: over many rows the losses are those of weighted rows, as expected.
+    drawn = generator(seed, "methods", "labels").random(len(rows)) < probability
+    target, source = (np.flatnonzero(known & d).astype(np.int32) for d in (drawn, ~drawn))
     for name, found in (("labelled", target), ("unlabelled", source)):
         if len(found) == 0:
             raise DataError(f"{name}: expected rows with a known next state, got none")
-    return Domains(rows, jnp.asarray(x), known, target, source)
+    return Domains(rows, num_target, probability, jnp.asarray(x), known, target, source)
 
 
 def train(

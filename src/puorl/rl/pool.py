@@ -14,7 +14,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.resources import require_memory
-from puorl.data.training_set import TrainingSet
+from puorl.data.training_set import Groups, TrainingSet
 from puorl.data.transitions import Transitions
 from puorl.rl.learner import Batch, Learner, Sizes
 
@@ -250,7 +250,7 @@ def _line(
         columns.append(np.full(len(rows), default) if column is None else column)
     packed = np.stack([column.astype(np.float32) for column in columns], axis=1)
     if not next_action:
-        return rows, _with_mean_weight_one(packed)
+        return rows, _with_mean_weight_one(packed, chosen.groups)
     if chosen.groups is not None:
         raise DataError("training: a learner that needs next actions takes no groups")
     usable = _followed(chosen.pool.rows)[rows]
@@ -262,12 +262,17 @@ def _line(
     return rows[usable], _with_mean_weight_one(packed[usable])
 
 
-def _with_mean_weight_one(column: np.ndarray) -> np.ndarray:
+def _with_mean_weight_one(column: np.ndarray, groups: Groups | None = None) -> np.ndarray:
     """Scale weights to mean 1, so that they do not shift the balance between terms of a loss.
 
-    TD3+BC divides its Q term by its own size, where weights cancel; in the distance they do not.
+    The mean is that of a batch, in which groups have other shares than in the set. TD3+BC divides
+    its Q term by its own size, where weights cancel; in the distance they do not.
     """
     mean = column[:, _WEIGHT].mean(dtype=np.float64)
+    if groups is not None:
+        parts = np.split(column[:, _WEIGHT], [groups.num_first])
+        first, second = (part.mean(dtype=np.float64) for part in parts)
+        mean = second + groups.first_share * (first - second)  # exactly 1 where both are
     if mean not in (0.0, 1.0):  # 0: all rows with weight were left out
         column[:, _WEIGHT] = column[:, _WEIGHT] / mean
     return column

@@ -30,7 +30,7 @@ from puorl.core.files import make_folder, read_json, sync, write_json
 from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import decode, exclusive_beside
 from puorl.data.dataset import Dataset
-from puorl.data.training_set import TrainingSet
+from puorl.data.training_set import COLUMNS, TrainingSet
 from puorl.rl.learner import Learner, stored_config, upgrade_config
 from puorl.rl.metrics import Sink
 from puorl.rl.policy import Policy
@@ -364,8 +364,7 @@ def resume_point(folder: str | os.PathLike[str]) -> tuple[int, int]:
 
 def set_fingerprint(chosen: TrainingSet) -> str:
     """Return the hash of everything in a training set but the pool's own values."""
-    columns = ("rows", "weight", "reward", "critic_weight", "score")
-    arrays = {n: getattr(chosen, n) for n in columns if getattr(chosen, n) is not None}
+    arrays = {n: getattr(chosen, n) for n in COLUMNS if getattr(chosen, n) is not None}
     groups = None if chosen.groups is None else dataclasses.asdict(chosen.groups)
     settings = {"arrays": hashing.of_arrays(arrays), "groups": groups}
     return hashing.of_settings(settings | {"returns": chosen.returns})

@@ -23,7 +23,7 @@ from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
 from puorl.core.resources import check_fork
 from puorl.data.dataset import Dataset
-from puorl.data.training_set import Chunks, TrainingSet
+from puorl.data.training_set import Chunks, TrainingSet, with_own_rows
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
 from puorl.rl.learner import Learner, Sizes, form_of, stored_config
@@ -289,6 +289,8 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
     dataset = sets[0].pool
     if any(chosen.pool is not dataset for chosen in sets):
         raise ConfigError("train: expected training sets of one pool, got several pools")
+    sets = with_own_rows(sets)
+    dataset = sets[0].pool
     if learner.discrete != (dataset.action_codes is not None):
         form = form_of(learner.name, dataset.action_codes)  # or says that there is none
         kinds = ("discrete", "continuous") if learner.discrete else ("continuous", "discrete")

@@ -25,6 +25,7 @@ _MEANINGS = {
     "igdf": "the labelled rows, and in each batch the unlabelled rows that fit best",
     "pu": "the labelled rows and those that the filter keeps",
     "oracle": "all rows that truly are the target's, which is unknown in practice",
+    "pu_share": "rows that the filter keeps, and others' rows moved into the machine's dynamics",
 }
 
 
@@ -265,7 +266,8 @@ def as_page(result: Comparison, *, command: str) -> str:
             page.figure(charts.dots("Values", dot=dots, x_label=result.unit, mark=mark),
                         "Means over policies, with 95 % intervals."),
             page.terms({
-                each.title: f"{_MEANINGS[each.method]}." for each in result.outcomes
+                each.title: f"{_MEANINGS.get(each.method, 'see its page')}."
+                for each in result.outcomes
             }),
         ),
         _caution(result),

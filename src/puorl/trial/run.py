@@ -72,7 +72,7 @@ def compare(
     Args:
         data: Rows with rewards; some are labelled as the target's.
         labelled: (n,) bool or a condition; by default the column of ``load(label=...)``.
-        methods: Names in `METHODS`; by default all, Oracle only where ``truth`` is given.
+        methods: Names in `METHODS`; by default the paper's, Oracle only where ``truth`` is given.
         learner: Learning algorithm, the same for all methods; where actions are discrete, BCQ is
             taken for the default.
         seeds: Policies of each method; at least two for intervals.
@@ -152,7 +152,8 @@ def form_for(learner: str, data: Dataset) -> str:
 
 def _method_names(methods: Sequence[str] | None, *, has_truth: bool) -> list[str]:
     if methods is None:
-        return [name for name, entry in METHODS.items() if has_truth or not entry.needs_truth]
+        usual = {name: entry for name, entry in METHODS.items() if entry.is_published}
+        return [name for name, entry in usual.items() if has_truth or not entry.needs_truth]
     for name in methods:
         find(name)
         if METHODS[name].needs_truth and not has_truth:
@@ -233,15 +234,21 @@ def _prepare(
     sets, about = {}, None
     with progress_bar("methods", total=len(names), unit="methods", show=progress) as advance:
         for name in names:
-            method: Method = find(name).configured({})
+            kind, store = find(name), None
+            if folder is not None and METHODS[name].resumable:
+                store = folder / f".{name}"
             if name == PU.name:
-                store = None if folder is None else folder / f".{name}"
                 fitted = DomainFilter(unit=unit).fit(split, seed=seed, checkpoint=store)
-                method = PU(filter=fitted)
+                sets[name] = PU(filter=fitted).prepare(split, seed=seed)
                 if report:
-                    store = None if store is None else store / "report"
-                    about = fitted.report(seed=seed, checkpoint=store)
-            sets[name] = method.prepare(split, seed=seed)
+                    about = fitted.report(
+                        seed=seed, checkpoint=None if store is None else store / "report"
+                    )
+            else:
+                has_unit = "unit" in {field.name for field in dataclasses.fields(kind)}
+                method: Method = kind.configured({"unit": unit} if has_unit else {})
+                options: dict[str, Any] = {} if store is None else {"checkpoint": store}
+                sets[name] = method.prepare(split, seed=seed, **options)
             advance(1, name)
     return sets, about
 

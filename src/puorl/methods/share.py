@@ -1,0 +1,283 @@
+"""PU + sharing: the others' rows join, moved into our dynamics, trusted as far as these are known.
+
+The training set begins as that of PU: rows that are ours, labelled or kept by a filter. Rows of
+others hold behaviour, goals and physics that is partly the same. ``share`` says how much of every
+batch is theirs; with 0 the training set is PU's. Four steps decide how their rows are used:
+
+1. **Difference.** A network f predicts the change of the state and the reward, (ds, r), of the
+   others' rows. An ensemble g predicts what is left of ours, y - f(s, a), from no difference on:
+   it learns from kept rows and keeps the weights that explain labelled rows best. Each output of g
+   is then shrunk by the factor c in [0, 1] with which it explains labelled rows best. Kept rows
+   were chosen by their outcome and would confirm any choice; chance that is not in the labelled
+   rows is not applied.
+2. **Move.** A row of theirs gets the next state s' + c g(s, a) and the reward r + c g(s, a). What
+   f does not know of the physics is in s' already; only the difference is learnt. Where machines
+   do not differ, or too few rows are ours to tell, rows stay as they are.
+3. **Trust.** Members of g disagree where we have no rows. Their deviation, scaled up to the error
+   in labelled rows and relative to the spread of our own changes, is an uncertainty u; a row's
+   weight is 1 / (1 + (u / tolerance)^2), and rows below 0.1 are left out: support ends there.
+4. **Imitate what is better.** Values of both kinds of rows are fitted (expectiles, as in IQL).
+   The policy learns from a row of theirs where its action is better than the value of the state;
+   from all others only the critic learns. Bad behaviour of others tells what not to do.
+
+All of it is rows, rewards and weights: every learner can be used.
+"""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from puorl.core.errors import ConfigError, DataError
+from puorl.core.formatting import check_choice, check_positive
+from puorl.data.split import PUSplit
+from puorl.data.training_set import Groups, TrainingSet
+from puorl.methods import advantage, dynamics
+from puorl.methods.pu import Filtering
+
+Imitate = Literal["better", "all", "none"]
+
+_LEAST_TRUST = 0.1
+_CRITIC_ONLY = 1e-3
+"""Weight in the policy's losses of rows that only the critic learns from."""
+_FEWEST = 20
+"""Rows of ours and of others without which no difference is learnt."""
+_LARGEST_RATIO = 10.0
+_EPSILON = 1e-3
+
+
+@dataclass(frozen=True)
+class PUShare(Filtering):
+    """Our rows in the first group, others' rows in the second."""
+
+    name: ClassVar[str] = "pu_share"
+
+    share: float = 0.5
+    """Fraction of a batch that is others' rows; 0 is PU."""
+    move: bool = True
+    """Move others' rows into our dynamics; else their difference lowers the trust in them."""
+    imitate: Imitate = "better"
+    """Whose actions the policy learns from: others' ``better`` ones, ``all`` or ``none``."""
+    tolerance: float = 0.3
+    """Uncertainty, relative to the spread of our changes, at which the weight is one half."""
+    eta: float = 0.0
+    """Without ``move``: factor of the log-ratio of dynamics that is taken off the reward."""
+    num_members: int = 5
+    hidden: tuple[int, ...] = (256, 256)
+    num_steps: int = 10_000
+    """Updates of each of the networks f, g and of the values."""
+    batch_size: int = 512
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        for name in ("num_members", "num_steps", "batch_size"):
+            check_positive(name, getattr(self, name))
+        check_choice("imitate", self.imitate, get_args(Imitate))
+        if not (0.0 <= self.share < 1.0 and self.tolerance > 0.0 and self.eta >= 0.0):
+            raise ConfigError(
+                "expected share from 0 to below 1, tolerance above 0 and eta 0 or above, got "
+                f"{self.share}, {self.tolerance} and {self.eta}"
+            )
+        if self.mode == "soft":
+            raise ConfigError(f"{self.name}: expected mode hard or top_alpha, got 'soft'")
+
+    def prepare(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
+    ) -> TrainingSet:
+        """Make the training set.
+
+        Args:
+            split: Labelled and unlabelled rows, with rewards.
+            seed: Seed of the filter, unless one is given, and of all networks.
+            checkpoint: Folder for the progress of the filter.
+
+        Raises:
+            DataError: No rewards.
+        """
+        if split.pool.reward is None:
+            raise DataError(f"{self.name}: expected rows with a reward, got none; name its column")
+        fitted = self.fitted(split, seed=seed, checkpoint=checkpoint)
+        ours = fitted.filter(split)
+        metadata = {
+            "method": self.name,
+            "num_rows": len(ours),
+            **self.found(fitted, split),
+            "share": self.share,
+            "num_ours": len(ours),
+        }
+        ours = dataclasses.replace(ours, metadata=metadata)
+        known = split.pool.rows.next_known
+        is_theirs = np.zeros(len(split.pool), bool)
+        is_theirs[split.unlabelled] = True
+        is_theirs[ours.rows] = False
+        theirs = np.flatnonzero(is_theirs & known)
+        enough = min(len(theirs), int(known[ours.rows].sum())) >= _FEWEST
+        if self.share == 0.0 or not enough:
+            return ours
+        moved = self._move(split, ours.rows[known[ours.rows]], theirs, seed)
+        joins = moved.trust >= _LEAST_TRUST
+        found = {"trusted_fraction": float(joins.mean()), **moved.found}
+        if not joins.any():
+            return dataclasses.replace(ours, metadata=metadata | found)
+        return self._join(split, ours, theirs[joins], moved.rows(joins), found, seed)
+
+    def _move(self, split: PUSplit, ours: np.ndarray, theirs: np.ndarray, seed: int) -> "Moved":
+        """Learn how we differ from others; return what their rows would be of ours."""
+        pool = split.pool
+        both = np.concatenate([ours, theirs])
+        x = np.concatenate([pool.obs, pool.action], axis=1)[both].astype(np.float64)
+        x = ((x - x.mean(axis=0)) / (x.std(axis=0) + _EPSILON)).astype(np.float32)
+        assert pool.reward is not None
+        change = np.concatenate([pool.next_obs - pool.obs, pool.reward[:, None]], axis=1)[both]
+        num = len(ours)
+        held = [
+            dynamics.hold_out(None if pool.episode is None else pool.episode[r], len(r), seed, who)
+            for r, who in ((ours, "ours"), (theirs, "others"))
+        ]
+        is_labelled = np.isin(ours, split.labelled)
+        if is_labelled.any() and is_labelled.sum() <= num // 2:
+            # A filter chose the others by their outcome; labelled rows alone judge without bias.
+            held[0] = is_labelled
+        common: dict[str, Any] = {
+            "seed": seed,
+            "hidden": self.hidden,
+            "num_steps": self.num_steps,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+        }
+        f = dynamics.fit(
+            x[num:], change[num:], held[1], purpose="others' dynamics", num_members=1, **common
+        )
+        left = change - f.predict(x)[0]
+        g = dynamics.fit(
+            x[:num],
+            left[:num],
+            held[0],
+            purpose="our difference",
+            num_members=self.num_members,
+            start_at_zero=True,
+            **common,
+        )
+        mean, deviation = g.predict(x)
+        factor = shrinkage(left[:num][held[0]], mean[:num][held[0]])
+        difference = factor * mean
+        error = np.square(left[:num][held[0]] - difference[:num][held[0]]).mean(axis=0)
+        spread = change[:num].var(axis=0) + _EPSILON**2
+        doubt = uncertainty(deviation[num:], deviation[:num][held[0]], error, spread)
+        log_ratio = np.zeros(len(theirs))
+        if not self.move:
+            doubt = doubt + (np.square(difference[num:]) / spread).mean(axis=1)
+            now = np.square(left[num:] - difference[num:]) - np.square(left[num:])
+            log_ratio = 0.5 * (now / np.maximum(error, _EPSILON**2)).sum(axis=1)
+            log_ratio = np.clip(log_ratio, -_LARGEST_RATIO, _LARGEST_RATIO)
+        before = np.square(left[:num][held[0]]).mean(axis=0).clip(1e-12)
+        return Moved(
+            difference=difference[num:] if self.move else np.zeros_like(difference[num:]),
+            trust=1.0 / (1.0 + doubt / self.tolerance**2),
+            log_ratio=log_ratio,
+            found={
+                "difference": float(np.sqrt((np.square(difference[num:]) / spread).mean())),
+                "shrinkage": float(factor.mean()),
+                "explained": float(1.0 - (error / before).mean()),
+            },
+        )
+
+    def _join(
+        self,
+        split: PUSplit,
+        ours: TrainingSet,
+        theirs: np.ndarray,
+        moved: "Moved",
+        found: dict[str, Any],
+        seed: int,
+    ) -> TrainingSet:
+        pool, num = split.pool, len(ours)
+        assert pool.reward is not None
+        rows = np.concatenate([ours.rows, theirs])
+        next_obs, reward = pool.next_obs[rows], pool.reward[rows]
+        next_obs[num:] += moved.difference[:, :-1].astype(next_obs.dtype)
+        change = moved.difference[:, -1] - self.eta * moved.log_ratio
+        reward[num:] += change.astype(reward.dtype)
+        learns = np.full(len(theirs), self.imitate == "all")
+        if self.imitate == "better":
+            learns = (
+                advantage.advantages(
+                    pool.rows[rows],
+                    reward,
+                    next_obs,
+                    num_first=num,
+                    seed=seed,
+                    hidden=self.hidden,
+                    num_steps=self.num_steps,
+                    batch_size=self.batch_size,
+                )[num:]
+                > 0.0
+            )
+        in_policy = np.where(learns, 1.0, _CRITIC_ONLY)
+        weight = np.append(np.ones(num), moved.trust * in_policy)
+        return TrainingSet(
+            pool,
+            rows,
+            returns=split.returns,
+            weight=weight.astype(np.float32),
+            reward=reward,
+            critic_weight=np.append(np.ones(num), 1.0 / in_policy).astype(np.float32),
+            next_obs=next_obs,
+            groups=Groups(num_first=num, first_share=1.0 - self.share),
+            metadata={
+                **ours.metadata,
+                **found,
+                "num_rows": len(rows),
+                "num_theirs": len(theirs),
+                "mean_trust": float(moved.trust.mean()),
+                "imitated_fraction": float(learns.mean()),
+            },
+        )
+
+
+class Moved(NamedTuple):
+    """What others' rows would be if they were ours."""
+
+    difference: np.ndarray
+    """(n, d + 1) float. Added to the next state and to the reward."""
+    trust: np.ndarray
+    """(n,) float64 in (0, 1]."""
+    log_ratio: np.ndarray
+    """(n,) float64. Log of others' density of the change over ours."""
+    found: dict[str, float]
+    """For the metadata of a training set."""
+
+    def rows(self, chosen: np.ndarray) -> "Moved":
+        """Select rows by a mask."""
+        return self._replace(
+            difference=self.difference[chosen],
+            trust=self.trust[chosen],
+            log_ratio=self.log_ratio[chosen],
+        )
+
+
+def shrinkage(left: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """(j,) float64 in [0, 1]. Factor with which each output explains held-out rows best."""
+    size = np.square(predicted, dtype=np.float64).sum(axis=0)
+    along = (left.astype(np.float64) * predicted).sum(axis=0)
+    return np.clip(np.divide(along, size, out=np.zeros_like(size), where=size > 0), 0.0, 1.0)
+
+
+def uncertainty(
+    deviation: np.ndarray, held_out: np.ndarray, error: np.ndarray, spread: np.ndarray
+) -> np.ndarray:
+    """(n,) float64. Mean squared uncertainty of a difference, relative to the spread of changes.
+
+    Args:
+        deviation: (n, j) float. Of the ensemble's members.
+        held_out: (h, j) float. The same in held-out rows.
+        error: (j,) float64. Mean squared error there; deviations are scaled up to it, never down.
+        spread: (j,) float64. Variance of our own changes.
+    """
+    usual = np.square(held_out, dtype=np.float64).mean(axis=0)
+    scale = np.maximum(1.0, np.divide(error, usual, out=np.ones_like(error), where=usual > 0))
+    return (np.square(deviation, dtype=np.float64) * scale / spread).mean(axis=1)
