@@ -89,11 +89,15 @@ class Actor:
 
 def time_ours(updates: int) -> dict[str, float]:
     """Time the fit of one policy, its actions in all rows included."""
+    import jax
+
     import puorl
     from puorl.ope.config import OPEConfig
     from puorl.ope.fqe import fit_critics
     from puorl.ope.logged import LoggedEpisodes, draw_lanes
 
+    # As the commands do: else jax computes one lane at a time, whatever threads ask for.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     held, policy = rows(), Actor()
     data = puorl.Dataset.from_arrays(
         **held, next_obs=held["obs"], episode=np.repeat(np.arange(EPISODES), LENGTH)

@@ -1,7 +1,8 @@
 """Fit several networks side by side: each lane draws its own rows, one compiled program for all.
 
 On a CPU each core takes lanes one after the other: a lane's weights and moments stay in its cache.
-On a GPU all lanes are one batch. A lane computes the same whoever runs beside it.
+Cores work side by side if jax computes synchronously, as in our commands; else jax takes turns. On
+a GPU all lanes are one batch. A lane computes the same whoever runs beside it.
 """
 
 from collections.abc import Callable
