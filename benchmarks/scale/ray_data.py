@@ -23,7 +23,7 @@ from measure import NAMES, _cpu
 import puorl
 from puorl.core.files import read_json
 from puorl.core.tasks import ONE_THREAD, Workers, finish, part_path, run_tasks, started
-from puorl.scale.filtering import KeepRows
+from puorl.scale.filtering import KeepRows, _loaded
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale-ray-data.jsonl"
 REMOTE = {"num_cpus": 1, "runtime_env": {"env_vars": ONE_THREAD}}
@@ -57,22 +57,16 @@ def by_numbers(task: KeepRows, lazy, folder: Path, workers: Workers) -> int:
     return sum(record["num_kept"] for record in records)
 
 
-class Rows:
-    """Score a batch of rows as Ray cuts them; an episode that crosses its border loses a row."""
+def score_batch(table, model: str):
+    """Keep rows of a batch as Ray cuts it; an episode that crosses its border loses a row."""
+    import pyarrow as pa
 
-    def __init__(self, model: str) -> None:
-        self.flt = puorl.DomainFilter.load(model)
-
-    def __call__(self, table):
-        """Keep rows of a batch."""
-        import pyarrow as pa
-
-        data = puorl.load(table.to_pandas(), **NAMES)
-        score = self.flt.predict_proba(data)
-        keep = (score >= 0.5) | data.columns["labelled"]
-        arrays = {f"obs_{i}": data.obs[keep, i] for i in range(data.obs.shape[1])}
-        arrays |= {f"act_{i}": data.action[keep, i] for i in range(data.action.shape[1])}
-        return pa.table(arrays | {"score": np.where(data.columns["labelled"], 1, score)[keep]})
+    data = puorl.load(table.to_pandas(), **NAMES)
+    score = _loaded(model).predict_proba(data)
+    keep = (score >= 0.5) | data.columns["labelled"]
+    arrays = {f"obs_{i}": data.obs[keep, i] for i in range(data.obs.shape[1])}
+    arrays |= {f"act_{i}": data.action[keep, i] for i in range(data.action.shape[1])}
+    return pa.table(arrays | {"score": np.where(data.columns["labelled"], 1, score)[keep]})
 
 
 def by_rows(task: KeepRows, lazy, folder: Path, workers: Workers) -> int:
@@ -81,11 +75,10 @@ def by_rows(task: KeepRows, lazy, folder: Path, workers: Workers) -> int:
 
     files = [source.path for source in lazy.sources]
     made = ray.data.read_parquet(files).map_batches(
-        Rows,
-        fn_constructor_args=(str(task.model),),
-        batch_size=262_144,
+        score_batch,
+        fn_kwargs={"model": str(task.model)},
+        batch_size=65_536,
         batch_format="pyarrow",
-        concurrency=workers.number,
         **REMOTE,
     )
     made.write_parquet(str(folder), compression="zstd")

@@ -237,3 +237,23 @@ def test_large_files_are_read_in_partitions_without_asking(parts, here, monkeypa
     monkeypatch.setattr("puorl.cli.options.free_memory", lambda: 10**9)
     assert main(["inspect", parts, "--json"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_inspection_goes_on(parts, monkeypatch, tmp_path, capsys):
+    from puorl.core import tasks
+
+    monkeypatch.setenv("PUORL_CACHE", str(tmp_path / "cache"))
+    left, every = [], tasks.try_all
+
+    def counted(function, items, *rest, **options):
+        left.append(len(items))
+        return every(function, items, *rest, **options)
+
+    monkeypatch.setattr(tasks, "try_all", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr("puorl.scale.inspection._lengths", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            main(["inspect", parts, "--stream", "--workers", "1"])
+    assert main(["inspect", parts, "--stream", "--workers", "1"]) == 0
+    assert left == [5, 0]
+    assert list((tmp_path / "cache").iterdir()) == []

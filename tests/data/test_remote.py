@@ -42,5 +42,8 @@ def test_the_same_rows_as_from_a_folder(bucket, tmp_path):
     assert lazy.fingerprint
     one = puorl.open(f"s3://fleet/rows/robot=A/0.parquet{options}")
     assert one.num_rows == 31
+    named = puorl.open(f"s3://any:any@fleet/rows{options}", partition_rows=20)
+    assert all("any:any@fleet/rows/" in source.path for source in named.sources)
+    np.testing.assert_array_equal(named.to_dataset().next_obs, loaded.next_obs)
     with pytest.raises(DataError, match="found none there"):
         puorl.open(f"s3://fleet/nothing{options}")

@@ -66,7 +66,7 @@ class BenchRun:
       puorl bench run paper --only 'body_mass td3_bc,mixture td3_bc' --out results
       puorl bench run core --seeds 2 --split-seeds 3 --out results
       puorl bench run control+core --seeds 5 --lanes 80 --out results
-      puorl bench run paper --engine ray --address auto --num-gpus 1 --out /shared/paper
+      puorl bench run paper --engine ray --num-gpus 1 --out /shared/paper
     """
 
     suite: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SUITE")]]

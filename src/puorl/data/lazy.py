@@ -358,8 +358,9 @@ def _remote(address: str) -> list[str]:
     kept = [n for n in names if n.endswith(".parquet") and Path(n).name[0] not in "._"]
     if not kept:
         raise DataError(f"{address}: expected a folder of .parquet files, found none there")
-    options = rest.partition("?")[2]
-    return [f"{scheme}://{name}" + (f"?{options}" if options else "") for name in kept]
+    place, _, options = rest.partition("?")
+    user = "".join(place.partition("/")[0].rpartition("@")[:2])  # such as anonymous@
+    return [f"{scheme}://{user}{name}" + (f"?{options}" if options else "") for name in kept]
 
 
 def reader_at(place: str, format: str | None = None) -> Any:
