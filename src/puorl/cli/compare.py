@@ -27,7 +27,7 @@ from puorl.cli.options import (
     setting_words,
 )
 from puorl.core.errors import ConfigError, require
-from puorl.core.files import check_free, write_json
+from puorl.core.files import atomic_path, check_free, write_json
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.core.run_folder import exclusive_beside
@@ -146,7 +146,8 @@ class Compare:
             shutil.rmtree(self.out / ".pu", ignore_errors=True)  # the filter's checkpoints
             html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
             write_json(self.out / RESULT, result.to_dict(), force=True)
-            (self.out / PAGE).write_text(html, encoding="utf-8")
+            with atomic_path(self.out / PAGE, force=True) as part:
+                part.write_text(html, encoding="utf-8")
         if self.json:
             print_json(result.to_dict())
             return
