@@ -20,11 +20,11 @@ from puorl.ope import offline
 
 judge = offline._Run.policy
 
-def slowly(*args):
+def slowly(*args, **options):
     if pathlib.Path("judging").exists():  # the first policy has been judged
         pathlib.Path("second").touch()
         time.sleep(120)
-    found = judge(*args)
+    found = judge(*args, **options)
     pathlib.Path("judging").touch()
     return found
 

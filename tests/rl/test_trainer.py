@@ -125,7 +125,7 @@ def test_updates_are_traced_with_half_units_and_nothing_after_them(short):
         seen.append(mlp._gpu_units.get())
         return made.update(*args)
 
-    finish(dataclasses.replace(made, update=update), [short], [(0, 1)])
+    finish(made._replace(update=update), [short], [(0, 1)])
     assert jnp.bfloat16 in seen
     assert mlp._gpu_units.get() is jnp.float32
 
