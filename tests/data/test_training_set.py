@@ -130,7 +130,7 @@ def test_replaced_values_become_rows_at_the_end_of_the_pool():
     np.testing.assert_array_equal(first.pool.next_obs[first.rows], next_obs)
     assert second.pool.action[second.rows, 0].tolist() == [0.0, 0.5]
     assert second.pool.obs[second.rows, 0].tolist() == [1, 1]
-    assert changed.dataset.next_obs[:, 0].tolist() == [0.0, 7.0, 8.0]
+    assert changed.dataset.next_obs[:, 0].tolist() == [7.0, 0.0, 8.0]  # in the order of the pool
     assert with_own_rows([plain])[0] is plain
 
 

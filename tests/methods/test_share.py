@@ -1,10 +1,14 @@
+import copy
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.methods import advantage, make
+from puorl.methods import advantage, dynamics, make
 from puorl.methods.share import shrinkage, uncertainty
 from puorl.pu.filter import DomainFilter
 from puorl.rl import learner, trainer
@@ -128,6 +132,42 @@ def test_without_moving_the_difference_lowers_trust_and_reward(small_split, fitt
     assert lowered[is_other].mean() > 0.7
     assert chosen.metadata["mean_trust"] < 1.0
     assert moved.metadata["difference"] > 0.5
+
+
+def test_a_constant_reward_does_not_lower_the_trust(small_split, fitted, shared):
+    constant = dataclasses.replace(
+        small_split.pool.rows, reward=np.ones_like(small_split.pool.reward)
+    )
+    pool = Dataset(constant, small_split.pool.columns, small_split.pool.provenance)
+    split = dataclasses.replace(small_split, pool=pool)
+    found = make("pu_share", filter=fitted, **SMALL).prepare(split, seed=0)
+    assert found.metadata["mean_trust"] > 0.8 * shared[1].metadata["mean_trust"]
+
+
+def test_rows_of_a_single_episode_are_held_out_in_pieces():
+    held = dynamics.hold_out(np.zeros(1_000), 1_000, 0, "test")
+    assert held.sum() == 200
+    assert np.abs(np.diff(held.astype(int))).sum() <= 4  # two pieces, not single rows
+    with pytest.raises(DataError, match="label more rows"):
+        dynamics.fit(
+            np.zeros((1, 2), np.float32), np.zeros((1, 1)), np.zeros(1, bool), seed=0,
+            purpose="test", num_members=1, hidden=(4,), num_steps=2, batch_size=2, learning_rate=0.1,
+        )  # fmt: skip
+
+
+def test_a_soft_filter_is_refused(small_split, fitted):
+    soft = copy.copy(fitted)
+    soft.mode = "soft"
+    with pytest.raises(ConfigError, match="got soft"):
+        make("pu_share", filter=soft, **SMALL).prepare(small_split, seed=0)
+
+
+def test_moved_rows_are_saved_with_their_rewards(shared):
+    _, chosen = shared
+    kept, order = chosen.dataset, np.argsort(chosen.rows, kind="stable")
+    np.testing.assert_array_equal(kept.reward, chosen.reward[order])
+    np.testing.assert_array_equal(kept.next_obs, chosen.next_obs[order])
+    assert set(kept.columns) == set(chosen.pool.columns)
 
 
 def test_shrinkage_is_least_squares_of_each_output_within_bounds():

@@ -218,6 +218,17 @@ def test_codes_are_compared_by_their_names_and_not_by_their_places():
         ope.evaluate(policy, coded(("down", "hold", "left")), **small)
 
 
+def test_policies_of_several_orders_of_codes_are_not_judged_together():
+    small = {"gamma": 0.5, "estimators": ["model"], "model_updates": 40, "hidden": (8,)}
+    log, quick = coded(("down", "up")), {"steps": 30, "hidden": (8,), "batch_size": 16}
+    one = puorl.train("bc", log, **quick)
+    other = puorl.train("bc", log.with_action_codes(("up", "down")), **quick)
+    alone = ope.evaluate(other, log, **small)
+    assert np.isfinite(alone.values["policy"]["model"].estimate.value)
+    with pytest.raises(DataError, match="judge policies of other codes apart"):
+        ope.evaluate({"one": one, "other": other}, log, **small)
+
+
 def test_no_policies_are_refused():
     with pytest.raises(ConfigError, match="one or more policies"):
         ope.evaluate({}, machine(4, 4))

@@ -143,7 +143,8 @@ class Compare:
                 report=not self.no_report,
                 **settings,
             )
-            shutil.rmtree(self.out / ".pu", ignore_errors=True)  # the filter's checkpoints
+            for each in self.out.glob(".pu*"):  # checkpoints of filters
+                shutil.rmtree(each, ignore_errors=True)
             html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
             write_json(self.out / RESULT, result.to_dict(), force=True)
             with atomic_path(self.out / PAGE, force=True) as part:

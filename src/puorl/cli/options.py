@@ -190,7 +190,10 @@ class EngineOptions:
         """Return where tasks run that need no partitions; None for this process."""
         from puorl.core.tasks import Workers
 
-        made = Workers(self.engine, None, self.address, self.num_gpus)  # pyright: ignore[reportArgumentType]
+        number = getattr(self, "workers", None)
+        made = Workers(self.engine, number, self.address, self.num_gpus)  # pyright: ignore[reportArgumentType]
+        if made.engine == "ray" and self.num_gpus:
+            keep_off_gpus()
         return None if made.engine == "local" else made
 
 

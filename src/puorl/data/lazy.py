@@ -41,6 +41,8 @@ PARTITION_ROWS = 262_144
 """Rows of a partition; it ends with the first episode that ends after so many."""
 _MANY_ROWS = 20_000_000
 """Rows whose keys are worth the start of workers."""
+_CHUNKS_AT_ONCE = 64
+"""Keys of so many chunks are held before they are joined; each may be some megabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,11 +214,14 @@ def open(
     chunks = [(each.number, rows) for each in sources for rows in _chunks(each, partition_rows)]
     workers = workers if total >= _MANY_ROWS else None
     with progress_bar("reading keys", total=len(chunks), unit="chunks", show=progress) as advance:
-        found = call_all(read, chunks, workers, environment=ONE_THREAD, advance=advance)
-    for (number, rows), chunk in zip(chunks, found, strict=True):
-        if rows.start == 0:
-            sources[number] = index.begin(sources[number], chunk)
-        index.add(chunk, sources[number])
+        size = 1 if workers is None else _CHUNKS_AT_ONCE
+        for first in range(0, len(chunks), size):
+            some = chunks[first : first + size]
+            found = call_all(read, some, workers, environment=ONE_THREAD, advance=advance)
+            for (number, rows), chunk in zip(some, found, strict=True):
+                if rows.start == 0:
+                    sources[number] = index.begin(sources[number], chunk)
+                index.add(chunk, sources[number])
     if how == "hold" and "episode" not in index.fields:
         raise DataError("missing: expected episode ids to hold values within, and found none")
     return LazyDataset(

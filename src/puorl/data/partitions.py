@@ -314,7 +314,7 @@ class ChunkKeys(NamedTuple):
             fields=list(raw.arrays),
             columns=list(raw.columns),
             kinds={k: "U" if a.dtype.kind in "SU" else a.dtype.str for k, a in held.items()},
-            actions=np.unique(action) if is_single else None,
+            actions=np.unique(action)[: MOST_CODES + 1] if is_single else None,
             ids=ids,
             spans=spans,
             breaks=breaks,

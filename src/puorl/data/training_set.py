@@ -120,9 +120,29 @@ class TrainingSet:
 
     @property
     def dataset(self) -> Dataset:
-        """The rows in the pool's order, as a dataset that can be saved."""
-        [own] = with_own_rows([self])
-        return own.pool[np.sort(own.rows)]
+        """The rows in the pool's order, as a dataset that can be saved.
+
+        Where a method replaced values, its rewards are among them, and rows from which no critic
+        learns, which are no transitions that anyone saw, are left out.
+        """
+        if self.action is None and self.next_obs is None:
+            return self.pool[np.sort(self.rows)]
+        order = self._order
+        held = self.pool[self.rows[order]]
+        own = {
+            name: array[order].astype(getattr(held.rows, name).dtype)
+            for name in (*_REPLACED, "reward")
+            if (array := getattr(self, name)) is not None
+        }
+        return Dataset(replace(held.rows, **own), held.columns, held.provenance)
+
+    @property
+    def _order(self) -> np.ndarray:
+        """Places of the rows of `dataset`."""
+        order = np.argsort(self.rows, kind="stable")
+        if self.critic_weight is None or (self.action is None and self.next_obs is None):
+            return order
+        return order[self.critic_weight[order] > 0.0]
 
     def to_dataset(self) -> Dataset:
         """Return the rows as `dataset` does, with weights, if there are any, as a column."""
@@ -133,9 +153,7 @@ class TrainingSet:
         if WEIGHT in kept.columns:
             note = f"{WEIGHT}: the file's own column of this name is replaced by the filter's"
             provenance = replace(provenance, notes=(*provenance.notes, note))
-        [own] = with_own_rows([self])
-        weight = self.weight[np.argsort(own.rows)]
-        return Dataset(kept.rows, {**kept.columns, WEIGHT: weight}, provenance)
+        return Dataset(kept.rows, {**kept.columns, WEIGHT: self.weight[self._order]}, provenance)
 
     def to_pandas(self) -> Any:
         """Return the rows of `to_dataset` as a pandas DataFrame."""

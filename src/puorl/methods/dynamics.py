@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from puorl.core.errors import DataError
 from puorl.core.hashing import generator
 from puorl.nn import adam, mlp
 
 _POINTS = 10  # times that held-out rows are predicted
 _HELD_OUT = 0.2
+_PIECES = 10
 _MOST_HELD_OUT = 20_000
 _BLOCK = 16_384  # rows predicted at a time
 _EPSILON = 1e-6
@@ -67,6 +69,11 @@ def fit(
         learning_rate: Of Adam.
         start_at_zero: Let all networks predict 0 at first.
     """
+    if held_out.all() or not held_out.any():
+        raise DataError(
+            f"{purpose}: expected rows to learn from and rows to hold out, got {len(held_out)} in "
+            "all; label more rows"
+        )
     scale = (np.sqrt(np.square(y, dtype=np.float64).mean(axis=0)) + _EPSILON).astype(np.float32)
     word = int(generator(seed, "methods", purpose).integers(2**31))
     init_key, batch_key = jax.random.split(jax.random.key(word))
@@ -94,8 +101,14 @@ def fit(
 
 
 def hold_out(episode: np.ndarray | None, num_rows: int, seed: int, purpose: str) -> np.ndarray:
-    """(n,) bool. A fifth of the episodes, or of the rows where there are none, at random."""
+    """(n,) bool. A fifth of the episodes, or of the rows where there are none, at random.
+
+    A single episode is cut into `_PIECES`: neighbours in time would tell each other's outcome.
+    """
     unit = np.arange(num_rows) if episode is None else np.unique(episode, return_inverse=True)[1]
+    if episode is not None and unit.max() == 0:
+        unit = np.arange(num_rows) * _PIECES // num_rows
+        unit = np.unique(unit, return_inverse=True)[1]
     count = int(unit.max()) + 1
     number = min(max(1, round(_HELD_OUT * count)), count - 1)
     chosen = np.zeros(count, bool)

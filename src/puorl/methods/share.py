@@ -20,7 +20,8 @@ batch is theirs; with 0 the training set is PU's. Four steps decide how their ro
    The policy learns from a row of theirs where its action is better than the value of the state;
    from all others only the critic learns. Bad behaviour of others tells what not to do.
 
-All of it is rows, rewards and weights: every learner can be used.
+All of it is rows, rewards and weights, so that every learner that takes these can be used. In IQL
+the value network learns with the policy's weights: rows for the critic alone hardly move it.
 """
 
 import dataclasses
@@ -44,6 +45,8 @@ _CRITIC_ONLY = 1e-3
 """Weight in the policy's losses of rows that only the critic learns from."""
 _FEWEST = 20
 """Rows of ours and of others without which no difference is learnt."""
+_LEAST_SPREAD = 0.01
+"""Variance of an output, relative to its mean square, below which it counts as constant."""
 _LARGEST_RATIO = 10.0
 _EPSILON = 1e-3
 
@@ -101,6 +104,8 @@ class PUShare(Filtering):
         if split.pool.reward is None:
             raise DataError(f"{self.name}: expected rows with a reward, got none; name its column")
         fitted = self.fitted(split, seed=seed, checkpoint=checkpoint)
+        if fitted.mode == "soft":
+            raise ConfigError(f"{self.name}: expected a filter of mode hard or top_alpha, got soft")
         ours = fitted.filter(split)
         metadata = {
             "method": self.name,
@@ -166,7 +171,9 @@ class PUShare(Filtering):
         factor = shrinkage(left[:num][held[0]], mean[:num][held[0]])
         difference = factor * mean
         error = np.square(left[:num][held[0]] - difference[:num][held[0]]).mean(axis=0)
-        spread = change[:num].var(axis=0) + _EPSILON**2
+        # An output that hardly varies, such as a constant reward, must not outweigh the others.
+        size = np.square(change[:num], dtype=np.float64).mean(axis=0)
+        spread = np.maximum(change[:num].var(axis=0), _LEAST_SPREAD * size) + _EPSILON**2
         doubt = uncertainty(deviation[num:], deviation[:num][held[0]], error, spread)
         log_ratio = np.zeros(len(theirs))
         if not self.move:

@@ -126,9 +126,11 @@ def _aligned(
     named: dict[str, Any], judge: Dataset
 ) -> tuple[dict[str, Any], Dataset, tuple[str, ...]]:
     """Bring columns of policies and codes of the log into one order, or refuse what differs."""
-    given, codes = (getattr(each, "codes", None) for each in named.values()), judge.action_codes
-    own = {tuple(each) for each in given if each is not None} - {codes}
-    if codes is not None and own:
+    codes = judge.action_codes
+    # A policy that does not name its codes has those of the log.
+    given = [getattr(each, "codes", None) or codes for each in named.values()]
+    own = {tuple(each) for each in given if each is not None}
+    if codes is not None and own != {codes}:
         wanted = next(iter(own))
         if len(own) > 1 or set(codes) - set(wanted):
             raise DataError(

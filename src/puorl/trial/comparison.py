@@ -98,11 +98,11 @@ class Comparison:
         first, *others = self.candidates
         return [each for each in others if not self.difference(first, each).is_above_zero]
 
-    def difference(self, one: Outcome, other: Outcome) -> Estimate:
+    def difference(self, one: Outcome, other: Outcome, *, level: float = 0.95) -> Estimate:
         """Return the first method's mean minus the other's; no interval with single policies."""
         value = float(np.mean(one.scores) - np.mean(other.scores))
         both = np.array(one.draws) - np.array(other.draws)
-        return _interval(value, [one, other], both)
+        return _interval(value, [one, other], both, level)
 
     @property
     def verdict(self) -> str:
@@ -202,7 +202,9 @@ class Comparison:
         return "\n".join([*lines, self.verdict])
 
 
-def _interval(value: float, outcomes: Sequence[Outcome], draws: np.ndarray) -> Estimate:
+def _interval(
+    value: float, outcomes: Sequence[Outcome], draws: np.ndarray, level: float = 0.95
+) -> Estimate:
     """Add an interval of the variances over seeds and over draws of episodes; none without.
 
     Seeds of two methods are no pairs: in stored benchmarks their scores do not go together. The
@@ -217,7 +219,7 @@ def _interval(value: float, outcomes: Sequence[Outcome], draws: np.ndarray) -> E
     if total == 0.0:
         return Estimate(value, value, value)
     lost = sum(v * v / (len(of) - 1) for v, (of, _) in zip(variance, parts, strict=True))
-    half = student_t(total * total / lost) * math.sqrt(total)
+    half = student_t(total * total / lost, level) * math.sqrt(total)
     return Estimate(value, value - half, value + half)
 
 

@@ -6,7 +6,6 @@ another amount is clearly better: the interval of the difference lies above 0, a
 corrected for the number of amounts tried.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import check_positive, parse_count
-from puorl.core.stats import Estimate, student_t
+from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.methods.base import find
@@ -142,15 +141,11 @@ def choose(compared: Comparison, shares: Sequence[float]) -> ShareChoice:
     for share, each in zip(shares[1:], others, strict=True):
         if not (none.scores and each.scores):
             continue
-        found = compared.difference(each, none)
-        # Intervals of 95 % are widened for the number of amounts (Bonferroni), as for few seeds.
-        freedom = max(1, len(each.scores) + len(none.scores) - 2)
+        # Intervals are widened for the number of amounts (Bonferroni).
         level = 1.0 - (1.0 - _LEVEL) / len(others)
-        wider = student_t(freedom, level) / student_t(freedom)
-        low, high = (found.value + wider * (end - found.value) for end in (found.low, found.high))
-        differences[share] = dataclasses.replace(found, low=low, high=high)
+        found = differences[share] = compared.difference(each, none, level=level)
         sound = not each.num_stopped and 2 * each.num_doubtful <= len(each.scores)
-        ahead = best == 0.0 or low > differences[best].low
-        if sound and differences[share].is_above_zero and ahead:
+        ahead = best == 0.0 or found.low > differences[best].low
+        if sound and found.is_above_zero and ahead:
             best = share
     return ShareChoice(best, differences, compared)
