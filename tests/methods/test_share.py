@@ -151,7 +151,7 @@ def test_rows_of_a_single_episode_are_held_out_in_pieces():
     with pytest.raises(DataError, match="label more rows"):
         dynamics.fit(
             np.zeros((1, 2), np.float32), np.zeros((1, 1)), np.zeros(1, bool), seed=0,
-            purpose="test", num_members=1, hidden=(4,), num_steps=2, batch_size=2, learning_rate=0.1,
+            purpose="test", num_members=1, hidden=(4,), num_steps=2, batch_size=2, learning_rate=1,
         )  # fmt: skip
 
 
