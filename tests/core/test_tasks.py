@@ -67,6 +67,20 @@ def test_what_fails_twice_is_named_and_the_rest_goes_on(tmp_path):
     assert (tmp_path / "tries-4").stat().st_size == 3
 
 
+@pytest.mark.parametrize("damage", ["flipped", "lost", "record"])
+def test_a_damaged_partition_is_made_again_and_no_other(tmp_path, damage):
+    run_tasks(Write(), 4, tmp_path, Workers(number=1))
+    before = contents(tmp_path)
+    path = part_path(tmp_path, 2, ".json" if damage == "record" else ".txt")
+    held = bytearray(path.read_bytes())
+    held[len(held) // 2] ^= 1
+    path.unlink() if damage == "lost" else path.write_bytes(held)
+    made = run_tasks(Write(), 4, tmp_path, Workers(number=1))
+    assert made == [{"number": i} for i in range(4)]
+    assert contents(tmp_path) == before
+    assert [(tmp_path / f"tries-{i}").stat().st_size for i in range(4)] == [1, 1, 2, 1]
+
+
 DRIVER = """
 from pathlib import Path
 from test_tasks import Write

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from puorl.core import hashing
 from puorl.core.errors import GOES_ON, ConfigError, DataError, PuorlError, require
 from puorl.core.files import read_json, write_json
 from puorl.core.formatting import check_choice
@@ -33,6 +34,8 @@ Task = Callable[[int, Path], dict[str, Any]]
 """Writes the files of a partition, under `part_path`, and returns its record, JSON-ready."""
 _MOST_FAILED, _MOST_LOST = 2, 5
 """How often a task may raise an error, and how often its worker may be lost."""
+_FILES = "files"
+"""Key of a record: hashes of the files of its partition, by suffix."""
 ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -131,7 +134,7 @@ def run_tasks(
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    todo = [i for i in range(count) if not part_path(folder, i, ".json").exists()]
+    todo = [i for i in range(count) if not _is_whole(folder, i)]
     own = Workers(workers.engine, workers.number, workers.address)
     with progress_bar(title, total=count, unit="partitions", show=progress) as advance:
         advance(count - len(todo), earlier=True)
@@ -139,12 +142,32 @@ def run_tasks(
             partial(finish, task, folder), todo, own, environment=ONE_THREAD, advance=advance
         )[1]
     check_failed({todo[i]: text for i, text in failed.items()}, list(map(describe, range(count))))
-    return [read_json(part_path(folder, i, ".json")) for i in range(count)]
+    records = [read_json(part_path(folder, i, ".json")) for i in range(count)]
+    return [{k: v for k, v in record.items() if k != _FILES} for record in records]
 
 
 def finish(task: Task, folder: Path, number: int) -> None:
-    """Run a task, and write its record when all its files are there."""
-    write_json(part_path(folder, number, ".json"), task(number, folder), force=True)
+    """Run a task, and write its record, with hashes of its files, when all of these are there."""
+    record = task(number, folder)
+    files = [path for path in _files(folder, number) if path.suffix != ".json"]
+    hashes = {path.suffix: hashing.of_bytes(path) for path in files}
+    write_json(part_path(folder, number, ".json"), {**record, _FILES: hashes}, force=True)
+
+
+def _is_whole(folder: Path, number: int) -> bool:
+    """Return whether a partition was finished and its files are as they were written."""
+    try:
+        stored = read_json(part_path(folder, number, ".json")).get(_FILES, {})
+        return all(
+            hashing.of_bytes(part_path(folder, number, suffix)) == stored[suffix]
+            for suffix in stored
+        )
+    except (DataError, OSError):
+        return False
+
+
+def _files(folder: Path, number: int) -> list[Path]:
+    return sorted(folder.glob(f"{part_path(folder, number, '').name}.*"))
 
 
 def try_all(
