@@ -28,7 +28,7 @@ from puorl.rl import trainer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-LOG, TRUTH = "log.csv.gz", "truth.csv"
+LOG, TRUTH, EPISODES = "log.csv.gz", "truth.csv", "episodes.csv"
 STAGES = ("log", "learn", "judge")
 
 
@@ -62,6 +62,8 @@ class Case:
     gamma: float = 0.99
     window: str = ""
     """Length of a window, where units are watched afterwards."""
+    episodes_known: float = 0.0
+    """Fraction of our episodes that are known, where single ones are decided about too, by rows."""
 
 
 _SIZES = {
@@ -87,6 +89,7 @@ CASES = {
                     "--reward", "survived", "--terminal", "over"),
             verdicts=("both",),
             learner="bcq",
+            episodes_known=0.1,
         ),
         Case(
             name="wear",
@@ -172,6 +175,12 @@ def learn(case: Case, size: Size, log: Path, truth: Path, out: Path, do: Command
     )  # fmt: skip
     do.puorl("export", str(out / "compared" / "run"), "--to", "onnx", "--out",
              str(out / "policies"))  # fmt: skip
+    if case.episodes_known:
+        chosen = out / "known-episodes.csv"
+        drawn = known_episodes(case, log.parent)
+        chosen.write_text("\n".join(["run", *drawn]) + "\n", encoding="utf-8")
+        do.puorl("filter", str(log), *case.fields, "--labelled", str(chosen), "--unit", "episode",
+                 "--evidence", "rows", "--out", str(out / "episodes"))  # fmt: skip
     if case.window:
         do.puorl("score", str(out / "ours"), str(log.parent / "later" / LOG), "--by-time",
                  case.window, "--out", str(out / "drift.csv"), "--page",
@@ -203,6 +212,7 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
         "settings": {**asdict(size), "learner": case.learner, "gamma": case.gamma},
         "known": before["known"],
         "filter": beside_truth(case, out / "ours", truth),
+        "episodes": _episodes(case, out, log.parent),
         "log_judges": _judged_from_log(read_json(out / "compared" / "compare.json")),
         "simulator_judges": _judged_in_simulator(read_table(returns)),
         "drift": _drift(case, out, log.parent / "later" / TRUTH) if case.window else None,
@@ -242,6 +252,34 @@ def beside_truth(case: Case, folder: Path, truth: Path) -> dict[str, Any]:
         "estimated": {name: report[name] for name in true},
         "true": true,
         "units": units,
+    }
+
+
+def known_episodes(case: Case, folder: Path) -> list[str]:
+    """Draw the known ones of our episodes."""
+    ours = [row["run"] for row in read_table(folder / EPISODES) if row["ours"] == "1"]
+    drawn = np.random.default_rng(0).choice(
+        ours, round(case.episodes_known * len(ours)), replace=False
+    )
+    return sorted(map(str, drawn))
+
+
+def _episodes(case: Case, out: Path, folder: Path) -> dict[str, Any] | None:
+    """Compare the choice of single episodes with the truth, and with who knows the simulator."""
+    if not case.episodes_known:
+        return None
+    report, known = read_json(out / "episodes" / "report.json"), set(known_episodes(case, folder))
+    kept = {row["run"] for row in read_table(out / "episodes" / "keep.csv")}
+    asked = [row for row in read_table(folder / EPISODES) if row["run"] not in known]
+    ours = np.array([row["ours"] == "1" for row in asked])
+    return {
+        "verdict": report["verdict"],
+        "alpha": report["alpha"],
+        "num_known": len(known),
+        "num_asked": len(asked),
+        "num_ours": int(ours.sum()),
+        "num_right": int(sum((row["run"] in kept) == (row["ours"] == "1") for row in asked)),
+        "num_right_by_truth": int((ours == [float(row["log_ratio"]) > 0 for row in asked]).sum()),
     }
 
 

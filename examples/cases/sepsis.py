@@ -90,21 +90,39 @@ def record(size: str, seed: int) -> Log:
         log.add_unit(ward, f"{hospital} hospital", is_ours=not second[number])
         for admission in range(admissions):
             state = int(rng.choice(len(known.start), p=known.start))
+            run, ratio = f"{ward}-{admission:03d}", 0.0
             for step in range(_MOST_STEPS):
-                free = known.admissible[state] / known.admissible[state].sum()
-                part = FREEDOM[hospital]
-                dose = int(rng.choice(25, p=(1 - part) * known.usual[state] + part * free))
+                doses = {name: dose_chances(known, name, state) for name in FREEDOM}
+                dose = int(rng.choice(25, p=doses[hospital]))
                 chances = known.move[hospital][state, dose]
                 after = int(rng.choice(len(chances), p=chances / chances.sum()))
+                ratio += log_ratio(doses, dose) + log_ratio(
+                    {name: known.move[name][state, dose] for name in FREEDOM}, after
+                )
                 over = after >= _END
-                log.add(ward, f"{ward}-{admission:03d}", step, {
+                log.add(ward, run, step, {
                     **numbered("obs", known.features[state], 3), "dose": dose,
                     "survived": int(after == _END + 1), "over": int(over),
                 })  # fmt: skip
                 if over:
                     break
                 state = after
+            log.episodes.append(
+                {"run": run, "ours": int(not second[number]), "log_ratio": round(ratio, 3)}
+            )
     return log
+
+
+def dose_chances(known: Tables, hospital: str, state: int) -> np.ndarray:
+    """(25,) chances of the doses in a state."""
+    free = known.admissible[state] / known.admissible[state].sum()
+    return (1 - FREEDOM[hospital]) * known.usual[state] + FREEDOM[hospital] * free
+
+
+def log_ratio(chances: Mapping[str, np.ndarray], outcome: int) -> float:
+    """Evidence of an outcome for the first hospital; the tables have zeros, here 1e-9."""
+    first, second = (chances[name][outcome] + 1e-9 for name in ("first", "second"))
+    return float(np.log(first / second))
 
 
 def play(act: Act, start: int) -> Mapping[str, float]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-LOG, TRUTH = "log.csv.gz", "truth.csv"
+LOG, TRUTH, EPISODES = "log.csv.gz", "truth.csv", "episodes.csv"
 Act = Callable[[np.ndarray], np.ndarray]
 """From a state (d,) to an action: (m,) amounts, or the code that is taken."""
 
@@ -31,6 +31,9 @@ class Log:
     """Column that names the unit of a row."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     truth: list[dict[str, Any]] = field(default_factory=list)
+    episodes: list[dict[str, Any]] = field(default_factory=list)
+    """What is true of single episodes, where they are decided about too: ``run``, ``ours``, and
+    ``log_ratio``, the evidence that they are ours for somebody who knows the simulator."""
     later: "Log | None" = None
     """What other units did afterwards."""
 
@@ -52,6 +55,8 @@ class Log:
         ):
             packed.write(_as_csv(self.rows).encode())
         (folder / TRUTH).write_text(_as_csv(self.truth), encoding="utf-8")
+        if self.episodes:
+            (folder / EPISODES).write_text(_as_csv(self.episodes), encoding="utf-8")
         if self.later is not None:
             self.later.write(folder / "later")
 

@@ -66,6 +66,8 @@ def summary(row: Mapping[str, Any]) -> str:
     for name, own in scores(row).items():
         behind = "" if name == "pu" else f"; PU minus it {_both(minus(row, 'pu', name))}"
         lines.append(f"  {METHODS[name]}: {_both(mean_estimate(own))}{behind}")
+    if found := row.get("episodes"):
+        lines.append(f"  {episodes_text(found)}")
     if row["drift"]:
         lines.append(f"  {drift_text(row['drift'])}")
     first, right, rank = choice(row)
@@ -84,6 +86,17 @@ def drift_text(watched: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"{len(seen)} of {len(changed)} changes seen, {', '.join(map(str, seen))} windows after "
         f"they began; {wrong} false alarms on {len(watched)} units"
+    )
+
+
+def episodes_text(found: Mapping[str, Any]) -> str:
+    """Say what came of deciding about single episodes."""
+    return (
+        f"By single episodes, {found['num_known']} of ours known: verdict *{found['verdict']}*, "
+        f"alpha {_text(found['alpha'])} where {found['num_ours'] / found['num_asked']:.2f} of the "
+        f"episodes are ours; {found['num_right'] / found['num_asked']:.0%} of them right. Who "
+        f"knows both tables of the simulator is right in "
+        f"{found['num_right_by_truth'] / found['num_asked']:.0%}."
     )
 
 
@@ -165,6 +178,8 @@ def details(row: Mapping[str, Any]) -> str:
         f"episodes each in the simulator. The log puts {METHODS[first]} first, which is "
         f"{'right' if right else 'wrong'} (rank correlation over all policies {rank:.2f}).",
     ]
+    if found := row.get("episodes"):
+        lines += ["", episodes_text(found)]
     if row["drift"]:
         lines += ["", f"Watched afterwards: {drift_text(row['drift'])}."]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import puorl
 from puorl.core.files import read_json
-from puorl.pu.config import PRESETS, FilterConfig, MachineConfig
+from puorl.pu.config import PRESETS, FilterConfig, MachineConfig, NetworkConfig
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "cases"))
@@ -21,7 +22,11 @@ import tables  # noqa: E402
 
 RECORDED = Path(__file__).parent / "recorded"
 QUICK = FilterConfig(
-    machines=MachineConfig(hidden=(16,), latent_sizes=(2,), num_seeds=1, num_steps=150)
+    residuals=None,
+    network=NetworkConfig(hidden=(16,)),
+    num_warm_up=1,
+    num_main=2,
+    machines=MachineConfig(hidden=(16,), latent_sizes=(2,), num_seeds=1, num_steps=150),
 )
 TINY = run.Size(20, seeds=2, hidden="8", batch_size=16, judge_updates=20, episodes=1)
 
@@ -30,6 +35,8 @@ TINY = run.Size(20, seeds=2, hidden="8", batch_size=16, judge_updates=20, episod
 def test_a_case_runs_on_recorded_rows(name, tmp_path, monkeypatch):
     monkeypatch.setitem(PRESETS, "default", QUICK)
     case, do = run.CASES[name], run.Commands()
+    if case.episodes_known:
+        case = replace(case, episodes_known=0.5)  # the recorded rows are of few episodes
     shutil.copytree(RECORDED / name, tmp_path / "log")
     truth = tmp_path / "log" / run.TRUTH
     known = run.learn(case, TINY, tmp_path / "log" / run.LOG, truth, tmp_path, do)
@@ -40,6 +47,11 @@ def test_a_case_runs_on_recorded_rows(name, tmp_path, monkeypatch):
     assert [each["method"] for each in compared["outcomes"]] == list(tables.METHODS)
     assert len(list((tmp_path / "policies").glob("*.onnx"))) == 2 * len(tables.METHODS)
     assert (tmp_path / "drift.csv").exists() == bool(case.window)
+    if case.episodes_known:
+        episodes = run._episodes(case, tmp_path, tmp_path / "log")
+        assert (episodes["num_known"], episodes["num_asked"]) == (40, 120)
+        # Who knows both tables errs in some admissions, and in fewer than half of them.
+        assert 60 < episodes["num_right_by_truth"] < 120
 
 
 @pytest.mark.slow  # up to ten minutes each on two cores
