@@ -28,7 +28,7 @@ from puorl.data import episodes
 from puorl.data.columns import read_arrays, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import FLAGS, Provenance
-from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, reading
+from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, fingerprint, reading
 
 _OVERHEAD = 2**18
 """Bytes of names, shapes, provenance and a hash, at most."""
@@ -89,6 +89,38 @@ def read_blocks(
     rows = slice(chosen[0].place, chosen[-1].place + chosen[-1].num_rows)
     with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
         return _rows(file, names, path, rows)
+
+
+def verify(path: str) -> str | None:
+    """Compare a file that puorl wrote with its hash, some rows at a time.
+
+    Returns:
+        The fingerprint of its rows; None for a file of other origin.
+
+    Raises:
+        DataError: They differ.
+    """
+    with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
+        origin, stored = (_own_text(file, name, path) for name in (_PROVENANCE, hashing.HASH))
+        if origin is None:
+            return None
+        first = _rows(file, FieldNames(), path, slice(0, 1))
+        sizes = {key: file[key].shape for key in _array_keys(file)}  # pyright: ignore
+        total = sizes[_LAYOUT["obs"]][0]
+
+        def pieces(key: str) -> hashing.Pieces:
+            spans = [slice(start, start + _BLOCK) for start in range(0, total, _BLOCK)]
+            return hashing.Pieces(
+                sizes[key], lambda: (_array(file, key, path, part=span) for span in spans)
+            )
+
+        fields = {name: pieces(first.keys.get(name, _LAYOUT[name])) for name in first.arrays}
+        named = {_column_name(key): key for key in sizes if sizes[key][:1] == (total,)}
+        columns = {name: pieces(named[name]) for name in first.columns if name in named}
+        codes = None if first.provenance is None else first.provenance.action_codes
+        found = fingerprint(fields, columns, codes)
+        hashing.check(path, stored, _content_hash(found, origin), repair=_REPAIR)
+        return found
 
 
 def write(dataset: Dataset, path: Path) -> None:

@@ -68,6 +68,8 @@ class LazyDataset:
     """Whether episodes are numbered anew: ids are texts, absent, or used twice."""
     notes: tuple[str, ...] = ()
     domain: str | None = None
+    verified: tuple[str | None, ...] = ()
+    """Fingerprints of the files, compared with their hashes; None of those that have none."""
 
     def __len__(self) -> int:
         """Number of partitions."""
@@ -208,7 +210,7 @@ def open(
             sources.append(Source(place, reader.__name__, blocks, first, number=len(sources)))
     if not sources:
         raise DataError(f"{path}: expected at least one row, found none")
-    index = Index()
+    index, own = Index(), list[Source]()
     total = sum(each.num_rows for each in sources)
     read = partial(_read_keys, sources, searched(given), keys_only=how == "error")
     chunks = [(each.number, rows) for each in sources for rows in _chunks(each, partition_rows)]
@@ -221,7 +223,11 @@ def open(
             for (number, rows), chunk in zip(some, found, strict=True):
                 if rows.start == 0:
                     sources[number] = index.begin(sources[number], chunk)
+                    own += [sources[number]] * (chunk.about.provenance is not None)
                 index.add(chunk, sources[number])
+    with progress_bar("comparing hashes", total=len(own), unit="files", show=progress) as advance:
+        hashes = call_all(_verify, own, workers, environment=ONE_THREAD, advance=advance)
+    verified = dict(zip((each.number for each in own), hashes, strict=True))
     if how == "hold" and "episode" not in index.fields:
         raise DataError("missing: expected episode ids to hold values within, and found none")
     return LazyDataset(
@@ -235,6 +241,7 @@ def open(
         numbered=index.numbered,
         notes=tuple(index.notes),
         domain=domain,
+        verified=tuple(verified.get(each.number) for each in sources),
     )
 
 
@@ -288,6 +295,11 @@ def _read_keys(
     source, rows = sources[chunk[0]], chunk[1]
     raw = _read_rows(source, names, rows, {}, keys_only=keys_only)
     return ChunkKeys.of(raw, source.first + rows.start)
+
+
+def _verify(source: Source) -> str | None:
+    """Compare a file that puorl wrote with its hash; return the fingerprint of its rows."""
+    return import_module(source.module).verify(source.path)
 
 
 def _cast(array: np.ndarray, kind: str | None) -> np.ndarray:

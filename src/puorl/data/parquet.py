@@ -8,8 +8,8 @@ number and a record in the schema, from which they are restored exactly.
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -25,7 +25,7 @@ from puorl.data.columns import Claims, claim, named, require_distinct, seconds, 
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FRAME
 from puorl.data.transitions import MATRICES, Provenance
-from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, reading
+from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, fingerprint, reading
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -65,11 +65,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
         reading(path, "Parquet file", "check that the file is whole"),
         parquet.ParquetFile(path, page_checksum_verification=True) as file,
     ):
-        if not _has_record(file.schema_arrow.metadata or {}) and _CHECKSUM in _footer(path):
-            raise DataError(
-                f"{path}: puorl's entries in the schema cannot be read; the file is damaged; "
-                "take another copy"
-            )
+        _check_record(file, str(path))
         return _rows(file, names, str(path))
 
 
@@ -78,6 +74,7 @@ def blocks(path: str, names: FieldNames) -> list[Block]:
     del names
     with reading(path, "Parquet file", "check that the file is whole"), _opened(path) as file:
         found = file.metadata
+        _check_record(file, path)
         sizes = [found.row_group(i).num_rows for i in range(found.num_row_groups)]
         return [Block(size, i) for i, size in enumerate(sizes) if size]
 
@@ -90,6 +87,50 @@ def read_blocks(
         return _rows(
             _RowGroups(file, [each.place for each in chosen], path), names, path, keys_only
         )
+
+
+def verify(path: str) -> str | None:
+    """Compare a file that puorl wrote with its hash, some rows at a time.
+
+    Page checksums alone do not cover the headers of pages.
+
+    Returns:
+        The fingerprint of its rows; None for a file of other origin.
+
+    Raises:
+        DataError: They differ.
+    """
+    with reading(path, "Parquet file", "check that the file is whole"), _opened(path) as file:
+        schema, num_rows = file.schema_arrow, file.metadata.num_rows
+        stored = _stored(schema.metadata or {}, path)
+        if stored is None:
+            return None
+        claims, origin, restored = _own(stored, schema.names, FieldNames(), num_rows, path)
+        groups = [_RowGroups(file, [i], path) for i in range(file.metadata.num_row_groups)]
+
+        def field(name: str, group: _RowGroups) -> np.ndarray:
+            rows, columns = RawRows(format="parquet", arrays={}), claims.fields[name]
+            _add_field(_Columns(group, columns), name, columns, rows, path, FieldNames())
+            return rows.arrays[name]
+
+        def column(stored_name: str, dtype: np.dtype, group: _RowGroups) -> np.ndarray:
+            array = _plain_values(_Columns(group, [stored_name])[stored_name])
+            return _restored(array, dtype, stored_name, path)
+
+        def pieces(read: Callable[[_RowGroups], np.ndarray], *width: int) -> hashing.Pieces:
+            return hashing.Pieces((num_rows, *width), lambda: map(read, groups))
+
+        fields = {
+            name: pieces(partial(field, name), *([len(columns)] if name in MATRICES else []))
+            for name, columns in claims.fields.items()
+        }
+        columns = {
+            name: pieces(partial(column, stored_name, dtype))
+            for stored_name, (name, dtype) in restored.items()
+        }
+        found = fingerprint(fields, columns, origin.action_codes)
+        hashing.check(path, stored["fingerprint"], found, repair=_REPAIR)
+        return found
 
 
 def _opened(path: str) -> Any:
@@ -433,7 +474,18 @@ def _has_record(metadata: Mapping[bytes, bytes]) -> bool:
     return _KEY in metadata or _CHECKSUM in metadata
 
 
-def _footer(path: Path) -> bytes:
+def _check_record(file: "ParquetFile", path: str) -> None:
+    """Refuse a file of this machine whose footer names puorl's record where none can be read."""
+    if _has_record(file.schema_arrow.metadata or {}) or "://" in path:
+        return
+    if _CHECKSUM in _footer(path):
+        raise DataError(
+            f"{path}: puorl's entries in the schema cannot be read; the file is damaged; "
+            "take another copy"
+        )
+
+
+def _footer(path: str) -> bytes:
     """Return the bytes with schema and metadata, which have no checksum in Parquet."""
     with open(path, "rb") as file:
         file.seek(-8, os.SEEK_END)

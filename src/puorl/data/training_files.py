@@ -13,7 +13,7 @@ from puorl.core.errors import DataError, PuorlError
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.formats import expand, load, load_kept, parts_fingerprint
+from puorl.data.formats import expand, load, load_kept
 from puorl.data.formula import is_formula
 from puorl.data.lazy import LazyDataset
 from puorl.data.lazy import open as open_lazily
@@ -101,9 +101,11 @@ def open_training_rows(
         raise DataError("--chunk-rows: expected one folder of puorl filter, or files, not both")
     settings = read_settings(folders[0])
     file = folders[0] / settings.kept.file
-    if (found := parts_fingerprint(file)) is not None:
-        hashing.check(file, settings.kept.fingerprint, found, repair="run the filter again")
-    return open_lazily(file), settings.returns
+    lazy = open_lazily(file)
+    parts = list(lazy.verified)
+    found = parts[0] if file.is_file() else hashing.of_settings({"parts": parts})
+    hashing.check(file, settings.kept.fingerprint, found or "", repair="run the filter again")
+    return lazy, settings.returns
 
 
 def _separate(paths: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -140,12 +140,10 @@ class RawRows:
 
 
 def fingerprint(
-    arrays: Mapping[str, np.ndarray],
-    columns: Mapping[str, np.ndarray],
-    codes: Sequence[str] | None,
+    arrays: hashing.Arrays, columns: hashing.Arrays, codes: Sequence[str] | None
 ) -> str:
     """Hash all values of rows and columns, and what one-hot actions stand for."""
-    held = dict(arrays) | {f"column/{name}": array for name, array in columns.items()}
+    held = {**arrays, **{f"column/{name}": array for name, array in columns.items()}}
     return hashing.of_arrays(held if codes is None else held | {"action_codes": np.array(codes)})
 
 
