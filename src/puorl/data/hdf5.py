@@ -25,7 +25,7 @@ from puorl.core.errors import DataError
 from puorl.core.files import reserve
 from puorl.core.resources import require_readable
 from puorl.data import episodes
-from puorl.data.columns import read_arrays, resolve
+from puorl.data.columns import named_arrays, read_arrays, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import FLAGS, Provenance
 from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, fingerprint, reading
@@ -74,10 +74,12 @@ def read(path: Path, names: FieldNames) -> RawRows:
 def blocks(path: str, names: FieldNames) -> list[Block]:
     """Divide the rows of a file into blocks that are read together."""
     with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
-        keys, key = list(_array_keys(file)), names.obs or _LAYOUT["obs"]
-        if _own_text(file, _PROVENANCE, path) is None:
-            key = resolve(keys, _stripped(names), path)["obs"]
-        total = file[str(key)].shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+        keys = list(_array_keys(file))
+        find = resolve if _own_text(file, _PROVENANCE, path) is None else named_arrays
+        key = find(keys, _stripped(names), path).get("obs", _LAYOUT["obs"])
+        if key not in keys:  # HDF5 would follow a link into another file
+            raise DataError(f"{path}: expected the array {key!r} in this file, found none")
+        total = file[key].shape[0]  # pyright: ignore[reportAttributeAccessIssue]
     return [Block(min(_BLOCK, total - start), start) for start in range(0, total, _BLOCK)]
 
 
