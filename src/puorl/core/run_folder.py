@@ -107,11 +107,6 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
     if out.name in ("", ".."):
         out = out.resolve()  # the hidden folder beside it needs a name
     work = out.with_name(f".{out.name}.part")
-    if work.is_symlink():  # what it leads to would be emptied
-        raise DataError(
-            f"{work}: expected a folder of puorl or none, found a link; remove it, or choose "
-            "another --out"
-        )
     with exclusive(work / _LOCK, out):
         run = RunFolder(out, work, force)
         try:
@@ -131,9 +126,17 @@ def exclusive(path: Path, out: Path) -> Iterator[None]:
     """Hold the lock file ``path`` of the folder ``out`` while the block runs.
 
     Raises:
-        DataError: Another process or thread holds it, or nothing can be written there.
+        DataError: Another process or thread holds it, nothing can be written there, or a link is
+            in the hidden folder of the lock file: what it leads to would be filled or emptied.
     """
     check_reachable(out)
+    work = path.parent
+    held = (work, *work.rglob("*")) if work.suffix in (".part", ".parts") else ()
+    if link := next((each for each in held if each.is_symlink()), None):
+        raise DataError(
+            f"{link}: expected what puorl wrote or nothing, found a link; remove it, or choose "
+            "another --out"
+        )
     with lock(path) as is_ours:
         if not is_ours:
             raise DataError(
