@@ -129,8 +129,9 @@ class Index:
         """Take the rows of a chunk into account."""
         if self._first is None:
             self._first, self.fields, self.columns = chunk.about, chunk.fields, chunk.columns
-        self.fields = [name for name in self.fields if name in chunk.fields]
-        self.columns = [name for name in self.columns if name in chunk.columns]
+        held = {*chunk.fields}, {*chunk.columns}  # sets: some tables have very many columns
+        self.fields = [name for name in self.fields if name in held[0]]
+        self.columns = [name for name in self.columns if name in held[1]]
         for name, kind in chunk.kinds.items():
             self._kinds.setdefault(name, set()).add(kind)
         if chunk.actions is not None:
