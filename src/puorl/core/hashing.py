@@ -77,9 +77,6 @@ def check(
             have none, passes.
         found: Of the content that was read.
         repair: End of the message: what to do.
-
-    Raises:
-        DataError: They differ.
     """
     if stored is not None and stored != found:
         raise DataError(
@@ -105,11 +102,7 @@ def generator(seed: int, *path: str | int) -> np.random.Generator:
 
 
 def checked_seed(seed: int) -> int:
-    """Return the seed as int if all streams, JAX's too, accept it.
-
-    Raises:
-        ConfigError: Not a whole number from 0 to 2**31 - 1.
-    """
+    """Return the seed as int if all streams, JAX's too, accept it."""
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
         raise ConfigError(f"seed: expected a whole number from 0 to {2**31 - 1}, got {seed!r}")
     return int(seed)

@@ -60,9 +60,6 @@ def complete(
         step: The median step, where these rows are a part of more; else it is computed.
         valid: (n,) bool. Rows that can be used; no transition is built across the others.
         lost: (n,) bool. Rows of unknown episode, which are not valid.
-
-    Raises:
-        DataError: No row has a next state.
     """
     n = len(fields["obs"])
     missing = tuple(k for k in ("reward", "next_obs", "terminal", "timeout") if k not in fields)
@@ -96,15 +93,7 @@ def succession(
     valid: np.ndarray | None = None,
     lost: np.ndarray | None = None,
 ) -> Succession:
-    """Find the breaks: change of episode, terminal, timeout, gap or reset of the clock.
-
-    Args:
-        fields: As `canonical` returns them.
-        gap: A time step longer than this many median steps is a gap.
-        step: The median step, where these rows are a part of more; else it is computed.
-        valid: (n,) bool. Rows that can be used; there is a break at each other one.
-        lost: (n,) bool. Rows of unknown episode; there is a break in every episode around each.
-    """
+    """Find the breaks: change of episode, terminal, timeout, gap or reset of the clock."""
     episode, time = fields.get("episode"), fields.get("time")
     order = None
     if episode is not None and _returns_to_an_id(episode):
@@ -277,9 +266,6 @@ def padded_runs(rows: Transitions) -> dict[str, np.ndarray]:
     A run that was cut gets one row more, with the last next state, the last action again and no
     reward; it is marked as a timeout. Such libraries make no transition of it, but with it one of
     the row before: none of the ``rows`` is lost.
-
-    Raises:
-        DataError: There are no rewards.
     """
     if rows.reward is None:
         raise DataError(

@@ -62,11 +62,7 @@ _BLOCK = 65_536
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read an HDF5 file; nested arrays are named by their path.
-
-    Raises:
-        DataError: Not a readable HDF5 file, or an array is missing.
-    """
+    """Read an HDF5 file; nested arrays are named by their path."""
     with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
         return _rows(file, names, str(path))
 
@@ -98,9 +94,6 @@ def verify(path: str) -> str | None:
 
     Returns:
         The fingerprint of its rows; None for a file of other origin.
-
-    Raises:
-        DataError: They differ.
     """
     with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
         origin, stored = (_own_text(file, name, path) for name in (_PROVENANCE, hashing.HASH))
@@ -317,9 +310,6 @@ def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> Non
         source: The file; messages start with it.
         whole: Refuse an array that was not written completely. HDF5 returns zeros for the rest,
             which are valid flags, but not valid states.
-
-    Raises:
-        DataError: Reading it could hang or crash, or return values that were never written.
     """
     shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
     if filters.get_layout() == h5py.h5d.VIRTUAL or filters.get_external_count():
@@ -360,9 +350,6 @@ def check_heaps(file: h5py.File, source: str) -> None:
     """Refuse a file with an inconsistent heap of values of varying length.
 
     Call it before such values (mostly text) are read: the library does not check these heaps.
-
-    Raises:
-        DataError: The objects of a heap exceed it.
     """
     _, length_bytes = file.id.get_create_plist().get_sizes()
     with _content(file) as content:
@@ -377,11 +364,7 @@ def check_heaps(file: h5py.File, source: str) -> None:
 
 
 def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> None:
-    """Refuse values of varying length that claim to be longer than the file.
-
-    Raises:
-        DataError: There is such a value.
-    """
+    """Refuse values of varying length that claim to be longer than the file."""
     address_bytes, _ = file.id.get_create_plist().get_sizes()
     offset = dataset.get_offset()
     if address_bytes != 8 or offset is None or file.userblock_size:
@@ -399,11 +382,7 @@ def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> 
 
 
 def check_file(path: Path, source: str) -> None:
-    """Refuse a file with any array that cannot be read safely, before another library reads it.
-
-    Raises:
-        DataError: As `check_array` and `check_heaps`.
-    """
+    """Refuse a file with any array that cannot be read safely, before another library reads it."""
     with h5py.File(path, "r") as file:
         check_heaps(file, source)
         for dataset in _arrays(file.id, (), source):

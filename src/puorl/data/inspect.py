@@ -150,9 +150,6 @@ def inspect(dataset: Dataset) -> Inspection:
     >>> found = inspect(ds)
     >>> found.num_rows, [column.name for column in found.columns if column.constant]
     (8, ['action[0]'])
-
-    Raises:
-        DataError: The dataset has no rows.
     """
     rows = dataset.rows
     if len(rows) == 0:

@@ -103,11 +103,7 @@ class LazyDataset:
         return hashing.of_settings(content)
 
     def read(self, number: int) -> Dataset:
-        """Read a partition.
-
-        Raises:
-            DataError: A file cannot be read.
-        """
+        """Read a partition."""
         span = self.partitions[number]
         source, rows = next(self._pieces(span))
         try:
@@ -246,12 +242,7 @@ def open(
 
 
 def write(lazy: LazyDataset, path: Path, *, format: str | None = None, force: bool = False) -> Path:
-    """Write a folder of Parquet files, one for each partition.
-
-    Raises:
-        ConfigError: Another format, or the name of a file.
-        DataError: ``path`` exists and ``force`` is off.
-    """
+    """Write a folder of Parquet files, one for each partition."""
     if format not in (None, "parquet") or path.suffix:
         raise ConfigError(
             f"{path}: expected the name of a folder of Parquet files, without a suffix, for data "
@@ -381,11 +372,7 @@ def _remote(address: str) -> list[str]:
 
 
 def reader_at(place: str, format: str | None = None) -> Any:
-    """Return the module that reads a file in parts; at an address only Parquet is read.
-
-    Raises:
-        DataError: The format cannot be read in parts.
-    """
+    """Return the module that reads a file in parts; at an address only Parquet is read."""
     if "://" in place:
         return import_module("puorl.data.parquet")
     reader = reader_of(Path(place), format)

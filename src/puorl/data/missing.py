@@ -38,9 +38,6 @@ def parse_missing(text: str) -> tuple[str, int]:
 
     >>> parse_missing("hold:3"), parse_missing("drop")
     (('hold', 3), ('drop', 0))
-
-    Raises:
-        ConfigError: None of these.
     """
     if text in ("error", "drop"):
         return text, 0
@@ -52,16 +49,7 @@ def parse_missing(text: str) -> tuple[str, int]:
 
 
 def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
-    """Treat the cells of a file that are missing or no numbers.
-
-    Args:
-        raw: Rows of a reader; bad cells are NaN.
-        missing: ``error``, ``drop``, ``hold`` or ``hold:N``.
-        source: The file; messages start with it.
-
-    Raises:
-        DataError: There are such cells and ``missing`` is ``error``, or no row is left.
-    """
+    """Treat the cells of a file that are missing or no numbers."""
     how, steps = parse_missing(missing)
     arrays = dict(raw.arrays)
     if how == "error" and raw.bad:

@@ -52,12 +52,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read a Parquet file, or an Arrow file as Hugging Face's datasets and Feather write it.
-
-    Raises:
-        DataError: Not a readable file, or a column is missing or has no plain values.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Read a Parquet file, or an Arrow file as Hugging Face's datasets and Feather write it."""
     if path.suffix.lower() in _ARROW:
         return _read_arrow(path, names)
     parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
@@ -96,9 +91,6 @@ def verify(path: str) -> str | None:
 
     Returns:
         The fingerprint of its rows; None for a file of other origin.
-
-    Raises:
-        DataError: They differ.
     """
     with reading(path, "Parquet file", "check that the file is whole"), _opened(path) as file:
         schema, num_rows = file.schema_arrow, file.metadata.num_rows
@@ -143,11 +135,7 @@ def _opened(path: str) -> Any:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """Return pyarrow's file system of an address such as ``s3://bucket/rows``, and the path in it.
-
-    Raises:
-        DataError: There is no such file system.
-    """
+    """Return pyarrow's file system of an address such as ``s3://bucket/rows``, and its path."""
     fs = require("pyarrow.fs", extra="parquet", purpose="reading from an object store")
     with reading(address, "address", "check the name, and the settings of the object store"):
         return fs.FileSystem.from_uri(address)
@@ -186,12 +174,7 @@ def _read_arrow(path: Path, names: FieldNames) -> RawRows:
 
 
 def read_frame(frame: Any, names: FieldNames) -> RawRows:
-    """Read a DataFrame of pandas or polars, an Arrow table, or any other Arrow stream.
-
-    Raises:
-        DataError: A column is missing or has no plain values.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Read a DataFrame of pandas or polars, an Arrow table, or any other Arrow stream."""
     pa = require("pyarrow", extra="parquet", purpose="reading DataFrames")
     with reading(FRAME, "table", "convert columns of objects to numbers or text"):
         rows = _rows(_InMemory(pa.table(frame)), names, FRAME)
@@ -232,12 +215,7 @@ def to_table(dataset: Dataset) -> Any:
 
 
 def write(dataset: Dataset, path: Path) -> None:
-    """Write a Parquet file that `read` restores exactly.
-
-    Raises:
-        DataError: Parquet cannot hold a column exactly.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Write a Parquet file that `read` restores exactly."""
     pa = require("pyarrow", extra="parquet", purpose="writing Parquet files")
     parquet = require("pyarrow.parquet", extra="parquet", purpose="writing Parquet files")
     fields: dict[str, list[str]] = {}
@@ -554,11 +532,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _plain_values(column: Any) -> np.ndarray:
-    """(n,) bool, int, float or text. Return the values of a plain column.
-
-    Args:
-        column: Arrow chunked array of a type for which `_is_plain` holds.
-    """
+    """(n,) bool, int, float or text. Return the values of a plain column."""
     types, kind = _types(), column.type
     if _is_text(kind):
         return _text(column)
@@ -579,15 +553,7 @@ def _plain_values(column: Any) -> np.ndarray:
 
 
 def _numbers(column: Any, where: str) -> np.ndarray:
-    """Return a column as (n,) numbers, or (n, k) for a list column; null is NaN.
-
-    Args:
-        column: Arrow chunked array.
-        where: File, column and field; messages start with it.
-
-    Raises:
-        DataError: Not numbers, or lists of different length.
-    """
+    """Return a column as (n,) numbers, or (n, k) for a list column; null is NaN."""
     types, kind = _types(), column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _matrix(column, where)

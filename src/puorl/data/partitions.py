@@ -205,11 +205,7 @@ class Index:
         return found
 
     def cut(self, total: int, size: int, gap: float) -> Iterator[Span]:
-        """Yield partitions that no episode crosses.
-
-        Raises:
-            DataError: An episode, or several that are interleaved, are too long.
-        """
+        """Yield partitions that no episode crosses."""
         if self._ids and "episode" not in self.fields:
             raise DataError("episode: expected ids in all files or in none; name the column")
         if self._ids:

@@ -90,9 +90,6 @@ def open_training_rows(
     """Open rows that are not to be loaded; return them and the range of returns, where known.
 
     ``fields`` are those of `puorl.load`, except for what `puorl filter` wrote.
-
-    Raises:
-        DataError: Folders of `puorl filter` beside other paths, or not the rows that it kept.
     """
     folders, plain = _separate(paths)
     if not folders:

@@ -158,14 +158,6 @@ def reading(source: Path | str, kind: str, advice: str) -> Iterator[None]:
     """Turn all errors of a reading library into a `DataError` that names the file.
 
     Libraries raise almost any exception on damaged files.
-
-    Args:
-        source: The file.
-        kind: What is expected there, e.g. ``"NPZ file"``.
-        advice: What to check.
-
-    Raises:
-        DataError: ``source`` is a folder where a file is expected, or the block failed.
     """
     if kind.endswith("file") and os.path.isdir(source):
         raise DataError(f"{source}: expected one {kind}, got a folder; name a file inside it")
@@ -189,9 +181,6 @@ def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.
 
     Returns:
         (n, d) float32/float64 matrices; (n,) floats, bools, int64 episode ids, float64 time.
-
-    Raises:
-        DataError: An array does not hold rows of numbers.
     """
     for name in ("obs", "action"):
         if name not in arrays:
@@ -223,11 +212,7 @@ def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.
 
 
 def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
-    """Check an extra column: one plain value a row (number, bool or text).
-
-    Raises:
-        DataError: Python objects, structured or complex values.
-    """
+    """Check an extra column: one plain value a row (number, bool or text)."""
     array = np.asarray(array)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -244,11 +229,7 @@ def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
 
 
 def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
-    """Refuse NaN and infinity.
-
-    Raises:
-        DataError: A value is not finite.
-    """
+    """Refuse NaN and infinity."""
     if sums_to_finite(array):
         return
     bad = ~np.isfinite(array)

@@ -73,14 +73,7 @@ class _Look:
 def inspect(
     lazy: LazyDataset, folder: Path, workers: Workers, *, progress: bool = False
 ) -> Inspection:
-    """Inspect all rows of a lazy dataset.
-
-    Args:
-        lazy: The rows.
-        folder: For the results of partitions, from which a killed inspection goes on.
-        workers: Where partitions are read.
-        progress: Show a bar.
-    """
+    """Inspect all rows of a lazy dataset."""
     every = max(1, math.ceil(lazy.num_rows / _MOST_HASHES))
     task = _Look(lazy, every)
     records = run_partitions(task, lazy, folder, workers, "inspecting", progress=progress)
