@@ -21,9 +21,7 @@ from puorl.data.actions import (
     take_codes,
 )
 from puorl.data.episodes import complete, next_actions, padded_runs
-from puorl.data.expression import evaluate
-from puorl.data.formula import compute
-from puorl.data.missing import repair
+from puorl.data.expression import compute, evaluate
 from puorl.data.transitions import MAX_STEP, Provenance, Transitions, join_notes
 from puorl.data.validate import (
     LABELLED,
@@ -33,6 +31,7 @@ from puorl.data.validate import (
     column,
     fingerprint,
     listed,
+    repair,
 )
 
 T = TypeVar("T")

@@ -27,10 +27,9 @@ from puorl.core.run_folder import (
 )
 from puorl.data.actions import Discrete
 from puorl.data.dataset import Dataset
-from puorl.data.formula import is_formula
-from puorl.data.missing import parse_missing
+from puorl.data.expression import is_formula
 from puorl.data.transitions import MAX_STEP
-from puorl.data.validate import FIELDS, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows, parse_missing
 
 if TYPE_CHECKING:
     from puorl.data.lazy import LazyDataset

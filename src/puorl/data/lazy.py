@@ -30,10 +30,9 @@ from puorl.core.progress import progress_bar
 from puorl.core.tasks import ONE_THREAD, Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.formats import check_names, expand, finish, reader_of, save, searched
-from puorl.data.missing import parse_missing
 from puorl.data.partitions import ChunkKeys, Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
-from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows
+from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows, parse_missing
 
 FIRST_PART = "part-000000.parquet"
 """Identifies a folder of partitions."""

@@ -13,8 +13,8 @@ from puorl.core.errors import DataError, PuorlError
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
+from puorl.data.expression import is_formula
 from puorl.data.formats import expand, load, load_kept
-from puorl.data.formula import is_formula
 from puorl.data.lazy import LazyDataset
 from puorl.data.lazy import open as open_lazily
 from puorl.data.training_set import TrainingSet

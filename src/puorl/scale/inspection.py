@@ -18,10 +18,17 @@ import numpy as np
 from puorl.core.files import atomic_path
 from puorl.core.run_folder import decode
 from puorl.core.tasks import Workers, part_path
-from puorl.data.column_profile import ColumnProfile
 from puorl.data.copies import row_hashes
 from puorl.data.dataset import Dataset
-from puorl.data.inspect import Clock, Continuity, Ends, EpisodeLengths, Inspection, Labels
+from puorl.data.inspect import (
+    Clock,
+    ColumnProfile,
+    Continuity,
+    Ends,
+    EpisodeLengths,
+    Inspection,
+    Labels,
+)
 from puorl.data.inspect import find as find_in
 from puorl.data.inspect import inspect as inspect_rows
 from puorl.data.lazy import LazyDataset
