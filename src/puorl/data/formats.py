@@ -218,25 +218,8 @@ def load(
         DataError: The file does not hold readable rows; the message says what was expected.
         ConfigError: Unknown format or a wrong expression.
     """
-    names = FieldNames(
-        obs=obs,
-        action=action,
-        reward=reward,
-        next_obs=next_obs,
-        terminal=terminal,
-        timeout=timeout,
-        episode=episode,
-        time=time,
-        next_action=next_action,
-        label=label,
-        missing=missing,
-        gap=gap,
-        decimal=decimal,
-        encoding=encoding,
-        time_format=time_format,
-        time_zone=time_zone,
-        discrete_actions=discrete_actions,
-    )
+    options = FieldNames.__dataclass_fields__
+    names = FieldNames(**{name: value for name, value in locals().items() if name in options})
     check_names(names)
     sources: list[Any] = []
     for one in path if isinstance(path, list | tuple) and path else [path]:

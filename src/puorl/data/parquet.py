@@ -163,10 +163,7 @@ def hive_columns(path: str) -> dict[str, str]:
 
 def _read_arrow(path: Path, names: FieldNames) -> RawRows:
     ipc = require("pyarrow.ipc", extra="parquet", purpose="reading Arrow files")
-    with (
-        reading(path, "Arrow file", "check that the file is whole"),
-        open(path, "rb") as file,
-    ):
+    with reading(path, "Arrow file", "check that the file is whole"), open(path, "rb") as file:
         is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
         file.seek(0)
         table = (ipc.open_file if is_file else ipc.open_stream)(file).read_all()

@@ -33,11 +33,7 @@ class _Rows(NamedTuple):
 
 
 def read_training_set(
-    paths: Sequence[str],
-    *,
-    next_action: bool = False,
-    hold_out: str | None = None,
-    **fields: Any,
+    paths: Sequence[str], *, next_action: bool = False, hold_out: str | None = None, **fields: Any
 ) -> TrainingSet:
     """Read all rows of all paths; ``metadata`` of the result lists the files.
 

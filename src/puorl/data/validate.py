@@ -29,47 +29,30 @@ LABELLED = "labelled"
 
 @dataclass(frozen=True, kw_only=True)
 class FieldNames:
-    """Key of each field in an array file, or its column names and patterns in a table.
+    """Options of `puorl.load`, which describes them: where fields are found, and how they are read.
 
-    A field that is None is searched under its usual names.
+    For each field its key in an array file, or its column names and patterns in a table.
     """
 
     obs: str | Sequence[str] | None = None
-    """State columns, e.g. ``"obs_*"`` or ``["angle", "speed"]``."""
     action: str | Sequence[str] | None = None
-    """Action columns, e.g. ``"act_*"``."""
     reward: str | None = None
-    """Reward column."""
     next_obs: str | Sequence[str] | None = None
-    """Next-state columns; without them the next row of the same episode is used."""
     terminal: str | None = None
-    """Flag: the task ended after this row."""
     timeout: str | None = None
-    """Flag: the record was cut after this row although the task went on."""
     episode: str | None = None
-    """Episode id: numbers or text."""
     time: str | None = None
-    """Time stamp: seconds, any other number, or an ISO date."""
     next_action: str | Sequence[str] | None = None
-    """Next-action columns."""
     label: str | None = None
-    """Expression that holds for labelled rows, such as ``"checked == 1"``."""
     missing: str = "error"
-    """What to do with cells that are missing or no numbers; see `repair`."""
     gap: float = MAX_STEP
-    """A time step longer than this many median steps is a gap."""
     unused: tuple[str, ...] = ()
-    """Fields that are declared absent, whatever columns have their usual names."""
+    """Fields that are declared absent, whatever columns have their usual names; no option."""
     decimal: str = "."
-    """Sign before the fraction of a number in a text table: a point or a comma."""
     encoding: str | None = None
-    """Encoding of a text table; UTF-8 by default."""
     time_format: str | None = None
-    """Format of time stamps that are not ISO 8601, such as ``%d.%m.%Y %H:%M:%S``."""
     time_zone: str | None = None
-    """Zone of time stamps that name none; UTC by default."""
     discrete_actions: bool | Sequence[str | int] | None = None
-    """Whether actions are discrete, or their codes; see `puorl.data.actions`."""
 
 
 FIELDS = tuple(FieldNames.__dataclass_fields__)[:9]
