@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,7 +52,7 @@ from puorl.core.run_folder import (
 )
 from puorl.data.labels import read_keep_list, write_keep_list
 from puorl.data.parquet import fingerprint_of_parts
-from puorl.data.training_files import read_training_set
+from puorl.data.training_files import open_training_rows, read_training_set
 from puorl.envs.collect import Cache
 from puorl.nn.numpy_mlp import SquashedGaussianActor, read_actor_file
 from puorl.pu.classifier import NetworkConfig
@@ -252,6 +253,13 @@ def read_kept(folder: Path) -> str:
     return digest(fingerprint=found.pool.fingerprint, returns=found.returns, rows=found.rows)
 
 
+def read_streamed(folder: Path) -> str:
+    """Read the kept rows in partitions, as `puorl train --chunk-rows` does."""
+    with mock.patch("puorl.data.lazy.PARTITION_ROWS", 20), mock.patch("puorl.data.hdf5._BLOCK", 16):
+        lazy, returns = open_training_rows([str(folder)])
+        return digest(fingerprint=lazy.to_dataset().fingerprint, returns=returns)
+
+
 def make_keep_list(folder: Path) -> list[Path]:
     """List some rows beside their settings, as `puorl filter` does."""
     settings, _ = _make_kept(".npz")(folder)
@@ -389,6 +397,9 @@ KINDS = {
     "kept rows, parquet": Kind(_make_kept(".parquet"), read_kept),
     "kept rows, minari": Kind(_make_kept(""), read_kept),
     "kept rows, partitions": Kind(make_kept_parts, read_kept),
+    "kept rows, hdf5, streamed": Kind(_make_kept(".hdf5"), read_streamed),
+    "kept rows, parquet, streamed": Kind(_make_kept(".parquet"), read_streamed),
+    "kept rows, partitions, streamed": Kind(make_kept_parts, read_streamed),
     "keep-list": Kind(make_keep_list, read_list),
     "split": Kind(make_split, read_split),
     "bench rows": Kind(make_store, read_store),

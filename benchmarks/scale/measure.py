@@ -6,7 +6,8 @@ Stages: starting Ray, where it is the engine; reading keys (`puorl.open`); inspe
 sample; fitting on it; scoring all rows and writing the kept ones. Peak memory is the largest sum of
 resident memory of this process and all below it, polled every 0.1 s; seconds of CPU are theirs
 too. The fraction of rows decided rightly, by the truth that the generator wrote, and a hash of all
-kept bytes go into the row as well. `--memory` does the same with all rows in memory.
+kept bytes go into the row as well. `--memory` does the same with all rows in memory; `--hashes`
+compares files that puorl wrote with their hashes instead.
 """
 
 import argparse
@@ -125,6 +126,27 @@ def in_memory(folder: Path, stages: Stages, seed: int) -> dict:
     }
 
 
+def hashes(folder: Path, stages: Stages, work: Path) -> dict:
+    """Write all rows as puorl does, and compare the files with their hashes, in pieces."""
+    from puorl.data import hdf5, parquet
+
+    data = puorl.load(folder, **NAMES)
+    found, paths = (
+        {"rows": len(data)},
+        {m: work / f"rows.{m.__name__[11:]}" for m in (hdf5, parquet)},
+    )
+    for path in paths.values():
+        puorl.save(data, path)
+    del data
+    for reader, path in paths.items():
+        name = path.suffix[1:]
+        stages(f"verify {name}", lambda reader=reader, path=path: reader.verify(str(path)))
+        lazy = stages(f"open {name}", lambda path=path: puorl.open(path))
+        stages(f"read {name}", lambda lazy=lazy: [len(part) for part in lazy])
+        found[f"bytes {name}"] = path.stat().st_size
+    return found
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judge:
     """Count the rows of a partition that were decided rightly."""
@@ -202,6 +224,7 @@ def main() -> None:
     parser.add_argument("--sample", default="1M")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--hashes", action="store_true", help="only compare hashes of own files")
     parser.add_argument("--inspect", action="store_true")
     parser.add_argument("--judge", action="store_true")
     parser.add_argument("--model", type=Path, help="score with this filter instead of fitting one")
@@ -215,14 +238,16 @@ def main() -> None:
     stages = Stages()
     with tempfile.TemporaryDirectory(dir=given.folder.parent) as temporary:
         work = given.work or Path(temporary)
-        if given.memory:
+        if given.hashes:
+            found = hashes(given.folder, stages, work)
+        elif given.memory:
             found = in_memory(given.folder, stages, given.seed)
         else:
             found = streamed(given.folder, stages, given, work)
     size = sum(path.stat().st_size for path in given.folder.rglob("*.parquet"))
     row = {
         "label": given.label,
-        "command": "memory" if given.memory else "stream",
+        "command": "hashes" if given.hashes else "memory" if given.memory else "stream",
         "engine": given.engine,
         "workers": given.workers,
         "seed": given.seed,

@@ -8,7 +8,7 @@ import pytest
 from safetensors import SafetensorError
 
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.run_folder import KeptRows, announce_resume, exclusive_beside, run_folder
+from puorl.core.run_folder import KeptRows, announce_resume, exclusive, exclusive_beside, run_folder
 
 BASIS = {"seed": 0, "data": "abc"}
 
@@ -143,6 +143,18 @@ def test_a_planted_link_is_refused_and_what_it_shows_stays(tmp_path):
     with pytest.raises(DataError, match="found a link; remove it"), opened(tmp_path / "run"):
         pass
     assert (tmp_path / "precious" / "result" / "letter.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize("place", [".run.3f.parts", ".run.part/checkpoint", ".run.part/a/result"])
+def test_planted_links_that_would_be_filled(tmp_path, place):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).symlink_to(tmp_path / "precious")
+    lock = tmp_path / place.partition("/")[0] / "lock"
+    with pytest.raises(DataError, match="found a link; remove it"):
+        with exclusive(lock, tmp_path / "run"):
+            pytest.fail("the work has begun")
+    assert list((tmp_path / "precious").iterdir()) == []
 
 
 def test_a_link_that_leads_nowhere_is_refused_before_the_work(tmp_path):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError, DataError, PuorlError
+from puorl.data.expression import compute, is_formula
 from puorl.data.formats import load
-from puorl.data.formula import compute, is_formula
 
 COLUMNS = {
     "x": np.array([1.0, -2.5, 3.0]),
@@ -78,7 +78,7 @@ def test_garbage_raises_nothing_but_our_errors(formula):
 @pytest.mark.parametrize(
     ("formula", "says"),
     [
-        ("x +", "expected a number or a column, got 'the end'"),
+        ("x +", "expected a number or a column, got the end"),
         ("presure * 2", "unknown name 'presure'"),
         ("pump * 2", "expected numbers in column 'pump', got text"),
         ("abs(x, y)", "expected one value for abs, got 2"),

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from puorl.core.errors import DataError
-from puorl.data.column_profile import profile_column
 from puorl.data.dataset import Dataset
-from puorl.data.inspect import inspect
+from puorl.data.inspect import inspect, profile_column
 from puorl.data.transitions import Transitions
 
 

@@ -1,6 +1,7 @@
 """Lazy datasets: the same rows as `puorl.load` on one file with the content of all."""
 
 import csv
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -277,3 +278,16 @@ def test_errors(tmp_path):
         puorl.open(tmp_path / "a.npz")
     with pytest.raises(DataError, match="named twice"):
         puorl.open([tmp_path / "a.parquet", tmp_path / "a.parquet"])
+
+
+def test_a_link_into_another_file_is_not_followed(tmp_path):
+    import h5py
+
+    pq.write_table(table("texts"), tmp_path / "whole.parquet")
+    path = puorl.save(puorl.load(tmp_path / "whole.parquet"), tmp_path / "rows.hdf5")
+    os.mkfifo(tmp_path / "other")  # opening it would wait for ever
+    with h5py.File(path, "a") as file:
+        del file["observations"]
+        file["observations"] = h5py.ExternalLink("other", "/observations")
+    with pytest.raises(DataError, match="expected the array 'observations' in this file"):
+        puorl.open(path)

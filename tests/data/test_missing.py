@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from puorl.cli.main import main
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.formats import load
-from puorl.data.missing import parse_missing
+from puorl.data.validate import parse_missing
 
 HEADER = ["run", "clock", "obs_a", "obs_b", "act", "reward"]
 

@@ -119,3 +119,73 @@ def test_restored_rows_have_the_hash_of_the_written(tmp_path, kind):
     data = dataclasses.replace(data, rows=type(data.rows)(**rows))
     for name in FORMATS:
         assert puorl.load(puorl.save(data, tmp_path / name)).fingerprint == data.fingerprint
+
+
+def in_small_groups(path):
+    """Write a file of Parquet again, in several row groups, with all checksums right."""
+    if path.suffix == ".parquet":
+        pq.write_table(pq.read_table(path), path, row_group_size=7)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("puorl.data.hdf5._BLOCK", 7)
+
+
+@pytest.mark.parametrize("name", ["rows.hdf5", "rows.parquet"])
+@pytest.mark.parametrize("named", [False, True])
+def test_one_changed_value_of_a_file_that_is_read_in_partitions(
+    tmp_path, name, named, small_blocks
+):
+    data = dataset()
+    path, names = puorl.save(data, tmp_path / name), UNDER_NAMES[name] if named else {}
+    in_small_groups(path)
+    lazy = puorl.open(path, partition_rows=10, **names)
+    assert lazy.verified == (data.fingerprint,)
+    assert len(lazy) == 4
+    change_reward(path)
+    in_small_groups(path)
+    with pytest.raises(DataError, match=r"content hash differs.*take another copy"):
+        puorl.open(path, partition_rows=10, **names)
+
+
+@pytest.mark.parametrize("name", ["rows.hdf5", "rows.parquet"])
+def test_the_hash_in_pieces_is_that_of_the_whole(tmp_path, name, small_blocks):
+    n = 40
+    plain = dataset(n)
+    columns = {
+        "robot": np.array(["r" * (i % 5) for i in range(n)]),  # some empty, the longest not first
+        "ok": np.arange(n) % 2 == 0,
+        "count": np.arange(n, dtype=np.int16),
+        "": np.linspace(0, 1, n),
+    }
+    for actions in (plain.action, np.arange(n) % 3):
+        data = Dataset.from_arrays(
+            obs=plain.obs,
+            next_obs=plain.next_obs,
+            action=actions,
+            time=np.arange(n) / 2,
+            terminal=np.arange(n) % 10 == 9,
+            episode=np.arange(n) // 10,
+            columns=columns if name == "rows.parquet" else {**columns, "a/b": np.arange(n)},
+        )
+        path = puorl.save(data, tmp_path / name, force=True)
+        in_small_groups(path)
+        assert puorl.open(path, partition_rows=10).verified == (data.fingerprint,)
+
+
+def test_a_lost_record_of_a_file_that_is_read_in_partitions(tmp_path):
+    path = puorl.save(dataset(), tmp_path / "rows.parquet")
+    table = pq.read_table(path).replace_schema_metadata({b"x": b"puorl.crc32"})
+    pq.write_table(table, path)
+    with pytest.raises(DataError, match="entries in the schema cannot be read"):
+        puorl.open(path)
+
+
+def test_files_of_others_have_no_hash(tmp_path):
+    data = dataset()
+    pq.write_table(data.to_arrow(), tmp_path / "rows.parquet")
+    with h5py.File(tmp_path / "rows.hdf5", "w") as file:
+        file["observations"], file["actions"] = data.obs, data.action
+    for name in ("rows.parquet", "rows.hdf5"):
+        assert puorl.open(tmp_path / name).verified == (None,)

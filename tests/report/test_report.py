@@ -146,9 +146,10 @@ def test_runs_that_did_not_end_well_are_told(here):
     assert "2 policies of 2 not finished: the run has not ended" in text
 
 
-def test_kept_rows_that_changed_or_went_are_told(here):
+def test_kept_rows_that_changed_or_went_are_told(here, capsys):
     puorl.save(train_rows(seed=1), "kept/kept.npz", force=True)
     assert "kept.npz: expected the 300 rows that the filter kept" in page_of("kept")
+    assert "note: the kept rows are not shown: kept/kept.npz" in capsys.readouterr().out
     Path("kept/kept.npz").unlink()
     assert "the kept rows cannot be read here" in page_of("kept")
 

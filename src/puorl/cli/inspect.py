@@ -22,8 +22,7 @@ from puorl.cli.options import (
 )
 from puorl.core.errors import ConfigError
 from puorl.core.resources import describe_size
-from puorl.data.column_profile import ColumnProfile
-from puorl.data.inspect import Inspection, inspect
+from puorl.data.inspect import ColumnProfile, Inspection, inspect
 from puorl.data.labels import is_condition, is_split, read_labels
 from puorl.rl.policy import Policy
 

@@ -69,6 +69,9 @@ class Report:
         console = make_console()
         for path, kind in material.kinds().items():
             console.print(Text(f"{path}: of puorl {kind}"))
+        for each in material.filterings:
+            if each.problem:
+                console.print(Text(f"note: the kept rows are not shown: {each.problem}"))
         if isinstance(strip, str) and spec is not None:
             console.print(Text(f"no filmstrip: {strip}"))
         console.print(Text(f"wrote {self.out}; open it in a browser"))

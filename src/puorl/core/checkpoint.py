@@ -48,11 +48,7 @@ class Checkpoint:
         return made
 
     def restore(self, stage: str, fresh: Tree) -> tuple[Tree, int]:
-        """Return the stored state and the number of steps done, or the fresh state and 0.
-
-        Raises:
-            DataError: The state belongs to another job, or is damaged.
-        """
+        """Return the stored state and the number of steps done, or the fresh state and 0."""
         path = None if self._folder is None else self._folder / f"{self._prefix}{stage}.safetensors"
         if path is None or not path.exists():
             return fresh, 0

@@ -1,4 +1,7 @@
-"""Errors of this package, faults of the machine, and imports of optional packages."""
+"""Errors of this package, faults of the machine, and imports of optional packages.
+
+What reads or checks raises `DataError` or `ConfigError`; docstrings name errors where users call.
+"""
 
 import errno
 import importlib
@@ -77,11 +80,6 @@ def machine_fault(error: BaseException | str | None) -> str | None:
 
 def require(module: str, *, extra: str | None = None, purpose: str) -> ModuleType:
     """Import an optional module, or name the extra that installs it.
-
-    Args:
-        module: Dotted name to import, e.g. ``"pyarrow.parquet"``.
-        extra: The puorl extra that installs it, e.g. ``"parquet"``; None if there is none.
-        purpose: What it is needed for, e.g. ``"reading Parquet files"``.
 
     Raises:
         MissingExtraError: The module cannot be imported.

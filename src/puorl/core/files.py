@@ -29,9 +29,6 @@ def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None 
         force: Allow that an existing target is replaced.
         marker: For a folder: a file inside by which its kind is recognised. Only an empty folder
             or one of the same kind is replaced, so that no typing error removes other files.
-
-    Raises:
-        DataError: ``path`` exists and ``force`` is off, is of another kind, or cannot be written.
     """
     path = Path(path)
     if not path.exists():
@@ -54,12 +51,7 @@ def check_free(path: str | os.PathLike[str], *, force: bool, marker: str | None 
 
 
 def check_reachable(path: str | os.PathLike[str]) -> None:
-    """Check before long work that something can be created at ``path``.
-
-    Raises:
-        DataError: A file is where a folder is needed, a link leads nowhere, or there is no
-            permission to write.
-    """
+    """Check before long work that something can be created at ``path``."""
     if os.path.islink(path) and not os.path.exists(path):
         raise DataError(
             f"{path}: expected a place that can be written, got a link to {os.readlink(path)}, "
@@ -85,14 +77,6 @@ def atomic_path(
 
     Works for a file and for a folder (create it at the yielded path). A killed process leaves at
     most a hidden ``.name.*.part`` folder next to the target, never an incomplete target.
-
-    Args:
-        path: Target.
-        force: Replace an existing target.
-        marker: For a folder, as for `check_free`.
-
-    Raises:
-        DataError: ``path`` may not be replaced, or cannot be written.
     """
     path = check_free(path, force=force, marker=marker)
     if path.name in ("", ".."):
@@ -133,15 +117,7 @@ def write_json(path: str | os.PathLike[str], content: Any, *, force: bool = Fals
 
 
 def read_json(path: str | os.PathLike[str], *, repair: str = "make it again") -> Any:
-    """Read a JSON file; if it holds the hash of its content, compare and remove it.
-
-    Args:
-        path: The file.
-        repair: End of the message about a damaged file: what to do.
-
-    Raises:
-        DataError: Missing, unreadable, not JSON, or damaged.
-    """
+    """Read a JSON file; if it holds the hash of its content, compare and remove it."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(_LONGEST_JSON + 1)
@@ -222,16 +198,7 @@ def _replace_folder(part: Path, path: Path, *, aside: Path) -> None:
 
 
 def lines_of(file: TextIO, source: str, *, first: int = 1) -> Iterator[str]:
-    """Yield the lines from the current position, each with its line end.
-
-    Args:
-        file: Open text.
-        source: Its name, for the message.
-        first: Number of the first line.
-
-    Raises:
-        DataError: A line is longer than `LONGEST_LINE`.
-    """
+    """Yield the lines from the current position, each with its line end."""
     number = first
     while text := file.readline(LONGEST_LINE + 1):
         if len(text) > LONGEST_LINE:
@@ -254,9 +221,6 @@ def lock(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[bool]:
     Args:
         path: The lock file; it and its folder are created where they are missing.
         wait: Wait for the process that holds the lock, instead of yielding False.
-
-    Raises:
-        DataError: The lock file cannot be created.
     """
     path = Path(path)
     while True:

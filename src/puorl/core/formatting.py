@@ -22,9 +22,6 @@ def parse_count(text: str | int | float, *, name: str = "count") -> int:
 
     >>> [parse_count(t) for t in ("1e6", "1_000_000", "1M", "2.5k", 7)]
     [1000000, 1000000, 1000000, 2500, 7]
-
-    Raises:
-        ConfigError: Not a whole, non-negative number.
     """
     match = _PATTERN.fullmatch(str(text).strip())
     value = Decimal(match[1].replace("_", "")) * _SUFFIX[match[2].lower()] if match else None
@@ -37,21 +34,13 @@ def parse_count(text: str | int | float, *, name: str = "count") -> int:
 
 
 def check_choice(name: str, value: str, known: Iterable[str]) -> None:
-    """Check a setting that must be one of some words.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Check a setting that must be one of some words."""
     if value not in known:
         raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
 
 
 def check_positive(name: str, number: int | None) -> None:
-    """Refuse less than 1; None, a number that was not given, passes.
-
-    Raises:
-        ConfigError: The number is below 1.
-    """
+    """Refuse less than 1; None, a number that was not given, passes."""
     if number is not None and number < 1:
         raise ConfigError(f"{name}: expected 1 or more, got {number}")
 

@@ -5,8 +5,8 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,16 +17,32 @@ HASH = "file_hash"
 """Name under which a file of ours holds the hash of its content: a JSON key or a metadata entry."""
 
 
-def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+class Pieces(NamedTuple):
+    """An array that is read in pieces, which together have its rows."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Iterable[np.ndarray]]
+
+
+Arrays = Mapping[str, np.ndarray | Pieces]
+
+
+def of_arrays(arrays: Arrays) -> str:
     """Hash named arrays by name, dtype, shape and bytes; the order of names does not matter."""
     digest = hashlib.blake2b(digest_size=_DIGITS // 2)
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        if array.dtype.kind == "U":
+        array = arrays[name]
+        if not isinstance(array, Pieces):
+            array = Pieces(np.shape(array) or (1,), lambda array=array: [array])
+        dtype = np.asarray(next(iter(array.read()))).dtype
+        if dtype.kind == "U":
             # NumPy pads text to a common width, which is not part of the content.
-            array = array.astype(f"U{max(1, int(np.strings.str_len(array).max(initial=0)))}")
-        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data if array.size else b"")
+            widths = (int(np.strings.str_len(each).max(initial=1)) for each in array.read())
+            dtype = np.dtype(f"U{max(widths)}")
+        digest.update(f"{name}|{dtype.str}|{array.shape}|".encode())
+        for piece in array.read():
+            piece = np.ascontiguousarray(piece, dtype)
+            digest.update(piece.reshape(-1).view(np.uint8).data if piece.size else b"")
     return digest.hexdigest()
 
 
@@ -61,9 +77,6 @@ def check(
             have none, passes.
         found: Of the content that was read.
         repair: End of the message: what to do.
-
-    Raises:
-        DataError: They differ.
     """
     if stored is not None and stored != found:
         raise DataError(
@@ -89,11 +102,7 @@ def generator(seed: int, *path: str | int) -> np.random.Generator:
 
 
 def checked_seed(seed: int) -> int:
-    """Return the seed as int if all streams, JAX's too, accept it.
-
-    Raises:
-        ConfigError: Not a whole number from 0 to 2**31 - 1.
-    """
+    """Return the seed as int if all streams, JAX's too, accept it."""
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
         raise ConfigError(f"seed: expected a whole number from 0 to {2**31 - 1}, got {seed!r}")
     return int(seed)

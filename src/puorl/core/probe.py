@@ -161,11 +161,7 @@ def install_line(extra: str) -> str:
 
 
 def try_packages(oldest: Mapping[str, str]) -> dict[str, Package]:
-    """Import every installed package in another process; return the state of each.
-
-    Args:
-        oldest: Package to the oldest version that works with puorl.
-    """
+    """Import every installed package in another process; return the state of each."""
     modules = {name: found for name in oldest if (found := _module(name)) is not None}
     problems = _import_all(list(modules.values()))
     found = {name: Package(name, "missing") for name in oldest}

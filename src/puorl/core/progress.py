@@ -65,12 +65,6 @@ def progress_bar(
 
     On a terminal the bar disappears at the end. Elsewhere a line is written now and then, and none
     for a job of seconds.
-
-    Args:
-        title: Name of the job.
-        total: Amount of work.
-        unit: Unit of the amount.
-        show: Show progress at all.
     """
     if not show:
         yield quiet

@@ -65,11 +65,7 @@ def _room(group: Path, limit: str, used: str, cached: str) -> int | None:
 
 
 def check_fork() -> None:
-    """Refuse to compute in a process forked from one that has computed: JAX would never return.
-
-    Raises:
-        ConfigError: This process was forked after the first computation.
-    """
+    """Refuse to compute in a process forked from one that has computed: JAX would never return."""
     if _computing.setdefault("process", os.getpid()) != os.getpid():
         raise ConfigError(
             "this process was forked from one that has computed with JAX, which cannot go on here; "
@@ -107,9 +103,6 @@ def require_memory(
         repair: End of the message: what to do.
         free: Free bytes; those of this machine if None.
         error: Class of the error.
-
-    Raises:
-        ConfigError: Need more than is free (or ``error``).
     """
     have = free_memory() if free is None else free
     if have is not None and need > have:
@@ -120,27 +113,13 @@ def require_memory(
 
 
 def require_readable(need: int, subject: str) -> None:
-    """Check that an array or table of a file fits into memory.
-
-    Raises:
-        DataError: Need more than is free.
-    """
+    """Check that an array or table of a file fits into memory."""
     repair = "read a part of it, or on a machine with more memory"
     require_memory(need, subject, repair=repair, error=DataError)
 
 
 def require_disk(need: int, path: str | os.PathLike[str], subject: str, *, repair: str) -> None:
-    """Raise an error if more disk is needed than is free.
-
-    Args:
-        need: Lower bound of the bytes that will be written.
-        path: Where they will be written.
-        subject: Start of the message: what needs them.
-        repair: End of the message: what to do.
-
-    Raises:
-        ConfigError: Need more than is free there.
-    """
+    """Raise an error if more disk is needed than is free."""
     have = free_disk(path)
     if have is not None and need > have:
         raise ConfigError(
@@ -166,11 +145,7 @@ def describe_size(num_bytes: int) -> str:
 
 
 def num_threads(threads: int | None) -> int:
-    """Return ``threads``, or the number of cores that this process may use if None.
-
-    Raises:
-        ConfigError: Fewer than one.
-    """
+    """Return ``threads``, or the number of cores that this process may use if None."""
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: expected 1 or more (or none for all cores), got {threads}")
     if threads is not None:

@@ -64,11 +64,7 @@ class RunFolder:
         return any(path.is_file() for path in (self.work / "checkpoint").rglob("*"))
 
     def begin(self, basis: Basis) -> bool:
-        """Store the basis of this run; return whether an earlier run is resumed.
-
-        Raises:
-            ConfigError: An unfinished run has another basis, and ``force`` is off.
-        """
+        """Store the basis of this run; return whether an earlier run is resumed."""
         basis = dict(basis)
         stored = self.work / _BASIS
         earlier = (
@@ -99,19 +95,11 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
         out: The folder that is to appear.
         force: Replace an existing folder, and drop an unfinished run with other settings.
         marker: File that identifies a folder of this kind, as for `check_free`.
-
-    Raises:
-        DataError: ``out`` may not be written, or another process is filling it.
     """
     check_free(out, force=force, marker=marker)
     if out.name in ("", ".."):
         out = out.resolve()  # the hidden folder beside it needs a name
     work = out.with_name(f".{out.name}.part")
-    if work.is_symlink():  # what it leads to would be emptied
-        raise DataError(
-            f"{work}: expected a folder of puorl or none, found a link; remove it, or choose "
-            "another --out"
-        )
     with exclusive(work / _LOCK, out):
         run = RunFolder(out, work, force)
         try:
@@ -131,9 +119,17 @@ def exclusive(path: Path, out: Path) -> Iterator[None]:
     """Hold the lock file ``path`` of the folder ``out`` while the block runs.
 
     Raises:
-        DataError: Another process or thread holds it, or nothing can be written there.
+        DataError: Another process or thread holds it, nothing can be written there, or a link is
+            in the hidden folder of the lock file: what it leads to would be filled or emptied.
     """
     check_reachable(out)
+    work = path.parent
+    held = (work, *work.rglob("*")) if work.suffix in (".part", ".parts") else ()
+    if link := next((each for each in held if each.is_symlink()), None):
+        raise DataError(
+            f"{link}: expected what puorl wrote or nothing, found a link; remove it, or choose "
+            "another --out"
+        )
     with lock(path) as is_ours:
         if not is_ours:
             raise DataError(
@@ -213,11 +209,7 @@ class KeptRows:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        """Refuse a file outside the folder.
-
-        Raises:
-            DataError: ``file`` is not a plain name.
-        """
+        """Refuse a file outside the folder."""
         if self.file in ("", ".", "..") or Path(self.file).name != self.file:
             raise DataError(f"kept.file: expected a name inside the folder, got {self.file!r}")
 
@@ -246,11 +238,7 @@ class FilterSettings:
     """Version of this schema."""
 
     def __post_init__(self) -> None:
-        """Check the one argument that is a list.
-
-        Raises:
-            DataError: ``paths`` is not a list of texts.
-        """
+        """Check the one argument that is a list."""
         paths = self.arguments.get("paths")
         if not (isinstance(paths, list) and all(isinstance(path, str) for path in paths)):
             raise DataError(f"arguments.paths: expected a list of paths, got {paths!r}")
@@ -270,9 +258,6 @@ def check_keep_list(path: Path) -> None:
     """Compare a keep-list in a folder of `puorl filter` with the hash in ``settings.json``.
 
     Lists elsewhere, or of another name, have no hash and pass: a person may write or change them.
-
-    Raises:
-        DataError: They differ, or the settings cannot be read.
     """
     if path.name == KEEP_LIST and (path.parent / FILTER_MARKER).is_file():
         stored = read_as(FilterSettings, path.parent / SETTINGS).keep_list
@@ -284,25 +269,12 @@ def check_keep_list(path: Path) -> None:
 
 
 def read_as(kind: type[T], path: Path) -> T:
-    """Read a JSON file of ours as the dataclass of its schema.
-
-    Raises:
-        DataError: The file is missing, no JSON, or does not fit the schema.
-    """
+    """Read a JSON file of ours as the dataclass of its schema."""
     return decode(kind, read_json(path), path)
 
 
 def decode(kind: type[T], content: Any, path: Path) -> T:
-    """Build a dataclass from JSON; null is NaN for a number, and unknown names are ignored.
-
-    Args:
-        kind: The dataclass.
-        content: The parsed JSON.
-        path: Where it was read, for the message.
-
-    Raises:
-        DataError: Something is missing or has another type.
-    """
+    """Build a dataclass from JSON; null is NaN for a number, and unknown names are ignored."""
     try:
         return _decode(kind, content, "content")
     except (PuorlError, OverflowError, RecursionError) as error:

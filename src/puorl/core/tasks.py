@@ -58,11 +58,7 @@ class Workers:
     """GPUs of each task on Ray; partitions are read and scored without."""
 
     def __post_init__(self) -> None:
-        """Check the numbers.
-
-        Raises:
-            ConfigError: An engine that is unknown, less than one worker, or options of Ray alone.
-        """
+        """Check the numbers."""
         check_choice("engine", self.engine, get_args(Engine))
         num_threads(self.number)
         if not self.num_gpus >= 0:
@@ -201,11 +197,7 @@ def try_all(
 
 
 def check_failed(failed: Mapping[int, str], names: Sequence[str], what: str = "partitions") -> None:
-    """Raise an error that names the first task that failed.
-
-    Raises:
-        DataError: There is one.
-    """
+    """Raise an error that names the first task that failed."""
     if failed:
         first = min(failed)
         raise DataError(

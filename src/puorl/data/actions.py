@@ -35,9 +35,6 @@ def take_codes(raw: RawRows, discrete: Discrete, *, source: str) -> None:
         raw: Rows of a reader; rows that puorl wrote are changed only if they are asked to be.
         discrete: Whether actions are discrete, or their codes; None to recognise it.
         source: The file; messages start with it.
-
-    Raises:
-        DataError: Actions that cannot be codes.
     """
     action, stored = raw.arrays.get("action"), None
     if raw.provenance is not None:

@@ -44,17 +44,7 @@ class Claims:
 
 
 def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
-    """Find the columns of every field.
-
-    Args:
-        header: Column names of the table, all different.
-        names: Names that the user gave.
-        source: The file; messages start with it.
-
-    Raises:
-        DataError: A named column is missing, is named for two fields, or obs or action is not
-            found.
-    """
+    """Find the columns of every field."""
     claimed = named(header, names, source)
     given = set(claimed)
     _search(claimed, header, source, "column", names.unused)
@@ -75,11 +65,7 @@ def claim(header: Sequence[str], names: FieldNames, source: str) -> Claims:
 def named(
     header: Sequence[str], names: FieldNames, source: str, kind: str = "column"
 ) -> dict[str, tuple[str, ...]]:
-    """Return the columns of a table, or the keys of an array file, that the user named.
-
-    Raises:
-        DataError: A column is missing, or is named twice; or several keys are named for a field.
-    """
+    """Return the columns of a table, or the keys of an array file, that the user named."""
     claimed: dict[str, tuple[str, ...]] = {}
     owner: dict[str, str] = {}
     for field in FIELDS:
@@ -237,27 +223,14 @@ AMBIGUOUS_END = ("done", "dones", "next.done")
 
 
 def resolve(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """Find the key of every field by given and usual names.
-
-    Args:
-        available: Keys of the file.
-        names: Names that the user gave, one key for each field.
-        source: The file; messages start with it.
-
-    Raises:
-        DataError: A named key is missing, is named for two fields, or obs or action is not found.
-    """
+    """Find the key of every field by given and usual names."""
     found = named(available, names, source, "key")
     _search(found, available, source, "key")
     return {field: keys[0] for field, keys in found.items()}
 
 
 def named_arrays(available: Sequence[str], names: FieldNames, source: str) -> dict[str, str]:
-    """Return the keys of an array file that the user named.
-
-    Raises:
-        DataError: A key is missing, or is named for two fields.
-    """
+    """Return the keys of an array file that the user named."""
     return {field: keys[0] for field, keys in named(available, names, source, "key").items()}
 
 
@@ -317,12 +290,7 @@ def find(field: str, free: Sequence[str]) -> str | None:
 
 
 def notes_on_ends(available: Sequence[str], found: Collection[str]) -> list[str]:
-    """Return notes on unused keys that may mean the end of the task or of the record.
-
-    Args:
-        available: Keys of the file.
-        found: Keys that became fields.
-    """
+    """Return notes on unused keys that may mean the end of the task or of the record."""
     return [
         f"{key}: not used, it may mean the task's end or a cut record; if it is the task's end, "
         f"name it with terminal={key!r}, if it is only the record's, with timeout={key!r}"
@@ -376,10 +344,6 @@ def seconds(
 
     Returns:
         (n,) float64, NaN for empty cells; the rows that hold something else, NaN too; and notes.
-
-    Raises:
-        DataError: No cell is a stamp, or only some have a zone and ``zone`` is not given.
-        ConfigError: No such zone.
     """
     result, wrong = np.full(len(cells), np.nan), []
     other, zoned = _zone(zone), None

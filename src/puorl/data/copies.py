@@ -36,12 +36,7 @@ def row_hashes(rows: Transitions) -> np.ndarray:
 
 
 def find_originals(rows: Transitions, order: np.ndarray | None = None) -> np.ndarray | None:
-    """(n,) int64. Find the first row with the same values; None where all rows differ.
-
-    Args:
-        rows: The rows.
-        order: (n,) row numbers in the order in which the first is searched.
-    """
+    """(n,) int64. Find the first row with the same values; None where all rows differ."""
     hashes = row_hashes(rows)
     if _num_different(hashes) == len(rows):
         return None
@@ -53,12 +48,7 @@ def find_originals(rows: Transitions, order: np.ndarray | None = None) -> np.nda
 
 
 def merge_copies(group: np.ndarray, rows: Transitions) -> np.ndarray:
-    """(n,) int64. Give groups of rows with the same values, in the same order, one number.
-
-    Args:
-        group: (n,) int64. Number of each row's group, from 0; the smallest of equal groups stays.
-        rows: The rows.
-    """
+    """(n,) int64. Give groups of rows with the same values, in the same order, one number."""
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     place = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))

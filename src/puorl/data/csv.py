@@ -76,11 +76,7 @@ class _Table:
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read a CSV or TSV file; the header determines the delimiter.
-
-    Raises:
-        DataError: Not UTF-8 text, no header, or rows of different length.
-    """
+    """Read a CSV or TSV file; the header determines the delimiter."""
     with reading_text(path, "CSV file"), open_text(path, names.encoding) as text:
         delimiter, header, num_lines = _header(text.lines, str(path))
         rows = read_table(
@@ -93,11 +89,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
 
 
 def blocks(path: str, names: FieldNames) -> list[Block]:
-    """Find the places in a text table at which parts of it can be read.
-
-    Raises:
-        DataError: The file is compressed, or in an encoding that cannot be entered in the middle.
-    """
+    """Find the places in a text table at which parts of it can be read."""
     encoding = _encoding(path, names)
     found: list[Block] = []
     with reading_text(Path(path), "CSV file"), open_text(Path(path), names.encoding) as text:
@@ -183,12 +175,7 @@ class Text(NamedTuple):
 
 @contextlib.contextmanager
 def open_text(path: Path, encoding: str | None = None) -> Iterator[Text]:
-    """Open a text file, which may be compressed (.gz, .zst), by lines of bounded length.
-
-    Args:
-        path: The file.
-        encoding: UTF-8 by default.
-    """
+    """Open a text file, which may be compressed (.gz, .zst), by lines of bounded length."""
     size = max(1, path.stat().st_size)
     with open(path, "rb") as raw, contextlib.ExitStack() as stack:
         source: Any = raw

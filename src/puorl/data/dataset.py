@@ -12,20 +12,12 @@ import numpy as np
 
 from puorl.core.errors import DataError, require
 from puorl.core.formatting import code_values
-from puorl.data.actions import (
-    Discrete,
-    base_name,
-    column_names,
-    in_order,
-    one_hot,
-    take_codes,
-)
+from puorl.data.actions import Discrete, base_name, column_names, in_order, one_hot, take_codes
 from puorl.data.episodes import complete, next_actions, padded_runs
-from puorl.data.expression import evaluate
-from puorl.data.formula import compute
-from puorl.data.missing import repair
+from puorl.data.expression import compute, evaluate
 from puorl.data.transitions import MAX_STEP, Provenance, Transitions, join_notes
 from puorl.data.validate import (
+    FIELDS,
     LABELLED,
     SOURCE_ROW,
     RawRows,
@@ -33,6 +25,7 @@ from puorl.data.validate import (
     column,
     fingerprint,
     listed,
+    repair,
 )
 
 T = TypeVar("T")
@@ -104,17 +97,7 @@ class Dataset:
         Raises:
             DataError: The arrays do not describe rows.
         """
-        given = {
-            "obs": obs,
-            "action": action,
-            "reward": reward,
-            "next_obs": next_obs,
-            "terminal": terminal,
-            "timeout": timeout,
-            "episode": episode,
-            "time": time,
-            "next_action": next_action,
-        }
+        given = {name: value for name, value in locals().items() if name in FIELDS}
         raw = RawRows(
             format="arrays",
             arrays={name: _own_array(name, a) for name, a in given.items() if a is not None},
@@ -278,9 +261,7 @@ class Dataset:
             return d3rlpy.dataset.MDPDataset(**arrays, action_space=d3rlpy.ActionSpace.CONTINUOUS)
         arrays["actions"] = arrays["actions"].argmax(axis=1)[:, None].astype(np.int32)
         return d3rlpy.dataset.MDPDataset(
-            **arrays,
-            action_space=d3rlpy.ActionSpace.DISCRETE,
-            action_size=len(self.action_codes),
+            **arrays, action_space=d3rlpy.ActionSpace.DISCRETE, action_size=len(self.action_codes)
         )
 
     def with_action_codes(self, codes: Sequence[str]) -> "Dataset":

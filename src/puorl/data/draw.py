@@ -111,15 +111,7 @@ def draw_episodes(
     labelled_fraction: float,
     seed: int,
 ) -> Draw:
-    """Draw and label whole episodes, with row counts as close as episodes allow.
-
-    Args:
-        target: The target domain.
-        others: The other domains.
-        counts: Number of rows of the target, then of each other domain.
-        labelled_fraction: Labelled fraction of the target's drawn episodes.
-        seed: Seed of all streams.
-    """
+    """Draw and label whole episodes, with row counts as close as episodes allow."""
     _check_sizes(target, others, counts)
     chosen = [
         _pick_episodes(dataset, counts[k], _stream(k, seed), f"other {k}" if k else "target")
@@ -167,9 +159,6 @@ def parts_of_mask(
         unit: Hold out single rows, or fold over whole episodes.
         seed: Seed of the parts.
         original: (n,) int64. First row with the same values, as `find_originals` returns it.
-
-    Raises:
-        DataError: Episodes are needed and unknown.
     """
     parts = np.empty(len(mask), np.int8)
     if unit == "transition":

@@ -7,6 +7,7 @@ next state is dropped, unless it is terminal and needs none. A note counts the d
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,9 +61,6 @@ def complete(
         step: The median step, where these rows are a part of more; else it is computed.
         valid: (n,) bool. Rows that can be used; no transition is built across the others.
         lost: (n,) bool. Rows of unknown episode, which are not valid.
-
-    Raises:
-        DataError: No row has a next state.
     """
     n = len(fields["obs"])
     missing = tuple(k for k in ("reward", "next_obs", "terminal", "timeout") if k not in fields)
@@ -96,15 +94,7 @@ def succession(
     valid: np.ndarray | None = None,
     lost: np.ndarray | None = None,
 ) -> Succession:
-    """Find the breaks: change of episode, terminal, timeout, gap or reset of the clock.
-
-    Args:
-        fields: As `canonical` returns them.
-        gap: A time step longer than this many median steps is a gap.
-        step: The median step, where these rows are a part of more; else it is computed.
-        valid: (n,) bool. Rows that can be used; there is a break at each other one.
-        lost: (n,) bool. Rows of unknown episode; there is a break in every episode around each.
-    """
+    """Find the breaks: change of episode, terminal, timeout, gap or reset of the clock."""
     episode, time = fields.get("episode"), fields.get("time")
     order = None
     if episode is not None and _returns_to_an_id(episode):
@@ -230,14 +220,31 @@ def episode_returns(rows: Transitions) -> np.ndarray:
     episode as long as the longest. Shorter ones were cut for other reasons, such as the end of the
     file. Empty without rewards or episodes.
     """
+    found = returns_by_end(rows)
+    return np.empty(0) if found is None else found.total[found.ended | found.cut]
+
+
+class Returns(NamedTuple):
+    """Sums of rewards of all episodes, by episode id, and how these ended."""
+
+    total: np.ndarray
+    ended: np.ndarray
+    """(e,) bool. The task ended."""
+    cut: np.ndarray
+    """(e,) bool. A timeout in an episode as long as the longest, whose task did not end."""
+    longest: int
+
+
+def returns_by_end(rows: Transitions) -> Returns | None:
+    """Add up the rewards of every episode; None without rewards, episodes or rows."""
     if rows.reward is None or rows.episode is None or len(rows) == 0:
-        return np.empty(0)
+        return None
     ids, codes = np.unique(rows.episode, return_inverse=True)
     last = np.zeros(len(ids), np.int64)
     last[codes] = np.arange(len(rows))  # later rows overwrite earlier ones
-    totals = np.bincount(codes, weights=rows.reward, minlength=len(ids))
-    length = np.bincount(codes, minlength=len(ids))
-    return totals[rows.terminal[last] | (rows.timeout[last] & (length == length.max()))]
+    total, length = np.bincount(codes, rows.reward), np.bincount(codes)
+    ended, longest = rows.terminal[last], int(length.max())
+    return Returns(total, ended, rows.timeout[last] & ~ended & (length == longest), longest)
 
 
 def return_range(parts: Iterable[Transitions]) -> tuple[float, float] | None:
@@ -277,9 +284,6 @@ def padded_runs(rows: Transitions) -> dict[str, np.ndarray]:
     A run that was cut gets one row more, with the last next state, the last action again and no
     reward; it is marked as a timeout. Such libraries make no transition of it, but with it one of
     the row before: none of the ``rows`` is lost.
-
-    Raises:
-        DataError: There are no rewards.
     """
     if rows.reward is None:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Conditions over columns, such as ``robot == 'A7' and checked == 1``, in a small language.
+"""Conditions and formulas over columns, in two small languages; nothing is passed to ``eval``.
 
     condition   = all {"or" all}
     all         = one {"and" one}
@@ -9,6 +9,13 @@
 
 Column names that are not plain words are written in `backticks`; a quote inside quotes is doubled.
 A column alone means that its flag is set. Every comparison with NaN is false, ``!=`` too.
+
+    sum         = product {("+" | "-") product}
+    product     = factor {("*" | "/") factor}
+    factor      = ("+" | "-") factor | value ["**" factor]
+    value       = number | column | "(" sum ")" | function "(" sum {"," sum} ")"
+
+Functions are abs, sqrt, exp, log, sin, cos, min and max.
 """
 
 import difflib
@@ -20,14 +27,14 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from puorl.core.errors import ConfigError
+from puorl.core.errors import ConfigError, DataError
 
 Literal = bool | int | float | str
 
 _MAX_DEPTH = 50
-"""Largest nesting of parentheses and ``not``, far below Python's own limit."""
+"""Largest nesting of parentheses, ``not`` and signs, far below Python's own limit."""
 _MOST_SHOWN = 200
-"""Characters of a condition that a message shows."""
+"""Characters of a text that a message shows."""
 _OPERATORS: dict[str, Callable[..., np.ndarray]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -37,17 +44,36 @@ _OPERATORS: dict[str, Callable[..., np.ndarray]] = {
     ">=": operator.ge,
 }
 _KEYWORDS = ("and", "or", "not", "in", "true", "false")
-_TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
+_FUNCTIONS = {
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "min": lambda *values: reduce(np.minimum, values),
+    "max": lambda *values: reduce(np.maximum, values),
+}
+_SEVERAL = ("min", "max")
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])"
+_REST = r"""
     | (?P<word>[^\W\d][\w.]*)
     | (?P<column>`(?:[^`]|``)+`)
-    | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
-    | (?P<operator>==|!=|<=|>=|<|>)
-    | (?P<mark>[()\[\],])
     | (?P<end>\Z)
     | (?P<odd>.)
-    )""",
+    )"""
+_CONDITION = re.compile(
+    rf"""\s*(?:
+      (?P<number>[+-]?{_NUMBER})
+    | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+    | (?P<operator>==|!=|<=|>=|<|>)
+    | (?P<mark>[()\[\],]){_REST}""",
+    re.VERBOSE,
+)
+_FORMULA = re.compile(
+    rf"""\s*(?:
+      (?P<number>{_NUMBER})
+    | (?P<mark>\*\*|[-+*/(),]){_REST}""",
     re.VERBOSE,
 )
 _HINTS = {
@@ -67,20 +93,19 @@ class _Token(NamedTuple):
     """number, column, text, operator, end, or a keyword or mark itself."""
     text: str
     position: int
+    is_word: bool
+    """Not in backticks or quotes."""
 
 
 _Node = Callable[[], np.ndarray]
 
 
 def evaluate(condition: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Evaluate a condition for every row.
+    """(n,) bool. Evaluate a condition for every row.
 
     Args:
         condition: E.g. ``"robot == 'A7' and not (speed > 2.5 or checked == 0)"``.
         columns: Name to (n,) numbers, flags or text.
-
-    Returns:
-        (n,) bool.
 
     Raises:
         ConfigError: Wrong syntax, an unknown column, or a comparison of different kinds.
@@ -89,34 +114,176 @@ def evaluate(condition: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
     ...                                          "speed": np.array([1.0, 1.0, np.nan])}).tolist()
     [True, False, False]
     """
-    return _Parser(condition, columns).parse()()
+    return _Condition(condition, columns).parse()()
+
+
+def is_formula(text: str) -> bool:
+    """Tell a formula from the name of a column, which may hold ``/``, ``-`` or parentheses.
+
+    >>> is_formula("-abs(pressure - 5)"), is_formula("env/reward-1"), is_formula("gain (mean)")
+    (True, False, False)
+    """
+    call = rf"\b(?:{'|'.join(_FUNCTIONS)})\("
+    return bool(re.search(rf"^\s*[-+]|[*`+]|\s[-/]\s|{call}", text))
+
+
+def compute(formula: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(n,) float64. Compute a formula for every row.
+
+    Args:
+        formula: E.g. ``"-abs(pressure - 5) - 0.01 * power"``.
+        columns: Name to (n,) numbers, flags or text.
+
+    Raises:
+        ConfigError: Wrong syntax, an unknown column, or one that holds text.
+        DataError: A row gives no finite number.
+
+    >>> compute("-abs(x - 5) * 2", {"x": np.array([4.0, 7.0])}).tolist()
+    [-2.0, -4.0]
+    """
+    with np.errstate(all="ignore"):
+        found = np.asarray(_Formula(formula, columns).parse(), np.float64)
+    values = np.broadcast_to(found, (len(next(iter(columns.values()), ())),)).copy()
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise DataError(
+            f"formula {formula!r}: expected a finite number in every row, got {values[bad[0]]} in "
+            f"row {bad[0]} and {len(bad)} such rows in all; change the formula, or drop those rows"
+        )
+    return values
 
 
 class _Parser:
-    """Recursive descent over the tokens, one method for each rule of the grammar.
+    """Recursive descent over the tokens, one method for each rule of a grammar."""
 
-    Every rule returns a function that computes its mask, so that syntax is checked first.
-    """
+    tokens: re.Pattern[str]
+    subject: tuple[str, str]
+    """Beginning of messages: what is parsed, and a word before the place in it."""
+    keywords: tuple[str, ...] = ()
 
-    def __init__(self, condition: str, columns: Mapping[str, np.ndarray]) -> None:
-        self._condition = condition
-        self._columns = columns
-        self._tokens = [self._token(match) for match in _TOKEN.finditer(condition)]
-        self._at = 0
-        self._depth = 0
+    def __init__(self, text: str, columns: Mapping[str, np.ndarray]) -> None:
+        self._text, self._columns = text, columns
+        self._tokens = [self._token(match) for match in self.tokens.finditer(text)]
+        self._at = self._depth = 0
 
     def _token(self, match: re.Match[str]) -> _Token:
         kind = match.lastgroup or ""
-        text, position = match[kind], match.start(kind)
+        text, position, is_word = match[kind], match.start(kind), kind == "word"
         if kind == "odd":
             hint = _HINTS.get(text, "put odd names in `backticks` and text in quotes")
             problem = f"expected a column, a value or an operator, got {text!r}; {hint}"
             self._fail(position, problem)
-        if kind == "word":
-            kind = text.lower() if text.lower() in _KEYWORDS else "column"
+        if is_word:
+            kind = text.lower() if text.lower() in self.keywords else "column"
         elif kind in ("column", "text"):
             text = text[1:-1].replace(text[0] * 2, text[0])
-        return _Token(text if kind == "mark" else kind, text, position)
+        return _Token(text if kind == "mark" else kind, text, position, is_word)
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _take(self, kind: str, *, expected: str = "") -> _Token | None:
+        """Return the next token and step over it, if it is of that kind; fail if it is needed."""
+        token = self._next
+        if token.kind == kind:
+            self._at += kind != "end"
+            return token
+        if expected:
+            got = "the end" if token.kind == "end" else repr(token.text)
+            self._fail(token.position, f"expected {expected}, got {got}")
+        return None
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            self._fail(self._next.position, f"nested deeper than {_MAX_DEPTH}; simplify it")
+
+    def _values(self, column: _Token) -> np.ndarray:
+        if column.text in self._columns:
+            values = np.asarray(self._columns[column.text])
+            if values.ndim != 1 or values.dtype.kind not in "biufU":
+                self._refuse(
+                    column, f"holds {values.dtype} of shape {values.shape}, not one value a row"
+                )
+            return values
+        known = list(self._columns)
+        close = difflib.get_close_matches(column.text, known, n=3)
+        listed = ", ".join([*close, *(k for k in known if k not in close)][:20]) or "none"
+        problem = f"expected a column, got the unknown name {column.text!r}; known columns: "
+        self._fail(column.position, problem + listed)
+
+    def _refuse(self, column: _Token, problem: str) -> NoReturn:
+        self._fail(column.position, f"column {column.text!r} {problem}")
+
+    def _fail(self, position: int, problem: str) -> NoReturn:
+        text, (what, place) = self._text, self.subject
+        shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + " ..."
+        raise ConfigError(f"{what} {shown!r}: {place} character {position + 1}: {problem}")
+
+
+class _Formula(_Parser):
+    """Every rule returns its values."""
+
+    tokens, subject = _FORMULA, ("formula", "near")
+
+    def parse(self) -> np.ndarray:
+        value = self._sum()
+        self._take("end", expected="an operator or the end")
+        return value
+
+    def _sum(self) -> np.ndarray:
+        value = self._product()
+        while sign := self._take("+") or self._take("-"):
+            value = value + self._product() if sign.kind == "+" else value - self._product()
+        return value
+
+    def _product(self) -> np.ndarray:
+        value = self._factor()
+        while sign := self._take("*") or self._take("/"):
+            value = value * self._factor() if sign.kind == "*" else value / self._factor()
+        return value
+
+    def _factor(self) -> np.ndarray:
+        self._deeper()
+        if sign := self._take("+") or self._take("-"):
+            value = self._factor() if sign.kind == "+" else -self._factor()
+        else:
+            value = self._value()
+            value = value ** self._factor() if self._take("**") else value
+        self._depth -= 1
+        return value
+
+    def _value(self) -> np.ndarray:
+        if self._take("("):
+            value = self._sum()
+            self._take(")", expected="')'")
+            return value
+        if number := self._take("number"):
+            return np.asarray(float(number.text))
+        column = self._take("column", expected="a number or a column")
+        assert column is not None
+        if column.is_word and column.text in _FUNCTIONS and self._take("("):
+            return self._call(column)
+        values = self._values(column)
+        if values.dtype.kind == "U":
+            self._fail(column.position, f"expected numbers in column {column.text!r}, got text")
+        return values.astype(np.float64)
+
+    def _call(self, name: _Token) -> np.ndarray:
+        values = [self._sum()]
+        while self._take(","):
+            values.append(self._sum())
+        self._take(")", expected="')'")
+        if len(values) > 1 and name.text not in _SEVERAL:
+            self._fail(name.position, f"expected one value for {name.text}, got {len(values)}")
+        return _FUNCTIONS[name.text](*values)
+
+
+class _Condition(_Parser):
+    """Every rule returns a function that computes its mask, so that syntax is checked first."""
+
+    tokens, subject, keywords = _CONDITION, ("condition", "at"), _KEYWORDS
 
     def parse(self) -> _Node:
         node = self._any()
@@ -135,9 +302,7 @@ class _Parser:
         return lambda: reduce(join, (each() for each in parts))
 
     def _one(self) -> _Node:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            self._fail(self._next.position, f"nested deeper than {_MAX_DEPTH}; simplify it")
+        self._deeper()
         if self._take("not"):
             inner = self._one()
             node: _Node = lambda: ~inner()  # noqa: E731
@@ -187,35 +352,6 @@ class _Parser:
             self._fail(token.position, "the number is too large for float64")
         return value
 
-    @property
-    def _next(self) -> _Token:
-        return self._tokens[self._at]
-
-    def _take(self, kind: str, *, expected: str = "") -> _Token | None:
-        """Return the next token and step over it, if it is of that kind; fail if it is needed."""
-        token = self._next
-        if token.kind == kind:
-            self._at += kind != "end"
-            return token
-        if expected:
-            got = "the end" if token.kind == "end" else repr(token.text)
-            self._fail(token.position, f"expected {expected}, got {got}")
-        return None
-
-    def _values(self, column: _Token) -> np.ndarray:
-        if column.text in self._columns:
-            values = np.asarray(self._columns[column.text])
-            if values.ndim != 1 or values.dtype.kind not in "biufU":
-                self._refuse(
-                    column, f"holds {values.dtype} of shape {values.shape}, not one value a row"
-                )
-            return values
-        known = list(self._columns)
-        close = difflib.get_close_matches(column.text, known, n=3)
-        listed = ", ".join([*close, *(k for k in known if k not in close)][:20]) or "none"
-        problem = f"expected a column, got the unknown name {column.text!r}; known columns: "
-        self._fail(column.position, problem + listed)
-
     def _compare(self, column: _Token, name: str, literal: Literal) -> np.ndarray:
         values, compare = self._values(column), _OPERATORS[name]
         ordering = name not in ("==", "!=")
@@ -247,14 +383,6 @@ class _Parser:
         if values.dtype.kind != "U" and bool(((values == 0) | (values == 1)).all()):
             return values == 1
         self._refuse(column, f"holds {_held(values)} where true/false or 0/1 is needed; {advice}")
-
-    def _refuse(self, column: _Token, problem: str) -> NoReturn:
-        self._fail(column.position, f"column {column.text!r} {problem}")
-
-    def _fail(self, position: int, problem: str) -> NoReturn:
-        text = self._condition
-        shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + " ..."
-        raise ConfigError(f"condition {shown!r}: at character {position + 1}: {problem}")
 
 
 def _held(values: np.ndarray) -> str:

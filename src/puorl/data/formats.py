@@ -27,10 +27,9 @@ from puorl.core.run_folder import (
 )
 from puorl.data.actions import Discrete
 from puorl.data.dataset import Dataset
-from puorl.data.formula import is_formula
-from puorl.data.missing import parse_missing
+from puorl.data.expression import is_formula
 from puorl.data.transitions import MAX_STEP
-from puorl.data.validate import FIELDS, FieldNames, RawRows
+from puorl.data.validate import FIELDS, FieldNames, RawRows, parse_missing
 
 if TYPE_CHECKING:
     from puorl.data.lazy import LazyDataset
@@ -68,11 +67,7 @@ class Format:
         return None if self.package is None else self.name
 
     def require(self, purpose: str) -> None:
-        """Check that the format's optional package is installed.
-
-        Raises:
-            MissingExtraError: It is not; the message holds the install line.
-        """
+        """Check that the format's optional package is installed."""
         if self.package is not None:
             require(self.package, extra=self.name, purpose=purpose)
 
@@ -223,25 +218,8 @@ def load(
         DataError: The file does not hold readable rows; the message says what was expected.
         ConfigError: Unknown format or a wrong expression.
     """
-    names = FieldNames(
-        obs=obs,
-        action=action,
-        reward=reward,
-        next_obs=next_obs,
-        terminal=terminal,
-        timeout=timeout,
-        episode=episode,
-        time=time,
-        next_action=next_action,
-        label=label,
-        missing=missing,
-        gap=gap,
-        decimal=decimal,
-        encoding=encoding,
-        time_format=time_format,
-        time_zone=time_zone,
-        discrete_actions=discrete_actions,
-    )
+    options = FieldNames.__dataclass_fields__
+    names = FieldNames(**{name: value for name, value in locals().items() if name in options})
     check_names(names)
     sources: list[Any] = []
     for one in path if isinstance(path, list | tuple) and path else [path]:
@@ -266,11 +244,7 @@ def load(
 
 
 def check_names(names: FieldNames) -> None:
-    """Check the options that are no names of columns.
-
-    Raises:
-        ConfigError: One has a value that it cannot have.
-    """
+    """Check the options that are no names of columns."""
     if not names.gap > 1:
         raise ConfigError(f"gap: expected a factor above 1, got {names.gap}")
     check_choice("decimal", names.decimal, (".", ","))
@@ -278,15 +252,7 @@ def check_names(names: FieldNames) -> None:
 
 
 def expand(path: PathLike | Sequence[PathLike], *, ids: bool = False) -> list[Path]:
-    """List the files and Minari folders that ``path`` names, in a stable order.
-
-    Args:
-        path: As for `load`.
-        ids: Accept a name that is no path as the id of a Minari dataset.
-
-    Raises:
-        DataError: Nothing is there.
-    """
+    """List the files and Minari folders that ``path`` names, in a stable order."""
     if not isinstance(path, str | os.PathLike):
         if not path:
             raise DataError("need at least one path, have none; name files, globs or folders")
@@ -333,11 +299,7 @@ def _is_frame(source: Any) -> bool:
 
 
 def reader_of(path: Path, chosen: str | None) -> Any:
-    """Return the module that reads a file.
-
-    Raises:
-        ConfigError: Neither the suffix nor ``chosen`` names a format.
-    """
+    """Return the module that reads a file."""
     by_suffix = format_of(path) if path.suffix else None
     if path.is_dir():
         marked = (each for each in _TABLE if each.marker and (path / each.marker).is_file())
@@ -367,14 +329,7 @@ def searched(names: FieldNames) -> FieldNames:
 
 
 def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = None) -> Dataset:
-    """Make a dataset of what a reader returned, with computed rewards and labels.
-
-    Args:
-        raw: The rows.
-        names: As the user gave them.
-        source: The file; messages start with it.
-        step: The median step of the clock, where the rows are a part of more.
-    """
+    """Make a dataset of what a reader returned, with computed rewards and labels."""
     for field in searched(names).unused:
         # A field that a reader found under a usual name becomes a column.
         if field in raw.arrays:
@@ -413,11 +368,7 @@ def parts_fingerprint(path: Path) -> str | None:
 
 
 def load_kept(folder: Path, kept: KeptRows) -> Dataset:
-    """Read the kept rows in a folder of `puorl filter`.
-
-    Raises:
-        DataError: They cannot be read, or are not those that the filter kept.
-    """
+    """Read the kept rows in a folder of `puorl filter`."""
     if kept.file == KEEP_LIST:
         raise DataError(
             f"{folder}: expected kept rows, got only a list of them; filter again with "
@@ -485,12 +436,7 @@ def _unencodable(dataset: Dataset) -> str:
 
 
 def check_target(path: PathLike, *, force: bool) -> None:
-    """Check before long work that `save` can write to ``path``.
-
-    Raises:
-        ConfigError: Unknown format.
-        DataError: Something is at ``path`` that may not be replaced.
-    """
+    """Check before long work that `save` can write to ``path``."""
     chosen = _written_format(Path(path), None)
     check_free(path, force=force, marker=chosen.marker)
 

@@ -25,10 +25,10 @@ from puorl.core.errors import DataError
 from puorl.core.files import reserve
 from puorl.core.resources import require_readable
 from puorl.data import episodes
-from puorl.data.columns import read_arrays, resolve
+from puorl.data.columns import named_arrays, read_arrays, resolve
 from puorl.data.dataset import Dataset
 from puorl.data.transitions import FLAGS, Provenance
-from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, reading
+from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, fingerprint, reading
 
 _OVERHEAD = 2**18
 """Bytes of names, shapes, provenance and a hash, at most."""
@@ -62,11 +62,7 @@ _BLOCK = 65_536
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read an HDF5 file; nested arrays are named by their path.
-
-    Raises:
-        DataError: Not a readable HDF5 file, or an array is missing.
-    """
+    """Read an HDF5 file; nested arrays are named by their path."""
     with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
         return _rows(file, names, str(path))
 
@@ -74,10 +70,12 @@ def read(path: Path, names: FieldNames) -> RawRows:
 def blocks(path: str, names: FieldNames) -> list[Block]:
     """Divide the rows of a file into blocks that are read together."""
     with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
-        keys, key = list(_array_keys(file)), names.obs or _LAYOUT["obs"]
-        if _own_text(file, _PROVENANCE, path) is None:
-            key = resolve(keys, _stripped(names), path)["obs"]
-        total = file[str(key)].shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+        keys = list(_array_keys(file))
+        find = resolve if _own_text(file, _PROVENANCE, path) is None else named_arrays
+        key = find(keys, _stripped(names), path).get("obs", _LAYOUT["obs"])
+        if key not in keys:  # HDF5 would follow a link into another file
+            raise DataError(f"{path}: expected the array {key!r} in this file, found none")
+        total = file[key].shape[0]  # pyright: ignore[reportAttributeAccessIssue]
     return [Block(min(_BLOCK, total - start), start) for start in range(0, total, _BLOCK)]
 
 
@@ -89,6 +87,35 @@ def read_blocks(
     rows = slice(chosen[0].place, chosen[-1].place + chosen[-1].num_rows)
     with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
         return _rows(file, names, path, rows)
+
+
+def verify(path: str) -> str | None:
+    """Compare a file that puorl wrote with its hash, some rows at a time.
+
+    Returns:
+        The fingerprint of its rows; None for a file of other origin.
+    """
+    with reading(path, "HDF5 file", _ADVICE), h5py.File(path, "r") as file:
+        origin, stored = (_own_text(file, name, path) for name in (_PROVENANCE, hashing.HASH))
+        if origin is None:
+            return None
+        first = _rows(file, FieldNames(), path, slice(0, 1))
+        sizes = {key: file[key].shape for key in _array_keys(file)}  # pyright: ignore
+        total = sizes[_LAYOUT["obs"]][0]
+
+        def pieces(key: str) -> hashing.Pieces:
+            spans = [slice(start, start + _BLOCK) for start in range(0, total, _BLOCK)]
+            return hashing.Pieces(
+                sizes[key], lambda: (_array(file, key, path, part=span) for span in spans)
+            )
+
+        fields = {name: pieces(first.keys.get(name, _LAYOUT[name])) for name in first.arrays}
+        named = {_column_name(key): key for key in sizes if sizes[key][:1] == (total,)}
+        columns = {name: pieces(named[name]) for name in first.columns if name in named}
+        codes = None if first.provenance is None else first.provenance.action_codes
+        found = fingerprint(fields, columns, codes)
+        hashing.check(path, stored, _content_hash(found, origin), repair=_REPAIR)
+        return found
 
 
 def write(dataset: Dataset, path: Path) -> None:
@@ -283,9 +310,6 @@ def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> Non
         source: The file; messages start with it.
         whole: Refuse an array that was not written completely. HDF5 returns zeros for the rest,
             which are valid flags, but not valid states.
-
-    Raises:
-        DataError: Reading it could hang or crash, or return values that were never written.
     """
     shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
     if filters.get_layout() == h5py.h5d.VIRTUAL or filters.get_external_count():
@@ -326,9 +350,6 @@ def check_heaps(file: h5py.File, source: str) -> None:
     """Refuse a file with an inconsistent heap of values of varying length.
 
     Call it before such values (mostly text) are read: the library does not check these heaps.
-
-    Raises:
-        DataError: The objects of a heap exceed it.
     """
     _, length_bytes = file.id.get_create_plist().get_sizes()
     with _content(file) as content:
@@ -343,11 +364,7 @@ def check_heaps(file: h5py.File, source: str) -> None:
 
 
 def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> None:
-    """Refuse values of varying length that claim to be longer than the file.
-
-    Raises:
-        DataError: There is such a value.
-    """
+    """Refuse values of varying length that claim to be longer than the file."""
     address_bytes, _ = file.id.get_create_plist().get_sizes()
     offset = dataset.get_offset()
     if address_bytes != 8 or offset is None or file.userblock_size:
@@ -365,11 +382,7 @@ def check_lengths(dataset: h5py.h5d.DatasetID, file: h5py.File, source: str) -> 
 
 
 def check_file(path: Path, source: str) -> None:
-    """Refuse a file with any array that cannot be read safely, before another library reads it.
-
-    Raises:
-        DataError: As `check_array` and `check_heaps`.
-    """
+    """Refuse a file with any array that cannot be read safely, before another library reads it."""
     with h5py.File(path, "r") as file:
         check_heaps(file, source)
         for dataset in _arrays(file.id, (), source):

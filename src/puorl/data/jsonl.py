@@ -19,11 +19,7 @@ _MOST_COLUMNS = 100_000
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read a file of JSON lines, which may be compressed (.gz, .zst).
-
-    Raises:
-        DataError: Not UTF-8 text, or a line that is not an object.
-    """
+    """Read a file of JSON lines, which may be compressed (.gz, .zst)."""
     with reading_text(path, "file of JSON lines"):
         header: dict[str, None] = {}
         with open_text(path, names.encoding) as text:

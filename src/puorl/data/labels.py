@@ -63,9 +63,6 @@ def read_split(folder: PathLike, **names: Any) -> LabelledRows:
     Args:
         folder: The split; paths that it holds count from here, or from where it was made.
         names: As for `load`.
-
-    Raises:
-        DataError: A file is not where it was, or does not hold the rows that were drawn from.
     """
     content = read_json(Path(folder) / SETTINGS_FILE, repair="split again")
     held = content if isinstance(content, dict) else {}
@@ -151,11 +148,7 @@ def read_labels(
 
 
 def is_condition(labelled: str) -> bool:
-    """Tell a condition from the name of a file.
-
-    Raises:
-        ConfigError: A list, which counts rows of data that is in memory.
-    """
+    """Tell a condition from the name of a file."""
     if not _is_path(labelled):
         return True
     if os.path.exists(labelled) and _is_list(labelled):
@@ -282,11 +275,7 @@ def write_table(
     *,
     force: bool = False,
 ) -> None:
-    """Write a CSV file; text that a spreadsheet would compute gets an apostrophe before it.
-
-    Raises:
-        DataError: ``path`` exists.
-    """
+    """Write a CSV file; text that a spreadsheet would compute gets an apostrophe before it."""
     with (
         atomic_path(path, force=force) as part,
         open(part, "w", encoding="utf-8", newline="") as file,

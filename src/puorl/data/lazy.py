@@ -30,10 +30,9 @@ from puorl.core.progress import progress_bar
 from puorl.core.tasks import ONE_THREAD, Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.formats import check_names, expand, finish, reader_of, save, searched
-from puorl.data.missing import parse_missing
 from puorl.data.partitions import ChunkKeys, Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
-from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows
+from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows, parse_missing
 
 FIRST_PART = "part-000000.parquet"
 """Identifies a folder of partitions."""
@@ -68,6 +67,8 @@ class LazyDataset:
     """Whether episodes are numbered anew: ids are texts, absent, or used twice."""
     notes: tuple[str, ...] = ()
     domain: str | None = None
+    verified: tuple[str | None, ...] = ()
+    """Fingerprints of the files, compared with their hashes; None of those that have none."""
 
     def __len__(self) -> int:
         """Number of partitions."""
@@ -101,11 +102,7 @@ class LazyDataset:
         return hashing.of_settings(content)
 
     def read(self, number: int) -> Dataset:
-        """Read a partition.
-
-        Raises:
-            DataError: A file cannot be read.
-        """
+        """Read a partition."""
         span = self.partitions[number]
         source, rows = next(self._pieces(span))
         try:
@@ -208,7 +205,7 @@ def open(
             sources.append(Source(place, reader.__name__, blocks, first, number=len(sources)))
     if not sources:
         raise DataError(f"{path}: expected at least one row, found none")
-    index = Index()
+    index, own = Index(), list[Source]()
     total = sum(each.num_rows for each in sources)
     read = partial(_read_keys, sources, searched(given), keys_only=how == "error")
     chunks = [(each.number, rows) for each in sources for rows in _chunks(each, partition_rows)]
@@ -221,7 +218,11 @@ def open(
             for (number, rows), chunk in zip(some, found, strict=True):
                 if rows.start == 0:
                     sources[number] = index.begin(sources[number], chunk)
+                    own += [sources[number]] * (chunk.about.provenance is not None)
                 index.add(chunk, sources[number])
+    with progress_bar("comparing hashes", total=len(own), unit="files", show=progress) as advance:
+        hashes = call_all(_verify, own, workers, environment=ONE_THREAD, advance=advance)
+    verified = dict(zip((each.number for each in own), hashes, strict=True))
     if how == "hold" and "episode" not in index.fields:
         raise DataError("missing: expected episode ids to hold values within, and found none")
     return LazyDataset(
@@ -235,16 +236,12 @@ def open(
         numbered=index.numbered,
         notes=tuple(index.notes),
         domain=domain,
+        verified=tuple(verified.get(each.number) for each in sources),
     )
 
 
 def write(lazy: LazyDataset, path: Path, *, format: str | None = None, force: bool = False) -> Path:
-    """Write a folder of Parquet files, one for each partition.
-
-    Raises:
-        ConfigError: Another format, or the name of a file.
-        DataError: ``path`` exists and ``force`` is off.
-    """
+    """Write a folder of Parquet files, one for each partition."""
     if format not in (None, "parquet") or path.suffix:
         raise ConfigError(
             f"{path}: expected the name of a folder of Parquet files, without a suffix, for data "
@@ -288,6 +285,11 @@ def _read_keys(
     source, rows = sources[chunk[0]], chunk[1]
     raw = _read_rows(source, names, rows, {}, keys_only=keys_only)
     return ChunkKeys.of(raw, source.first + rows.start)
+
+
+def _verify(source: Source) -> str | None:
+    """Compare a file that puorl wrote with its hash; return the fingerprint of its rows."""
+    return import_module(source.module).verify(source.path)
 
 
 def _cast(array: np.ndarray, kind: str | None) -> np.ndarray:
@@ -369,11 +371,7 @@ def _remote(address: str) -> list[str]:
 
 
 def reader_at(place: str, format: str | None = None) -> Any:
-    """Return the module that reads a file in parts; at an address only Parquet is read.
-
-    Raises:
-        DataError: The format cannot be read in parts.
-    """
+    """Return the module that reads a file in parts; at an address only Parquet is read."""
     if "://" in place:
         return import_module("puorl.data.parquet")
     reader = reader_of(Path(place), format)

@@ -36,12 +36,7 @@ _MOST_FRAMES_PER_SECOND = 100_000
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read all frames of a folder.
-
-    Raises:
-        DataError: The folder is of another version, incomplete or damaged.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Read all frames of a folder."""
     pa = require("pyarrow", extra="lerobot", purpose="reading LeRobot folders")
     parquet = require("pyarrow.parquet", extra="lerobot", purpose="reading LeRobot folders")
     info = read_json(path / INFO, repair="take another copy of the folder")
@@ -68,12 +63,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
 
 
 def write(dataset: Dataset, path: Path) -> None:
-    """Write a folder; see the module's docstring for what becomes an episode.
-
-    Raises:
-        DataError: A column has a dtype that Parquet cannot hold.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Write a folder; see the module's docstring for what becomes an episode."""
     pa = require("pyarrow", extra="lerobot", purpose="writing LeRobot folders")
     parquet = require("pyarrow.parquet", extra="lerobot", purpose="writing LeRobot folders")
     order, runs = runs_of(dataset.rows)

@@ -65,10 +65,6 @@ def read(path: Path, names: FieldNames) -> RawRows:
     """Read a Minari dataset, HDF5 or Arrow.
 
     Dictionary observations become one row of numbers, their parts sorted by name.
-
-    Raises:
-        DataError: Not a readable Minari dataset, a named part is not there, or a part is an image.
-        MissingExtraError: Minari is not installed.
     """
     folder = _data_folder(path)
     metadata = read_json(folder / _METADATA)
@@ -240,11 +236,7 @@ class _Table:
         return sum(self.lengths)
 
     def add(self, index: int, episode: Mapping[str, Any]) -> None:
-        """Append an episode.
-
-        Raises:
-            DataError: Its arrays do not fit together.
-        """
+        """Append an episode."""
         try:
             length = len(episode["rewards"])
             found = {
@@ -458,12 +450,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def write(dataset: Dataset, path: Path) -> None:
-    """Write a Minari dataset folder, with the data in its folder ``data`` as Minari has it.
-
-    Raises:
-        DataError: Too many runs, or a text that cannot be stored.
-        MissingExtraError: Minari is not installed.
-    """
+    """Write a Minari dataset folder, with the data in its folder ``data`` as Minari has it."""
     minari, spaces = _minari("minari", "writing"), _minari("gymnasium.spaces", "writing")
     storages = _minari("minari.dataset.minari_storage", "writing")
     _minari("PIL.Image", "writing")  # minari imports it without depending on it
@@ -521,16 +508,7 @@ def write(dataset: Dataset, path: Path) -> None:
 
 
 def _restore(steps: Mapping[str, np.ndarray], metadata: Mapping[str, Any], source: str) -> RawRows:
-    """Restore rows that `write` wrote, in their old order.
-
-    Args:
-        steps: Arrays by their Minari names; infos as ``infos.NAME``.
-        metadata: The content of `_OWN`.
-        source: The folder; messages start with it.
-
-    Raises:
-        DataError: A part is missing or was changed.
-    """
+    """Restore rows that `write` wrote, in their old order."""
     try:
         if metadata["version"] != _VERSION:
             raise DataError(

@@ -38,11 +38,7 @@ _READ_HEADER = {
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read an NPZ file.
-
-    Raises:
-        DataError: Not a readable NPZ file, or an array is missing or holds Python objects.
-    """
+    """Read an NPZ file."""
     advice = "check that the file is whole and that numpy.savez wrote it"
     with (
         reading(path, "NPZ file", advice),
@@ -55,11 +51,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
 
 
 def write(dataset: Dataset, path: Path) -> None:
-    """Write an uncompressed NPZ file that `read` restores exactly.
-
-    Raises:
-        DataError: A column name contains NUL.
-    """
+    """Write an uncompressed NPZ file that `read` restores exactly."""
     arrays: dict[str, np.ndarray] = dict(dataset.rows.arrays())
     for name, array in dataset.columns.items():
         if "\0" in name:

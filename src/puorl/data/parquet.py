@@ -8,8 +8,8 @@ number and a record in the schema, from which they are restored exactly.
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -25,7 +25,7 @@ from puorl.data.columns import Claims, claim, named, require_distinct, seconds, 
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FRAME
 from puorl.data.transitions import MATRICES, Provenance
-from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, reading
+from puorl.data.validate import FIELDS, Block, FieldNames, RawRows, fingerprint, reading
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -52,12 +52,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read a Parquet file, or an Arrow file as Hugging Face's datasets and Feather write it.
-
-    Raises:
-        DataError: Not a readable file, or a column is missing or has no plain values.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Read a Parquet file, or an Arrow file as Hugging Face's datasets and Feather write it."""
     if path.suffix.lower() in _ARROW:
         return _read_arrow(path, names)
     parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
@@ -65,11 +60,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
         reading(path, "Parquet file", "check that the file is whole"),
         parquet.ParquetFile(path, page_checksum_verification=True) as file,
     ):
-        if not _has_record(file.schema_arrow.metadata or {}) and _CHECKSUM in _footer(path):
-            raise DataError(
-                f"{path}: puorl's entries in the schema cannot be read; the file is damaged; "
-                "take another copy"
-            )
+        _check_record(file, str(path))
         return _rows(file, names, str(path))
 
 
@@ -78,6 +69,7 @@ def blocks(path: str, names: FieldNames) -> list[Block]:
     del names
     with reading(path, "Parquet file", "check that the file is whole"), _opened(path) as file:
         found = file.metadata
+        _check_record(file, path)
         sizes = [found.row_group(i).num_rows for i in range(found.num_row_groups)]
         return [Block(size, i) for i, size in enumerate(sizes) if size]
 
@@ -92,6 +84,47 @@ def read_blocks(
         )
 
 
+def verify(path: str) -> str | None:
+    """Compare a file that puorl wrote with its hash, some rows at a time.
+
+    Page checksums alone do not cover the headers of pages.
+
+    Returns:
+        The fingerprint of its rows; None for a file of other origin.
+    """
+    with reading(path, "Parquet file", "check that the file is whole"), _opened(path) as file:
+        schema, num_rows = file.schema_arrow, file.metadata.num_rows
+        stored = _stored(schema.metadata or {}, path)
+        if stored is None:
+            return None
+        claims, origin, restored = _own(stored, schema.names, FieldNames(), num_rows, path)
+        groups = [_RowGroups(file, [i], path) for i in range(file.metadata.num_row_groups)]
+
+        def field(name: str, group: _RowGroups) -> np.ndarray:
+            rows, columns = RawRows(format="parquet", arrays={}), claims.fields[name]
+            _add_field(_Columns(group, columns), name, columns, rows, path, FieldNames())
+            return rows.arrays[name]
+
+        def column(stored_name: str, dtype: np.dtype, group: _RowGroups) -> np.ndarray:
+            array = _plain_values(_Columns(group, [stored_name])[stored_name])
+            return _restored(array, dtype, stored_name, path)
+
+        def pieces(read: Callable[[_RowGroups], np.ndarray], *width: int) -> hashing.Pieces:
+            return hashing.Pieces((num_rows, *width), lambda: map(read, groups))
+
+        fields = {
+            name: pieces(partial(field, name), *([len(columns)] if name in MATRICES else []))
+            for name, columns in claims.fields.items()
+        }
+        columns = {
+            name: pieces(partial(column, stored_name, dtype))
+            for stored_name, (name, dtype) in restored.items()
+        }
+        found = fingerprint(fields, columns, origin.action_codes)
+        hashing.check(path, stored["fingerprint"], found, repair=_REPAIR)
+        return found
+
+
 def _opened(path: str) -> Any:
     parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
     if "://" not in path:
@@ -102,11 +135,7 @@ def _opened(path: str) -> Any:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """Return pyarrow's file system of an address such as ``s3://bucket/rows``, and the path in it.
-
-    Raises:
-        DataError: There is no such file system.
-    """
+    """Return pyarrow's file system of an address such as ``s3://bucket/rows``, and its path."""
     fs = require("pyarrow.fs", extra="parquet", purpose="reading from an object store")
     with reading(address, "address", "check the name, and the settings of the object store"):
         return fs.FileSystem.from_uri(address)
@@ -134,10 +163,7 @@ def hive_columns(path: str) -> dict[str, str]:
 
 def _read_arrow(path: Path, names: FieldNames) -> RawRows:
     ipc = require("pyarrow.ipc", extra="parquet", purpose="reading Arrow files")
-    with (
-        reading(path, "Arrow file", "check that the file is whole"),
-        open(path, "rb") as file,
-    ):
+    with reading(path, "Arrow file", "check that the file is whole"), open(path, "rb") as file:
         is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
         file.seek(0)
         table = (ipc.open_file if is_file else ipc.open_stream)(file).read_all()
@@ -145,12 +171,7 @@ def _read_arrow(path: Path, names: FieldNames) -> RawRows:
 
 
 def read_frame(frame: Any, names: FieldNames) -> RawRows:
-    """Read a DataFrame of pandas or polars, an Arrow table, or any other Arrow stream.
-
-    Raises:
-        DataError: A column is missing or has no plain values.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Read a DataFrame of pandas or polars, an Arrow table, or any other Arrow stream."""
     pa = require("pyarrow", extra="parquet", purpose="reading DataFrames")
     with reading(FRAME, "table", "convert columns of objects to numbers or text"):
         rows = _rows(_InMemory(pa.table(frame)), names, FRAME)
@@ -191,12 +212,7 @@ def to_table(dataset: Dataset) -> Any:
 
 
 def write(dataset: Dataset, path: Path) -> None:
-    """Write a Parquet file that `read` restores exactly.
-
-    Raises:
-        DataError: Parquet cannot hold a column exactly.
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Write a Parquet file that `read` restores exactly."""
     pa = require("pyarrow", extra="parquet", purpose="writing Parquet files")
     parquet = require("pyarrow.parquet", extra="parquet", purpose="writing Parquet files")
     fields: dict[str, list[str]] = {}
@@ -433,7 +449,18 @@ def _has_record(metadata: Mapping[bytes, bytes]) -> bool:
     return _KEY in metadata or _CHECKSUM in metadata
 
 
-def _footer(path: Path) -> bytes:
+def _check_record(file: "ParquetFile", path: str) -> None:
+    """Refuse a file of this machine whose footer names puorl's record where none can be read."""
+    if _has_record(file.schema_arrow.metadata or {}) or "://" in path:
+        return
+    if _CHECKSUM in _footer(path):
+        raise DataError(
+            f"{path}: puorl's entries in the schema cannot be read; the file is damaged; "
+            "take another copy"
+        )
+
+
+def _footer(path: str) -> bytes:
     """Return the bytes with schema and metadata, which have no checksum in Parquet."""
     with open(path, "rb") as file:
         file.seek(-8, os.SEEK_END)
@@ -502,11 +529,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _plain_values(column: Any) -> np.ndarray:
-    """(n,) bool, int, float or text. Return the values of a plain column.
-
-    Args:
-        column: Arrow chunked array of a type for which `_is_plain` holds.
-    """
+    """(n,) bool, int, float or text. Return the values of a plain column."""
     types, kind = _types(), column.type
     if _is_text(kind):
         return _text(column)
@@ -527,15 +550,7 @@ def _plain_values(column: Any) -> np.ndarray:
 
 
 def _numbers(column: Any, where: str) -> np.ndarray:
-    """Return a column as (n,) numbers, or (n, k) for a list column; null is NaN.
-
-    Args:
-        column: Arrow chunked array.
-        where: File, column and field; messages start with it.
-
-    Raises:
-        DataError: Not numbers, or lists of different length.
-    """
+    """Return a column as (n,) numbers, or (n, k) for a list column; null is NaN."""
     types, kind = _types(), column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return _matrix(column, where)

@@ -129,8 +129,9 @@ class Index:
         """Take the rows of a chunk into account."""
         if self._first is None:
             self._first, self.fields, self.columns = chunk.about, chunk.fields, chunk.columns
-        self.fields = [name for name in self.fields if name in chunk.fields]
-        self.columns = [name for name in self.columns if name in chunk.columns]
+        held = {*chunk.fields}, {*chunk.columns}  # sets: some tables have very many columns
+        self.fields = [name for name in self.fields if name in held[0]]
+        self.columns = [name for name in self.columns if name in held[1]]
         for name, kind in chunk.kinds.items():
             self._kinds.setdefault(name, set()).add(kind)
         if chunk.actions is not None:
@@ -204,11 +205,7 @@ class Index:
         return found
 
     def cut(self, total: int, size: int, gap: float) -> Iterator[Span]:
-        """Yield partitions that no episode crosses.
-
-        Raises:
-            DataError: An episode, or several that are interleaved, are too long.
-        """
+        """Yield partitions that no episode crosses."""
         if self._ids and "episode" not in self.fields:
             raise DataError("episode: expected ids in all files or in none; name the column")
         if self._ids:

@@ -24,11 +24,7 @@ _FLAGS = ("is_first", "is_last", "is_terminal")
 
 
 def read(path: Path, names: FieldNames) -> RawRows:
-    """Read all episodes of a folder, such as ``cartpole/1.0.0``.
-
-    Raises:
-        DataError: The folder holds no records, or damaged ones, or no such steps.
-    """
+    """Read all episodes of a folder, such as ``cartpole/1.0.0``."""
     files = sorted(each for each in path.glob("*.tfrecord*") if each.is_file())
     if not files:
         raise DataError(f"{path}: expected TFRecord files beside features.json, found none")

@@ -66,11 +66,7 @@ def write(split: "PUSplit", folder: str | os.PathLike[str], *, force: bool) -> P
 
 
 def read(folder: str | os.PathLike[str], sources: Sequence[Dataset]) -> SavedSplit:
-    """Read the folder; the caller compares the fingerprint.
-
-    Raises:
-        DataError: Not a split folder, damaged, or made from other data.
-    """
+    """Read the folder; the caller compares the fingerprint."""
     folder = Path(folder)
     path = folder / SETTINGS_FILE
     content = read_json(path, repair="split again")

@@ -13,8 +13,8 @@ from puorl.core.errors import DataError, PuorlError
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.formats import expand, load, load_kept, parts_fingerprint
-from puorl.data.formula import is_formula
+from puorl.data.expression import is_formula
+from puorl.data.formats import expand, load, load_kept
 from puorl.data.lazy import LazyDataset
 from puorl.data.lazy import open as open_lazily
 from puorl.data.training_set import TrainingSet
@@ -33,11 +33,7 @@ class _Rows(NamedTuple):
 
 
 def read_training_set(
-    paths: Sequence[str],
-    *,
-    next_action: bool = False,
-    hold_out: str | None = None,
-    **fields: Any,
+    paths: Sequence[str], *, next_action: bool = False, hold_out: str | None = None, **fields: Any
 ) -> TrainingSet:
     """Read all rows of all paths; ``metadata`` of the result lists the files.
 
@@ -90,9 +86,6 @@ def open_training_rows(
     """Open rows that are not to be loaded; return them and the range of returns, where known.
 
     ``fields`` are those of `puorl.load`, except for what `puorl filter` wrote.
-
-    Raises:
-        DataError: Folders of `puorl filter` beside other paths, or not the rows that it kept.
     """
     folders, plain = _separate(paths)
     if not folders:
@@ -101,9 +94,11 @@ def open_training_rows(
         raise DataError("--chunk-rows: expected one folder of puorl filter, or files, not both")
     settings = read_settings(folders[0])
     file = folders[0] / settings.kept.file
-    if (found := parts_fingerprint(file)) is not None:
-        hashing.check(file, settings.kept.fingerprint, found, repair="run the filter again")
-    return open_lazily(file), settings.returns
+    lazy = open_lazily(file)
+    parts = list(lazy.verified)
+    found = parts[0] if file.is_file() else hashing.of_settings({"parts": parts})
+    hashing.check(file, settings.kept.fingerprint, found or "", repair="run the filter again")
+    return lazy, settings.returns
 
 
 def _separate(paths: Sequence[str]) -> tuple[list[Path], list[str]]:

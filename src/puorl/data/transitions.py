@@ -263,10 +263,6 @@ class Provenance:
     def from_json(cls, text: Any, *, source: str) -> "Provenance":
         """Build from the output of `to_json` as found in a file.
 
-        Args:
-            text: The content where JSON text is expected.
-            source: The file; messages start with it.
-
         Raises:
             DataError: The content is not what `to_json` writes.
         """

@@ -1,8 +1,15 @@
-"""Raw rows, as readers return them, and the checks that make them canonical arrays."""
+"""Raw rows, as readers return them, and the checks that make them canonical arrays.
+
+Cells that are missing or no numbers are refused in one message, or repaired. A row with such a cell
+is no transition, and neither is the step from the row before it: ``drop`` removes the row and cuts
+the episode there. ``hold`` first carries the last value of the same column and episode over at most
+some steps, and drops what is left.
+"""
 
 import contextlib
 import difflib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from puorl.core import hashing
-from puorl.core.errors import DataError
-from puorl.data.transitions import FLAGS, MATRICES, MAX_STEP, Provenance
+from puorl.core.errors import ConfigError, DataError
+from puorl.data.transitions import FLAGS, MATRICES, MAX_STEP, Note, Provenance
 
 SOURCE_ROW = "source_row"
 """Column with each row's number in its file, where loading dropped rows of the file."""
@@ -22,47 +29,30 @@ LABELLED = "labelled"
 
 @dataclass(frozen=True, kw_only=True)
 class FieldNames:
-    """Key of each field in an array file, or its column names and patterns in a table.
+    """Options of `puorl.load`, which describes them: where fields are found, and how they are read.
 
-    A field that is None is searched under its usual names.
+    For each field its key in an array file, or its column names and patterns in a table.
     """
 
     obs: str | Sequence[str] | None = None
-    """State columns, e.g. ``"obs_*"`` or ``["angle", "speed"]``."""
     action: str | Sequence[str] | None = None
-    """Action columns, e.g. ``"act_*"``."""
     reward: str | None = None
-    """Reward column."""
     next_obs: str | Sequence[str] | None = None
-    """Next-state columns; without them the next row of the same episode is used."""
     terminal: str | None = None
-    """Flag: the task ended after this row."""
     timeout: str | None = None
-    """Flag: the record was cut after this row although the task went on."""
     episode: str | None = None
-    """Episode id: numbers or text."""
     time: str | None = None
-    """Time stamp: seconds, any other number, or an ISO date."""
     next_action: str | Sequence[str] | None = None
-    """Next-action columns."""
     label: str | None = None
-    """Expression that holds for labelled rows, such as ``"checked == 1"``."""
     missing: str = "error"
-    """What to do with cells that are missing or no numbers; see `puorl.data.missing`."""
     gap: float = MAX_STEP
-    """A time step longer than this many median steps is a gap."""
     unused: tuple[str, ...] = ()
-    """Fields that are declared absent, whatever columns have their usual names."""
+    """Fields that are declared absent, whatever columns have their usual names; no option."""
     decimal: str = "."
-    """Sign before the fraction of a number in a text table: a point or a comma."""
     encoding: str | None = None
-    """Encoding of a text table; UTF-8 by default."""
     time_format: str | None = None
-    """Format of time stamps that are not ISO 8601, such as ``%d.%m.%Y %H:%M:%S``."""
     time_zone: str | None = None
-    """Zone of time stamps that name none; UTC by default."""
     discrete_actions: bool | Sequence[str | int] | None = None
-    """Whether actions are discrete, or their codes; see `puorl.data.actions`."""
 
 
 FIELDS = tuple(FieldNames.__dataclass_fields__)[:9]
@@ -140,12 +130,10 @@ class RawRows:
 
 
 def fingerprint(
-    arrays: Mapping[str, np.ndarray],
-    columns: Mapping[str, np.ndarray],
-    codes: Sequence[str] | None,
+    arrays: hashing.Arrays, columns: hashing.Arrays, codes: Sequence[str] | None
 ) -> str:
     """Hash all values of rows and columns, and what one-hot actions stand for."""
-    held = dict(arrays) | {f"column/{name}": array for name, array in columns.items()}
+    held = {**arrays, **{f"column/{name}": array for name, array in columns.items()}}
     return hashing.of_arrays(held if codes is None else held | {"action_codes": np.array(codes)})
 
 
@@ -160,14 +148,6 @@ def reading(source: Path | str, kind: str, advice: str) -> Iterator[None]:
     """Turn all errors of a reading library into a `DataError` that names the file.
 
     Libraries raise almost any exception on damaged files.
-
-    Args:
-        source: The file.
-        kind: What is expected there, e.g. ``"NPZ file"``.
-        advice: What to check.
-
-    Raises:
-        DataError: ``source`` is a folder where a file is expected, or the block failed.
     """
     if kind.endswith("file") and os.path.isdir(source):
         raise DataError(f"{source}: expected one {kind}, got a folder; name a file inside it")
@@ -191,9 +171,6 @@ def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.
 
     Returns:
         (n, d) float32/float64 matrices; (n,) floats, bools, int64 episode ids, float64 time.
-
-    Raises:
-        DataError: An array does not hold rows of numbers.
     """
     for name in ("obs", "action"):
         if name not in arrays:
@@ -225,11 +202,7 @@ def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.
 
 
 def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
-    """Check an extra column: one plain value a row (number, bool or text).
-
-    Raises:
-        DataError: Python objects, structured or complex values.
-    """
+    """Check an extra column: one plain value a row (number, bool or text)."""
     array = np.asarray(array)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -246,11 +219,7 @@ def column(name: str, array: np.ndarray, *, source: str) -> np.ndarray:
 
 
 def require_finite(name: str, array: np.ndarray, *, source: str) -> None:
-    """Refuse NaN and infinity.
-
-    Raises:
-        DataError: A value is not finite.
-    """
+    """Refuse NaN and infinity."""
     if sums_to_finite(array):
         return
     bad = ~np.isfinite(array)
@@ -403,3 +372,127 @@ def listed(keys: Iterable[str], *, near: str = "") -> str:
     every = list(dict.fromkeys([*close, *keys]))
     more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
     return (", ".join(every[:_MOST_LISTED]) or "nothing") + more
+
+
+# ------------------------------------------------------- cells that are missing or no numbers
+
+HOLD_STEPS = 5
+"""Steps over which ``hold`` carries a value, unless ``hold:N`` says otherwise."""
+_MOST_NAMED = 8
+_HELD = ("obs", "action", "reward")
+_NEEDED = (*_HELD, "time", *FLAGS)
+
+
+@dataclass(frozen=True)
+class Usable:
+    """Rows after the repair, and which of them can be used."""
+
+    arrays: dict[str, np.ndarray]
+    valid: np.ndarray | None = None
+    """(n,) bool; None if all rows can."""
+    lost: np.ndarray | None = None
+    """(n,) bool. Rows of unknown episode: any episode may have lost a row there."""
+    notes: list[str] = field(default_factory=list)
+
+
+def parse_missing(text: str) -> tuple[str, int]:
+    """Read ``error``, ``drop``, ``hold`` or ``hold:N``.
+
+    >>> parse_missing("hold:3"), parse_missing("drop")
+    (('hold', 3), ('drop', 0))
+    """
+    if text in ("error", "drop"):
+        return text, 0
+    if match := re.fullmatch(r"hold(?::([1-9]\d{0,8}))?", text):
+        return "hold", int(match[1] or HOLD_STEPS)
+    raise ConfigError(
+        f"missing: expected error, drop, hold or hold:N (N steps, such as hold:3), got {text!r}"
+    )
+
+
+def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
+    """Treat the cells of a file that are missing or no numbers."""
+    how, steps = parse_missing(missing)
+    arrays = dict(raw.arrays)
+    if how == "error" and raw.bad:
+        raise DataError(_refusal(raw, source))
+    num_rows = {len(array) if array.ndim else -1 for array in arrays.values()}
+    if how == "error" or "obs" not in arrays or len(num_rows) != 1:
+        return Usable(arrays)  # what are no rows is refused later, with a better message
+    num_bad = len(raw.bad)
+    if how == "hold":
+        group = _groups(arrays, raw.lost)
+        for name in _HELD:
+            if name in arrays and arrays[name].dtype.kind == "f":
+                arrays[name] = _held(arrays[name], group, steps)
+    valid = np.ones(len(arrays["obs"]), bool)
+    if raw.lost is not None:
+        valid &= ~raw.lost
+    for name in (*_NEEDED, "next_obs"):
+        if name in arrays and arrays[name].dtype.kind == "f":
+            fits = np.asarray(np.isfinite(arrays[name])).reshape(len(arrays[name]), -1).all(axis=1)
+            if name == "next_obs" and "terminal" in arrays:
+                fits |= np.nan_to_num(np.ravel(arrays["terminal"])) == 1
+            valid &= fits
+    notes = [_describe(column, cells) for column, cells in raw.bad.items()]
+    if valid.all():
+        if num_bad:
+            notes.append(f"missing: values held over at most {steps} steps; no row was dropped")
+        return Usable(arrays, notes=notes)
+    if not valid.any():
+        raise DataError(
+            f"{source}: expected rows without missing cells, got none; {_counts(raw)}; name other "
+            "columns for obs and action"
+        )
+    for name in (*_NEEDED, "next_obs"):
+        if name in arrays and arrays[name].dtype.kind == "f":
+            arrays[name] = arrays[name].copy()
+            arrays[name][~valid] = 0  # they leave before anything is computed with them
+    notes.append(Note("missing_rows", int((~valid).sum())))
+    return Usable(arrays, valid, raw.lost, notes)
+
+
+def _refusal(raw: RawRows, source: str) -> str:
+    first = min(raw.bad.values(), key=lambda cells: ("--decimal" not in cells.text, cells.row))
+    return (
+        f"{source}: {first.text}; {_counts(raw)}; repair them, or leave out those rows with "
+        "--missing drop, or carry the last value on with --missing hold (missing= in Python)"
+    )
+
+
+def _counts(raw: RawRows) -> str:
+    columns = sorted(raw.bad, key=lambda name: -raw.bad[name].number)
+    listed = ", ".join(f"{name} {raw.bad[name].number:,}" for name in columns[:_MOST_NAMED])
+    more = f" and {len(columns) - _MOST_NAMED} more columns" if len(columns) > _MOST_NAMED else ""
+    total = sum(cells.number for cells in raw.bad.values())
+    return f"{total:,} bad cells in all: {listed}{more}"
+
+
+def _describe(column: str, cells: BadCells) -> str:
+    number = f"{cells.number:,} cells are" if cells.number > 1 else "1 cell is"
+    return f"{column}: {number} missing or no number (first: {cells.text})"
+
+
+def _groups(arrays: dict[str, np.ndarray], lost: np.ndarray | None) -> np.ndarray:
+    """(n,) int64. Number the episodes; rows of unknown episode are one of their own."""
+    if "episode" not in arrays:
+        return np.zeros(len(arrays["obs"]), np.int64)
+    group = np.unique(np.ravel(arrays["episode"]), return_inverse=True)[1].reshape(-1)
+    return group if lost is None else np.where(lost, -1, group)
+
+
+def _held(array: np.ndarray, group: np.ndarray, steps: int) -> np.ndarray:
+    """Carry the last finite value of each column on, inside its group, over at most ``steps``."""
+    order = np.argsort(group, kind="stable")
+    matrix = array.reshape(len(array), -1)[order]
+    place = np.arange(len(order))[:, None]
+    known = np.isfinite(matrix)
+    last = np.maximum.accumulate(np.where(known, place, -1), axis=0)
+    begin = np.maximum.accumulate(
+        np.where(np.diff(group[order], prepend=group[order[:1]] - 1) != 0, place[:, 0], 0)
+    )
+    usable = ~known & (last >= begin[:, None]) & (place - last <= steps)
+    matrix = np.where(usable, np.take_along_axis(matrix, np.maximum(last, 0), axis=0), matrix)
+    held = np.empty_like(matrix)
+    held[order] = matrix
+    return held.reshape(array.shape).astype(array.dtype, copy=False)

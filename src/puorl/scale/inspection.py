@@ -18,10 +18,17 @@ import numpy as np
 from puorl.core.files import atomic_path
 from puorl.core.run_folder import decode
 from puorl.core.tasks import Workers, part_path
-from puorl.data.column_profile import ColumnProfile
 from puorl.data.copies import row_hashes
 from puorl.data.dataset import Dataset
-from puorl.data.inspect import Clock, Continuity, Ends, EpisodeLengths, Inspection, Labels
+from puorl.data.inspect import (
+    Clock,
+    ColumnProfile,
+    Continuity,
+    Ends,
+    EpisodeLengths,
+    Inspection,
+    Labels,
+)
 from puorl.data.inspect import find as find_in
 from puorl.data.inspect import inspect as inspect_rows
 from puorl.data.lazy import LazyDataset
@@ -73,14 +80,7 @@ class _Look:
 def inspect(
     lazy: LazyDataset, folder: Path, workers: Workers, *, progress: bool = False
 ) -> Inspection:
-    """Inspect all rows of a lazy dataset.
-
-    Args:
-        lazy: The rows.
-        folder: For the results of partitions, from which a killed inspection goes on.
-        workers: Where partitions are read.
-        progress: Show a bar.
-    """
+    """Inspect all rows of a lazy dataset."""
     every = max(1, math.ceil(lazy.num_rows / _MOST_HASHES))
     task = _Look(lazy, every)
     records = run_partitions(task, lazy, folder, workers, "inspecting", progress=progress)
@@ -194,53 +194,49 @@ def _rounding(parts: Sequence[ColumnProfile]) -> tuple[int | None, float | None]
     return decimals, math.gcd(*steps, *map(round, offsets)) / scale
 
 
+def _sums(parts: Sequence[Any]) -> dict[str, int | None]:
+    """Add up all counts of several dataclasses of one kind; None where one is unknown."""
+    names = [each.name for each in dataclasses.fields(parts[0]) if each.name.startswith("num_")]
+    found = {name: [getattr(part, name) for part in parts] for name in names}
+    return {name: None if None in each else sum(each) for name, each in found.items()}
+
+
 def _clock(parts: Sequence[Clock | None], step: float | None) -> Clock | None:
     known = [part for part in parts if part is not None]
     if not known:
         return None
     least = [part.step_min for part in known if part.step_min is not None]
     most = [part.step_max for part in known if part.step_max is not None]
-    return Clock(
-        step_median=step if step is not None and math.isfinite(step) else None,
-        step_min=min(least, default=None),
-        step_max=max(most, default=None),
-        num_gaps=sum(part.num_gaps for part in known),
-        num_resets=sum(part.num_resets for part in known),
-        num_duplicated=sum(part.num_duplicated for part in known),
-    )
+    median = step if step is not None and math.isfinite(step) else None
+    ends = {"step_min": min(least, default=None), "step_max": max(most, default=None)}
+    return dataclasses.replace(known[0], step_median=median, **ends, **_sums(known))
 
 
 def _ends(parts: Sequence[Ends]) -> Ends:
-    counts = {}
-    for name in (each.name for each in dataclasses.fields(Ends) if each.name.startswith("num_")):
-        found = [getattr(part, name) for part in parts]
-        counts[name] = None if None in found else sum(found)
     lengths = [part.terminal_lengths for part in parts if part.terminal_lengths is not None]
     both = (min(a for a, _ in lengths), max(b for _, b in lengths)) if lengths else None
-    return Ends(**counts, terminal_lengths=both)
+    return dataclasses.replace(parts[0], terminal_lengths=both, **_sums(parts))
 
 
 def _continuity(parts: Sequence[Continuity | None]) -> Continuity | None:
     known = [part for part in parts if part is not None]
     if not known:
         return None
-    num_pairs, num_far = sum(p.num_pairs for p in known), sum(p.num_far for p in known)
     first = tuple(row for part in known for row in part.first_far)
-    return Continuity(
-        num_pairs=num_pairs,
-        num_different=sum(part.num_different for part in known),
-        num_far=num_far,
+    joint = dataclasses.replace(
+        known[0],
         first_far=first[: max(len(part.first_far) for part in known)],
         largest=max(part.largest for part in known),
-        in_order=num_far <= 0.5 * num_pairs,
+        **_sums(known),
     )
+    return dataclasses.replace(joint, in_order=joint.num_far <= 0.5 * joint.num_pairs)
 
 
 def _labels(parts: Sequence[Inspection]) -> Labels | None:
     known = [part.labels for part in parts if part.labels is not None]
     if not known:
         return None
-    number = sum(labels.num_rows for labels in known)
-    episodes = [labels.num_episodes for labels in known]
-    total = None if None in episodes else sum(each or 0 for each in episodes)
-    return Labels(number, number / sum(part.num_rows for part in parts), total)
+    joint = dataclasses.replace(known[0], **_sums(known))
+    return dataclasses.replace(
+        joint, fraction=joint.num_rows / sum(part.num_rows for part in parts)
+    )

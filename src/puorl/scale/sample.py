@@ -19,6 +19,7 @@ from puorl.core.hashing import generator
 from puorl.core.stats import Z95, Estimate
 from puorl.core.tasks import Workers, part_path, run_tasks
 from puorl.data.dataset import Dataset
+from puorl.data.episodes import returns_by_end
 from puorl.data.formats import load, save
 from puorl.data.lazy import LazyDataset
 from puorl.data.transitions import Transitions
@@ -243,17 +244,13 @@ def _episodes_of(
 
 def _returns(rows: Transitions) -> dict[str, Any] | None:
     """Return the range of returns of a partition, of episodes that ended and of the longest cut."""
-    if rows.reward is None or rows.episode is None or not len(rows):
+    found = returns_by_end(rows)
+    if found is None:
         return None
-    ids, code = np.unique(rows.episode, return_inverse=True)
-    last = np.zeros(len(ids), np.int64)
-    last[code] = np.arange(len(rows))  # later rows overwrite earlier ones
-    total, length = np.bincount(code, rows.reward), np.bincount(code)
-    ended = total[rows.terminal[last]]
-    cut = total[rows.timeout[last] & ~rows.terminal[last] & (length == length.max())]
-    longest = int(length.max())
+    ended, cut = found.total[found.ended], found.total[found.cut]
     ends = [[float(a.min()), float(a.max())] if len(a) else None for a in (ended, cut)]
-    return {"longest": longest, "number": [len(ended), len(cut)], "ended": ends[0], "cut": ends[1]}
+    number = [len(ended), len(cut)]
+    return {"longest": found.longest, "number": number, "ended": ends[0], "cut": ends[1]}
 
 
 def _joined_returns(found: Sequence[dict[str, Any] | None]) -> tuple[float, float] | None:
