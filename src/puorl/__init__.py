@@ -5,7 +5,7 @@ Names are loaded when first used: importing puorl costs nothing and does nothing
 
 from typing import TYPE_CHECKING
 
-from puorl.core.lazy import lazy_exports
+from puorl.core import lazy_exports
 
 __version__ = "0.1.0"
 

@@ -5,7 +5,7 @@ Names are loaded when first used.
 
 from typing import TYPE_CHECKING
 
-from puorl.core.lazy import lazy_exports
+from puorl.core import lazy_exports
 
 __all__ = ["Store", "find_suite", "make_plan", "make_report", "run", "suite_names", "survey"]
 

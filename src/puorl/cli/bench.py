@@ -15,7 +15,6 @@ from rich.text import Text
 
 from puorl.bench.store import Store
 from puorl.bench.suites import Part, find_suite, suite_names
-from puorl.cli import help_text
 from puorl.cli.options import (
     EngineOptions,
     Flag,
@@ -25,6 +24,7 @@ from puorl.cli.options import (
     OptionalPath,
     SafeConsole,
     compute_synchronously,
+    help_text,
     keep_off_gpus,
     make_console,
     print_json,

@@ -5,7 +5,7 @@ Names are loaded when first used: importing this package does not import JAX.
 
 from typing import TYPE_CHECKING
 
-from puorl.core.lazy import lazy_exports
+from puorl.core import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.ope.config import ESTIMATORS, OPEConfig

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from puorl.core.lazy import lazy_exports
+from puorl.core import lazy_exports
 
 if TYPE_CHECKING:
     from puorl.trial.comparison import Comparison, Outcome
