@@ -16,11 +16,15 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
+from rich import box
 from rich.console import Console
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from puorl.core import hashing
 from puorl.core.errors import ConfigError
+from puorl.core.files import atomic_path
 from puorl.core.formatting import parse_count
 from puorl.core.resources import describe_size, free_memory
 from puorl.core.run_folder import exclusive
@@ -113,8 +117,12 @@ Settings = Annotated[
     tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
 ]
 """Settings ``name=value``, several after one ``--set`` or after several."""
+Labelled = Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")]
+Condition = Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")]
+Env = Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")]
+Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
+"""Names, comma-separated."""
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-_Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
 _Format = Annotated[str | None, choice(*readable()), _UNSET]
 
 
@@ -133,14 +141,14 @@ def setting_words(given: Sequence[Sequence[str]]) -> list[str]:
 class DataOptions:
     """Where to find each field, if it has no usual name (NAMES: comma-separated)."""
 
-    obs: _Names = None
+    obs: Names = None
     """State: a key, or columns and patterns, e.g. 'obs_*' or angle,speed. Names keep the order in
     which they are given, matches of a pattern go by name and number: obs_2 before obs_10."""
-    action: _Names = None
+    action: Names = None
     """Action, e.g. 'act_*', in the same order."""
     reward: _Name = None
     """Reward, or a formula such as '-abs(pressure - 5) - 0.01 * power'; may be absent."""
-    next_obs: _Names = None
+    next_obs: Names = None
     """Next state; without it the next row of the episode is used."""
     terminal: _Name = None
     """Flag: the task ended after this row."""
@@ -408,6 +416,38 @@ def _escaped(found: re.Match[str]) -> str:
 def make_console(*, json: bool = False) -> Console:
     """Make a console that prints plain lines, on stderr where stdout is for JSON."""
     return SafeConsole(stderr=json, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_notes(notes: Iterable[str], console: Console) -> None:
+    """Print what is worth knowing, a line each."""
+    for note in notes:
+        console.print(f"note: {note}", style="dim")
+
+
+def facts_table(facts: Iterable[tuple[str, str | Text]], width: int | None = None) -> Table:
+    """Make a table of names and texts, without a head."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True, min_width=width)
+    table.add_column(overflow="fold")
+    for name, text in facts:
+        table.add_row(Text(name), Text(text) if isinstance(text, str) else text)
+    return table
+
+
+def columns_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: str = "") -> Table:
+    """Make a table of a name and numbers in each row; the row of the name ``bold`` stands out."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+    for number, name in enumerate(head):
+        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
+    for row in rows:
+        table.add_row(*map(Text, row), style="bold" if row[0] == bold else "")
+    return table
+
+
+def write_page(path: Path, html: str, *, force: bool) -> None:
+    """Write a page or another text at once."""
+    with atomic_path(path, force=force) as part:
+        part.write_text(html, encoding="utf-8")
 
 
 def print_json(content: Any) -> None:
