@@ -260,7 +260,7 @@ def test_a_command_is_a_module_and_nothing_else_lists_it(tmp_path):
         assert command.__module__ == f"puorl.cli.{name}"
         assert callable(command.run)
     others = {path.stem for path in folder.glob("*.py")} - COMMANDS.keys()
-    assert others == {"__init__", "main", "offline_evaluation", "options"}
+    assert others == {"__init__", "main", "options"}
     (tmp_path / "greet.py").write_text('"""`puorl greet`: say hello."""\n')
     (tmp_path / "other.py").write_text('"""Not a command."""\n')
     assert program._summaries(tmp_path) == {"greet": "say hello"}

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from rich.text import Text
 
-from puorl.cli.evaluate import read_members
 from puorl.cli.options import (
     DataOptions,
     Flag,
@@ -22,6 +21,7 @@ from puorl.core.files import atomic_path, check_free
 from puorl.data.formats import FORMATS, check_target, save
 from puorl.data.lazy import FIRST_PART
 from puorl.rl.policy import Policy
+from puorl.rl.run import read_policies
 
 _ONNX = ".onnx"
 _ROWS = tuple(name for name, each in FORMATS.items() if each.writable)
@@ -67,7 +67,7 @@ class Export:
             make_console().print(Text(f"{name}: {text}"))
 
     def _policies(self) -> dict[str, str]:
-        members = read_members(self.paths)
+        members = read_policies(self.paths)
         if self.out.suffix != _ONNX:
             return self._folder([(Path(m.name).stem, m.policy) for m in members])
         if len(members) > 1:

@@ -444,6 +444,18 @@ def columns_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: s
     return table
 
 
+def print_aligned(cells: Sequence[Sequence[str]], console: Console, *, left: int) -> None:
+    """Print rows in columns, the first row as the head; the last ``left`` columns are texts.
+
+    Paths come last: they may be long, and one that is broken in the middle cannot be copied.
+    """
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        pairs = enumerate(zip(row, widths, strict=True))
+        words = [v.rjust(w) if i < len(row) - left else v.ljust(w) for i, (v, w) in pairs]
+        console.print("  ".join(words).rstrip(), style="" if number else "bold")
+
+
 def write_page(path: Path, html: str, *, force: bool) -> None:
     """Write a page or another text at once."""
     with atomic_path(path, force=force) as part:

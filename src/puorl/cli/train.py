@@ -329,7 +329,7 @@ class Train:
         if self.json:
             evaluated = None
             if seen is not None:
-                evaluated = evaluation.as_json(seen, names, groups, self.seed)
+                evaluated = seen.to_dict(names, groups, self.seed)
             content = {
                 "folder": str(self.out),
                 "learner": outcome.learner.name,

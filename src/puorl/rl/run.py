@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -353,6 +353,56 @@ def read_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
         decode(TrainRecord, stored, path)
         content |= stored
     return content
+
+
+class StoredPolicy(NamedTuple):
+    """A policy of a run, or of a file."""
+
+    name: str
+    """The path of its file."""
+    group: str
+    """The folder with whose other policies it is averaged; empty for a single file."""
+    policy: Policy
+
+
+def read_policies(paths: Sequence[str]) -> list[StoredPolicy]:
+    """Load the policies of folders of `puorl train`, and those of single files.
+
+    Raises:
+        DataError: No path, a file that is no policy, or a folder without policies.
+    """
+    if not paths:
+        raise DataError("expected a folder of puorl train or a policy file, got none")
+    found: list[StoredPolicy] = []
+    for text in paths:
+        path = Path(text)
+        files = _policy_files(path) if path.is_dir() else []
+        found += [StoredPolicy(str(file), str(path), Policy.load(file)) for file in files]
+        if not files:
+            found.append(StoredPolicy(text, "", Policy.load(path)))
+    names = [each.name for each in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"{twice[0]}: is named twice, so it would count twice; name it once")
+    return found
+
+
+def _policy_files(folder: Path) -> list[Path]:
+    """List the policies of a run, in its order; those that were given up have no file."""
+    settings = read_spec(folder)
+    if settings is None:
+        raise DataError(
+            f"{folder}: expected a folder that puorl train wrote, found no {SPEC} in it; name such "
+            "a folder, or the policy files themselves"
+        )
+    names = [name for group in settings.get("groups", []) for name in group]
+    files = [folder / "policies" / f"{name}.safetensors" for name in names]
+    found = [file for file in files if file.is_file()]
+    if not found:
+        raise DataError(
+            f"{folder}: expected policies, found none: the run has not ended; the same puorl train "
+            "command resumes it"
+        )
+    return found
 
 
 def resume_point(folder: str | os.PathLike[str]) -> tuple[int, int]:
