@@ -209,13 +209,24 @@ class EngineOptions:
 
     def tasks(self) -> "Workers | None":
         """Return where tasks run that need no partitions; None for this process."""
+        given = getattr(self, "workers", None), self.address, self.num_gpus
+        if self.engine == "local" and given == (None, None, 0.0):
+            return None
         from puorl.core.tasks import Workers
 
-        number = getattr(self, "workers", None)
-        made = Workers(self.engine, number, self.address, self.num_gpus)  # pyright: ignore[reportArgumentType]
+        made = Workers(self.engine, *given)  # pyright: ignore[reportArgumentType]
         if made.engine == "ray" and self.num_gpus:
             keep_off_gpus()
         return None if made.engine == "local" else made
+
+    def started(self) -> contextlib.AbstractContextManager[Any]:
+        """Start what tasks need for the whole command, such as Ray."""
+        where = self.tasks()
+        if where is None:
+            return contextlib.nullcontext()
+        from puorl.core.tasks import started
+
+        return started(where)
 
 
 @dataclass(frozen=True)
