@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from puorl.cli.main import COMMANDS, load_command
-from puorl.cli.options import PARSING
+from puorl.cli.main import COMMANDS, load_command, parsing
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Completion:
                     commands,
                     prog="puorl",
                     args=["--tyro-write-completion", self.shell, str(script)],
-                    config=PARSING,
+                    config=parsing(),
                 )
             except SystemExit:  # the parser ends the process after writing
                 pass

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -126,7 +126,7 @@ class Evaluate:
         elif self.out is not None:
             console.print(f"wrote {self.out}")
 
-    def _simulate(self, console: Console) -> dict[str, object]:
+    def _simulate(self, console: Console) -> dict[str, Any]:
         env = find_env(str(self.env))
         checked_seed(self.seed)
         check_positive("--episodes", self.episodes)
@@ -151,7 +151,7 @@ class Evaluate:
             show(seen, names, groups, console)
         return seen.to_dict(names, groups, self.seed)
 
-    def _judge(self, console: Console) -> dict[str, object]:
+    def _judge(self, console: Console) -> dict[str, Any]:
         """Read the episodes that judge, and estimate."""
         settings = parse_fields("--offline", OPEConfig, setting_words(self.settings))
         stored = read_policies(self.paths)

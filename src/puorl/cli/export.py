@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.text import Text
-
 from puorl.cli.options import (
     DataOptions,
     Flag,
@@ -64,7 +62,7 @@ class Export:
             print_json({"files": made})
             return
         for name, text in made.items():
-            make_console().print(Text(f"{name}: {text}"))
+            make_console().print(f"{name}: {text}")
 
     def _policies(self) -> dict[str, str]:
         members = read_policies(self.paths)

@@ -9,7 +9,9 @@ import signal
 import sys
 import threading
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from puorl import __version__
@@ -39,6 +41,21 @@ COMMANDS = _summaries(Path(__file__).parent)
 def load_command(name: str) -> Any:
     """Import a command's module and return its dataclass."""
     return getattr(import_module(f"puorl.cli.{name}"), name.capitalize())
+
+
+def parsing() -> tuple[Any, ...]:
+    """Return how the option parser reads commands."""
+    import tyro  # takes a tenth of a second, which the overview does not need
+
+    return tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff
+
+
+def help_text(command: type) -> str:
+    """Return a command's docstring, with the further lines of each paragraph indented."""
+    # The option parser joins lines into one, except those that begin with a space.
+    blocks = cleandoc(command.__doc__ or "").split("\n\n")
+    joined = (indent(each, "  ", lambda line: not line.startswith(" ")) for each in blocks)
+    return "\n\n".join(each.removeprefix("  ") for each in joined)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -129,9 +146,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _run(name: str, words: list[str]) -> int:
-    import tyro  # takes a tenth of a second, which the overview does not need
-
-    from puorl.cli.options import PARSING, help_text
+    import tyro
 
     command = load_command(name)
     try:
@@ -140,7 +155,7 @@ def _run(name: str, words: list[str]) -> int:
             args=_with_formulas(words),
             prog=f"puorl {name}",
             description=help_text(command),
-            config=PARSING,
+            config=parsing(),
         )
     except SystemExit as leaving:  # --help (0) or wrong usage (2), which the parser has printed
         if isinstance(leaving.__context__, BrokenPipeError):

@@ -10,9 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import cleandoc
 from pathlib import Path
-from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
@@ -43,17 +41,6 @@ _COMMANDING = re.compile(
 _PART_OF_MEMORY = 8
 """Files that take this part of the free memory or more are read in partitions."""
 _IN_PARTS = ("parquet", "csv", "hdf5", "minari")
-PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
-"""How the option parser reads commands."""
-
-
-def help_text(command: type) -> str:
-    """Return a command's docstring, with the further lines of each paragraph indented."""
-    # The option parser joins lines into one, except those that begin with a space.
-    blocks = cleandoc(command.__doc__ or "").split("\n\n")
-    joined = (indent(each, "  ", lambda line: not line.startswith(" ")) for each in blocks)
-    return "\n\n".join(each.removeprefix("  ") for each in joined)
-
 
 # ------------------------------------------------------------------------------ values
 

@@ -3,13 +3,10 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-from rich.text import Text
-
-from puorl.cli.options import Flag, RunPaths, make_console, print_json
-from puorl.core.files import atomic_path, check_free
+from puorl.cli.options import Env, Flag, RunPaths, make_console, print_json, write_page
+from puorl.core.files import check_free
 from puorl.envs.domains import DomainSpec, parse_domain
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ class Report:
     """Folders of puorl filter, train and bench run; JSON of puorl evaluate."""
     out: Path = Path("report.html")
     """File to write."""
-    env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
+    env: Env = None
     """Simulated domain for a filmstrip of the best policy, such as hopper or hopper/body_mass."""
     force: Flag = False
     """Replace the file if it exists."""
@@ -61,17 +58,16 @@ class Report:
         check_free(self.out, force=self.force)  # before the work
         strip = self._filmstrip(material, spec)
         html = as_page(material, strip, command=self._command())
-        with atomic_path(self.out, force=self.force) as part:
-            part.write_text(html, encoding="utf-8")
+        write_page(self.out, html, force=self.force)
         if self.json:
             print_json(self._content(material, strip))
             return
         console = make_console()
         for path, kind in material.kinds().items():
-            console.print(Text(f"{path}: of puorl {kind}"))
+            console.print(f"{path}: of puorl {kind}")
         if isinstance(strip, str) and spec is not None:
-            console.print(Text(f"no filmstrip: {strip}"))
-        console.print(Text(f"wrote {self.out}; open it in a browser"))
+            console.print(f"no filmstrip: {strip}")
+        console.print(f"wrote {self.out}; open it in a browser")
 
     def _filmstrip(self, material: "Material", spec: DomainSpec | None) -> "Filmstrip | str":
         """Draw the filmstrip, or return why there is none; empty where none is expected."""

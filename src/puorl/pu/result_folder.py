@@ -186,7 +186,9 @@ def finish(
         files |= _write_report(folder, report)
     lists, for_people = folder / KEEP_LIST, (folder / REPORT_PAGE, folder / UNITS)
     content = FilterSettings(
-        **settings,
+        settings["arguments"],
+        settings["versions"],
+        settings["fingerprints"],
         kept=written.kept,
         returns=written.returns,
         keep_list=hashing.of_bytes(lists) if lists.exists() else None,

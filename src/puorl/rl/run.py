@@ -28,11 +28,11 @@ from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import make_folder, read_json, sync, write_json
 from puorl.core.progress import Advance, progress_bar, quiet
-from puorl.core.run_folder import decode, exclusive_beside
+from puorl.core.run_folder import announce_resume, decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import COLUMNS, TrainingSet
 from puorl.rl.learner import Learner, stored_config, upgrade_config
-from puorl.rl.metrics import Sink
+from puorl.rl.metrics import LOGGER_IDS, Sink
 from puorl.rl.policy import Policy
 
 if TYPE_CHECKING:
@@ -318,6 +318,46 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
             raise DataError(
                 f"{folder}: expected a new or empty folder, or one with {SPEC}; choose another name"
             )
+
+
+@contextlib.contextmanager
+def train_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder while a command reads rows and trains there.
+
+    When the block fails before the first checkpoint, the files of a run that began here are
+    removed: nothing is lost, and the corrected command must find the folder free.
+
+    Raises:
+        DataError: Another process trains there, or it holds other files than those of a run.
+    """
+
+    def has_progress() -> bool:
+        try:
+            return resume_point(folder) != (0, 0)
+        except DataError:
+            return True  # a run with a damaged record is not removed
+
+    with exclusive_beside(folder):
+        check_folder(folder)
+        begins, existed = not (folder / SPEC).exists(), folder.exists()
+        try:
+            with announce_resume(has_progress):
+                yield
+        except BaseException:
+            if begins and not has_progress():
+                _clear(folder, keep=existed)
+            raise
+
+
+def _clear(folder: Path, *, keep: bool) -> None:
+    """Remove the files of a run that has no checkpoint, and no others."""
+    for name in (SPEC, RECORD, METRICS, LOGGER_IDS):
+        (folder / name).unlink(missing_ok=True)
+    for name in ("checkpoints", "compiled", "policies", "tensorboard", "wandb"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    if not keep:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def read_spec(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
