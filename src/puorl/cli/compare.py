@@ -23,8 +23,6 @@ from puorl.cli.options import (
     choice,
     compute_synchronously,
     make_console,
-    parse_fields,
-    parse_settings,
     print_json,
     setting_words,
     show_notes,
@@ -39,6 +37,7 @@ from puorl.data.labels import read_labels
 from puorl.methods.base import METHODS
 from puorl.ope.config import OPEConfig
 from puorl.rl.learner import NAMES
+from puorl.rl.settings import parse_fields, parse_settings
 
 RESULT, PAGE = "compare.json", "report.html"
 

@@ -12,14 +12,14 @@ from rich.text import Text
 
 from puorl.cli.options import Flag, Int, columns_table, compute_synchronously, print_json
 from puorl.core.errors import ConfigError, DataError, require
-from puorl.core.files import atomic_path, check_reachable, make_folder, write_json
+from puorl.core.files import atomic_path, check_reachable, make_folder
 from puorl.core.formatting import describe_time
-from puorl.core.run_folder import UNITS
+from puorl.core.run_folder import REPORT_PAGE as PAGE
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.demo.study import Data, DemoSettings, Filtered, Trained
 
-RESULTS, PAGE, POLICIES = "results.json", "report.html", "policies"
+RESULTS = "results.json"
 _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
 
 
@@ -74,7 +74,6 @@ class Demo:
     def _run_stages(self, folder: Path, console: Console) -> dict[str, Any]:
         """Run and print each stage, and fill the folder; return all results."""
         from puorl.demo import page, study
-        from puorl.pu.unit_table import write_units
 
         began = time.perf_counter()
         settings = study.SETTINGS.seeded(self.seed)
@@ -86,16 +85,8 @@ class Demo:
         _show_filter(data, filtered, console)
         trained = study.train(settings, data, filtered, show=True)
         _show_training(settings, trained, console)
-        results = study.to_dict(settings, data, filtered, trained)
-        write_json(folder / RESULTS, results)
         command = f"puorl demo --seed {self.seed}"
-        html = page.as_page(settings, data, filtered, trained, command=command)
-        (folder / PAGE).write_text(html, encoding="utf-8")
-        write_units(folder / UNITS, filtered.report.units)
-        for name, made in trained.policies.items():
-            for policy in made:
-                number = policy.metadata["seed"]
-                policy.save(folder / POLICIES / f"{name}-seed-{number}.safetensors")
+        results = page.write(folder, settings, data, filtered, trained, command=command)
         console.print(f"done in {describe_time(time.perf_counter() - began)}")
         return results
 

@@ -24,7 +24,6 @@ from puorl.cli.options import (
     Settings,
     compute_synchronously,
     make_console,
-    parse_fields,
     print_aligned,
     print_json,
     setting_words,
@@ -39,6 +38,7 @@ from puorl.envs.evaluate import Evaluation, check_sizes, evaluate, find_env
 from puorl.ope.config import OPEConfig
 from puorl.ope.held_out import read_held_out
 from puorl.rl.run import RECORD, SPEC, StoredPolicy, read_policies
+from puorl.rl.settings import parse_fields
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.ope.values import OfflineEvaluation

@@ -11,11 +11,11 @@ from puorl.cli.options import (
     ScaleOptions,
     choice,
     make_console,
-    partition_folder,
     print_json,
 )
 from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, check_free
+from puorl.core.run_folder import partition_folder
 from puorl.data.formats import FORMATS, check_target, save
 from puorl.data.lazy import FIRST_PART
 from puorl.rl.policy import Policy

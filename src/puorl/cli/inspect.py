@@ -18,11 +18,11 @@ from puorl.cli.options import (
     ScaleOptions,
     facts_table,
     make_console,
-    partition_folder,
     print_json,
 )
 from puorl.core.errors import ConfigError
 from puorl.core.resources import describe_size
+from puorl.core.run_folder import partition_folder
 from puorl.data.column_profile import ColumnProfile
 from puorl.data.inspect import Inspection, inspect
 from puorl.data.labels import is_condition, is_split, read_labels

@@ -1,17 +1,13 @@
 """Options and output that several commands share."""
 
 import contextlib
-import difflib
 import json
-import math
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich import box
@@ -20,12 +16,10 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path
 from puorl.core.formatting import parse_count
 from puorl.core.resources import describe_size, free_memory
-from puorl.core.run_folder import exclusive
 from puorl.data.dataset import Dataset
 from puorl.data.formats import expand, format_of, load, readable
 from puorl.data.validate import MATRICES
@@ -260,23 +254,6 @@ class ScaleOptions(EngineOptions):
         return Workers(self.engine, self.workers, self.address)  # pyright: ignore[reportArgumentType]
 
 
-@contextlib.contextmanager
-def partition_folder(out: Path | None, basis: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield a folder for the results of partitions, beside the result that is to appear.
-
-    It is removed at the end. After a kill it stays, and the same command finds it; a command with
-    another basis makes another one.
-    """
-    if out is None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
-        return
-    folder = out.with_name(f".{out.name}.{hashing.of_settings(basis)[:12]}.parts")
-    with exclusive(folder / "lock", out):
-        yield folder
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _listed(names: str | None) -> str | list[str] | None:
     """Split several names; one stays text: a key of an array file, or one pattern."""
     if names is None or "," not in names:
@@ -298,100 +275,6 @@ def _factor(text: str) -> float:
         return float(text)
     except ValueError as error:
         raise ConfigError(f"--gap: expected a number such as 3, got {text!r}") from error
-
-
-# ------------------------------------------------------------- settings after --set
-
-_LARGEST = 3.4e38
-"""Learners compute with float32."""
-_MAY_BE_NEGATIVE = ("log_std_offset",)
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def parse_settings(learner: str, words: Sequence[str]) -> dict[str, Any]:
-    """Parse settings of a learner, each to the type of its field.
-
-    Args:
-        learner: Name of the learner.
-        words: Each ``name=value``: ``gamma=0.98``, ``layer_norm=false``, ``hidden=64,64``.
-
-    Raises:
-        ConfigError: No such learner or setting, or a value of another type.
-    """
-    from puorl.rl.learner import presets
-
-    return parse_fields(learner, type(presets(learner)["default"]), words)
-
-
-def parse_fields(subject: str, kind: type, words: Sequence[str]) -> dict[str, Any]:
-    """Parse words ``name=value``, each to the type of the field of a dataclass.
-
-    Args:
-        subject: What has these settings, for messages.
-        kind: The dataclass.
-        words: E.g. ``gamma=0.98``, ``layer_norm=false``, ``hidden=64,64``.
-
-    Raises:
-        ConfigError: No such field, or a value of another type.
-    """
-    types = get_type_hints(kind)
-    settings: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = (part.strip() for part in word.partition("="))
-        name = name.replace("-", "_")
-        if not equals:
-            raise ConfigError(f"--set: expected name=value, got {word!r}")
-        if name not in types:
-            near = difflib.get_close_matches(name, types, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(
-                f"--set: expected a setting of {subject} among {', '.join(sorted(types))}, "
-                f"got {name!r}{hint}"
-            )
-        if name in settings:
-            raise ConfigError(f"--set: expected {name} once, got it twice")
-        settings[name] = _typed(name, types[name], text)
-    return settings
-
-
-def _typed(name: str, kind: Any, text: str) -> Any:
-    if kind is bool:
-        if text.lower() not in _FLAGS:
-            raise ConfigError(f"--set {name}: expected true or false, got {text!r}")
-        return _FLAGS[text.lower()]
-    if kind is int:
-        return _count(name, text)
-    if kind is float:
-        return _number(name, text)
-    if kind == tuple[int, ...]:
-        return tuple(_count(name, part) for part in text.split(","))
-    return text
-
-
-def _count(name: str, text: str) -> int:
-    count = parse_count(text, name=f"--set {name}")
-    if count < 1:
-        raise ConfigError(f"--set {name}: expected 1 or more, got {text!r}")
-    return count
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    limits = (
-        (abs(number) <= _LARGEST, "a number such as 0.5 or 3e-4"),  # NaN fails, too
-        (number > 0.0 or not name.endswith("learning_rate"), "more than 0"),
-        (number >= 0.0 or name in _MAY_BE_NEGATIVE, "0 or more"),
-        (number <= 1.0 or name != "tau", "a fraction from 0 to 1"),
-        # Values of an endless task are bounded only where later rewards count for less.
-        (number < 1.0 or name != "gamma", "0 or more and less than 1"),
-    )
-    for holds, expected in limits:
-        if not holds:
-            raise ConfigError(f"--set {name}: expected {expected}, got {text!r}")
-    return number
 
 
 # ------------------------------------------------------------------------------ output

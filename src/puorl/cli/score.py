@@ -16,14 +16,20 @@ from puorl.cli.options import (
     ScaleOptions,
     compute_synchronously,
     make_console,
-    partition_folder,
     print_json,
     write_page,
 )
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, check_free
-from puorl.core.run_folder import FILTER_MARKER, MODEL, SETTINGS, FilterSettings, read_as
+from puorl.core.run_folder import (
+    FILTER_MARKER,
+    MODEL,
+    SETTINGS,
+    FilterSettings,
+    partition_folder,
+    read_as,
+)
 from puorl.data.dataset import Dataset
 from puorl.data.labels import row_numbers, write_table
 from puorl.pu.windows import parse_span, windows

@@ -25,8 +25,6 @@ from puorl.cli.options import (
     choice,
     compute_synchronously,
     make_console,
-    parse_settings,
-    partition_folder,
     print_json,
     setting_words,
     show_notes,
@@ -34,6 +32,7 @@ from puorl.cli.options import (
 from puorl.core.errors import ConfigError, TrainingError, require
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
+from puorl.core.run_folder import partition_folder
 from puorl.data.training_files import open_training_rows, read_training_set
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec
@@ -49,6 +48,7 @@ from puorl.rl.run import (
     run,
     train_folder,
 )
+from puorl.rl.settings import parse_settings
 from puorl.scale.store import make_store
 
 _MOST_SEEDS = 10_000
@@ -163,7 +163,8 @@ class Train:
     def _learner(self, form: str) -> Learner:
         from puorl.rl.trainer import check_steps
 
-        settings = parse_settings(form, setting_words(self.settings))
+        words = setting_words(self.settings)
+        settings = parse_settings(form, words) if words else {}
         made = learners.make(form, num_steps=self.steps, preset=self.preset, **settings)
         check_steps(made, steps=self.steps)
         return made
