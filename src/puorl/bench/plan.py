@@ -21,6 +21,7 @@ from puorl.core.hashing import checked_seed
 from puorl.envs.bodies import body as body_of
 from puorl.rl import learner as learners
 from puorl.rl.learner import Learner
+from puorl.rl.policy import stored_config
 from puorl.rl.trainer import check_steps
 
 MOST_LANES = 40
@@ -51,7 +52,7 @@ class Cell:
     @cached_property
     def config(self) -> dict[str, Any]:
         """All settings of the learner, JSON-ready."""
-        return json.loads(json.dumps(learners.stored_config(self.built_learner.config)))
+        return json.loads(json.dumps(stored_config(self.built_learner.config)))
 
     @cached_property
     def id(self) -> str:

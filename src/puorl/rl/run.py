@@ -31,9 +31,9 @@ from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import announce_resume, decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import COLUMNS, TrainingSet
-from puorl.rl.learner import Learner, stored_config, upgrade_config
+from puorl.rl.learner import Learner
 from puorl.rl.metrics import LOGGER_IDS, Sink
-from puorl.rl.policy import Policy
+from puorl.rl.policy import Policy, stored_config, upgrade_config
 
 if TYPE_CHECKING:
     from puorl.rl.trainer import Lane, Progress, Stopped, TrainJob, TrainState
