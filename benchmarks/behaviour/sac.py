@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core.errors import ConfigError
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.nn.numpy_mlp import LOG_STD_RANGE
 
 _NUM_CRITICS = 2
@@ -78,7 +78,7 @@ class Lane(NamedTuple):
 
     params: Params
     target: mlp.Params
-    moments: adam.Moments
+    moments: mlp.Moments
     key: jax.Array
     action_mask: jax.Array
 
@@ -147,7 +147,7 @@ def _init_lane(config: SACConfig, key: jax.Array, mask: jax.Array, obs_dim: int)
     params = Params(actor, critic, jnp.float32(math.log(config.initial_alpha)))
     # The target starts equal, but as memory of its own: both are given away at every update.
     target = jax.tree.map(jnp.copy, critic)
-    return Lane(params, target, adam.init(params), key, mask)
+    return Lane(params, target, mlp.init_adam(params), key, mask)
 
 
 # ------------------------------------------------------------------------- one lane, one update
@@ -208,7 +208,7 @@ def update(
     grad, metrics = jax.grad(loss, has_aux=True)(
         lane.params, lane.target, batch, noise, lane.action_mask, config.gamma
     )
-    params, moments = adam.update(
+    params, moments = mlp.apply_adam(
         lane.params, grad, lane.moments, learning_rate=config.learning_rate
     )
     target = mlp.soft_update(lane.target, params.critic, config.tau)

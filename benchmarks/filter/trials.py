@@ -24,7 +24,7 @@ import numpy as np
 import puorl
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.formatting import parse_count
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.pu import classifier, fitting
 from puorl.pu.config import FeatureConfig, FilterConfig, NetworkConfig
 from puorl.pu.features import build, fit_scaling
@@ -73,10 +73,10 @@ def descend(
             rows = jax.random.randint(key, (batch,), 0, x.shape[0])
             grad = jax.grad(loss)(params, x[rows], y[rows])
             rate = 0.5e-3 * (1.0 + jnp.cos(jnp.pi * t / num_steps))
-            return adam.update(params, grad, moments, learning_rate=rate), None
+            return mlp.apply_adam(params, grad, moments, learning_rate=rate), None
 
         times = jnp.arange(num_steps, dtype=jnp.float32)
-        start = (params, adam.init(params))
+        start = (params, mlp.init_adam(params))
         (params, _), _ = jax.lax.scan(step, start, (jax.random.split(key, num_steps), times))
         return params
 

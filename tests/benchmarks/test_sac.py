@@ -7,7 +7,7 @@ import pytest
 import sac
 
 from puorl.core.errors import ConfigError
-from puorl.nn.adam import Moments
+from puorl.nn.mlp import Moments
 
 OBS_DIM, ACT_DIM, NUM_ROWS = 3, 2, 6
 CONFIG = sac.SACConfig(

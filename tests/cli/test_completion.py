@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from puorl.cli import COMMANDS
-from puorl.cli.main import main
+from puorl.cli.main import COMMANDS, main
 
 BASH = shutil.which("bash")
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from messages import message
 
-from puorl.cli import COMMANDS
-from puorl.cli.main import main
+from puorl.cli.main import COMMANDS, main
 from puorl.core.errors import MissingExtraError
 from puorl.core.probe import requirements
 

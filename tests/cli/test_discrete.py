@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import puorl
-from puorl.cli.filter import Filter
 from puorl.cli.main import main
 from puorl.cli.options import DataOptions
 from puorl.core.stats import Estimate
+from puorl.pu import result_folder
 from puorl.pu.filter import DomainFilter
 
 
@@ -60,7 +60,8 @@ def test_train_takes_the_discrete_form_and_evaluate_finds_the_environment(log, c
 
 def test_a_filter_stores_the_codes_for_new_logs(log, monkeypatch):
     stored = {}
-    monkeypatch.setattr(Filter, "_write", lambda *a: stored.update(a[-1]["arguments"]) or {})
+    monkeypatch.setattr(result_folder, "write_kept", lambda *_: None)
+    monkeypatch.setattr(result_folder, "finish", lambda *a: stored.update(a[3]["arguments"]) or {})
     monkeypatch.setattr(DomainFilter, "fit", lambda self, *_, **__: self)
     monkeypatch.setattr(DomainFilter, "alpha_", Estimate(0.5, 0.4, 0.6))
     words = ["filter", "log.csv", *NAMES, "--labelled", "run < 4", "--unit", "episode"]

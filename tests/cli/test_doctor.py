@@ -8,10 +8,17 @@ import pytest
 
 import puorl
 from puorl.cli import doctor
-from puorl.cli.doctor import CacheState, Findings
 from puorl.cli.main import main
 from puorl.core import probe
-from puorl.core.probe import Device, Package, requirements, try_packages
+from puorl.core.probe import (
+    CacheState,
+    Device,
+    Findings,
+    Package,
+    examine,
+    requirements,
+    try_packages,
+)
 from puorl.data.formats import FORMATS
 
 INSTALL = "pip install 'puorl[cuda]'"
@@ -43,7 +50,7 @@ def found(monkeypatch):
     """Lets the doctor find what the test says."""
 
     def find(**changes):
-        monkeypatch.setattr(doctor, "examine", lambda: findings(**changes))
+        monkeypatch.setattr(doctor, "examine", lambda _: findings(**changes))
         monkeypatch.setenv("COLUMNS", "200")
 
     return find
@@ -198,9 +205,9 @@ def test_a_jax_that_fails_is_told(monkeypatch):
     problem, device = probe.find_device()
     assert problem == "fails: RuntimeError: no backend"
     assert (device.used, device.why) == (None, "jax does not work")
-    monkeypatch.setattr(doctor, "requirements", lambda: {"": {"jax": "0"}})
-    monkeypatch.setattr(doctor, "find_renderer", lambda: ("egl", None))
-    assert doctor.examine().verdict == "broken: jax fails: RuntimeError: no backend"
+    monkeypatch.setattr(probe, "requirements", lambda: {"": {"jax": "0"}})
+    monkeypatch.setattr(probe, "find_renderer", lambda: ("egl", None))
+    assert examine(None).verdict == "broken: jax fails: RuntimeError: no backend"
 
 
 def test_drawing_tries_the_next_way(monkeypatch):

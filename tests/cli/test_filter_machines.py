@@ -94,7 +94,7 @@ def test_by_rows_one_machine_is_refused(fleet, here, capsys):
         (["--evidence", "dynamics"], "expected units of several rows, got single rows"),
         (
             ["--evidence", "dynamics", "--unit", "episode", "--inputs", "sar"],
-            "expected rewards",
+            "got --inputs sar; decide by --evidence rows",
         ),
         (
             ["--evidence", "dynamics", "--unit", "episode", "--mode", "top_alpha"],

@@ -43,7 +43,7 @@ def test_a_full_disk_loses_nothing(here, file, whole, capsys, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter.save", full)
+        patch.setattr("puorl.pu.result_folder.save", full)
         assert main(words(file)) == 2
     err = capsys.readouterr().err
     assert "No space left on device" in err
@@ -56,7 +56,7 @@ def test_a_full_disk_loses_nothing(here, file, whole, capsys, monkeypatch):
 
 def test_other_settings_do_not_go_on_from_an_unfinished_run(here, file, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("puorl.cli.filter.save", None)
+        patch.setattr("puorl.pu.result_folder.save", None)
         with pytest.raises(TypeError):
             main(words(file))
     for more, said in (

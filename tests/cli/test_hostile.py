@@ -149,7 +149,7 @@ def test_a_device_that_runs_out_of_memory_after_all_is_one_line(here, capsys, mo
         ("split rows.npz --others b.npz --seed 0 --out x", "puorl.cli.split.make_split"),
         ("filter rows.npz --labelled 'reward > 0' --out x", "puorl.cli.filter.read_labels"),
         ("train rows.npz --out x", "puorl.cli.train.read_training_set"),
-        ("evaluate rows.npz --env hopper", "puorl.cli.evaluate.read_members"),
+        ("evaluate rows.npz --env hopper", "puorl.cli.evaluate.read_policies"),
         ("bench run smoke --out x", "puorl.bench.runner.run"),
         ("bench report hollow", "puorl.cli.bench.Store.latest"),
         ("bench list", "puorl.cli.bench.suite_names"),

@@ -14,10 +14,10 @@ from messages import message
 
 import puorl
 from puorl.cli.main import main
-from puorl.cli.score import Span, parse_span, windows
 from puorl.core.errors import ConfigError, DataError
 from puorl.pu.unit_table import COLUMNS
 from puorl.pu.units import parse_unit
+from puorl.pu.windows import Span, parse_span, windows
 
 
 class Course(NamedTuple):

@@ -11,7 +11,6 @@ from train_rows import train_rows, words
 
 import puorl
 from puorl.cli.main import main
-from puorl.cli.options import parse_settings
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import write_json
 from puorl.core.run_folder import FilterSettings, KeptRows
@@ -20,6 +19,7 @@ from puorl.data.training_files import read_training_set
 from puorl.rl import learner, metrics, run
 from puorl.rl.metrics import Tracker
 from puorl.rl.run import TrainProgress
+from puorl.rl.settings import parse_settings
 from puorl.rl.trainer import Progress
 
 

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from puorl.nn import adam
+from puorl.nn import mlp
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -12,11 +12,11 @@ def test_steps_agree_with_the_paper_in_float64(decay):
     theta = {"a": rng.normal(size=(3, 2)), "b": (rng.normal(size=4),)}
     flat, shape = jax.tree.flatten(theta)
     params = jax.tree.map(lambda p: jnp.asarray(p, jnp.float32), theta)
-    moments = adam.init(params)
+    moments = mlp.init_adam(params)
     mean, square = [0.0 * p for p in flat], [0.0 * p for p in flat]
     for t in range(1, 6):
         grad = [rng.normal(size=p.shape) for p in flat]
-        params, moments = adam.update(
+        params, moments = mlp.apply_adam(
             params,
             jax.tree.unflatten(shape, [jnp.asarray(g, jnp.float32) for g in grad]),
             moments,

@@ -10,6 +10,7 @@ from puorl.core.errors import ConfigError
 from puorl.nn import mlp
 from puorl.rl import iql, learner
 from puorl.rl.learner import Batch
+from puorl.rl.policy import stored_config
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_iql as reference
@@ -158,10 +159,10 @@ def test_rewards_are_scaled_and_states_are_not_normalised():
 
 def test_scaling_is_an_option_that_runs_from_before_do_not_notice():
     plain = learner.make("iql", num_steps=10)
-    assert not {"reward_scale", "normalise_states"} & learner.stored_config(plain.config).keys()
+    assert not {"reward_scale", "normalise_states"} & stored_config(plain.config).keys()
     own = learner.make("iql", num_steps=10, reward_scale=0.1, normalise_states=True)
     assert (own.scale_rewards, own.reward_factor, own.normalise_states) == (False, 0.1, True)
-    stored = learner.stored_config(own.config)
+    stored = stored_config(own.config)
     assert (stored["reward_scale"], stored["normalise_states"]) == (0.1, True)
 
 

@@ -16,11 +16,12 @@ from puorl import methods
 from puorl.bench.settings import Setting, Source, settings_id
 from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Suite
 from puorl.core.errors import ConfigError, machine_fault
-from puorl.core.formatting import check_positive
+from puorl.core.formatting import check_positive, describe_time
 from puorl.core.hashing import checked_seed
 from puorl.envs.bodies import body as body_of
 from puorl.rl import learner as learners
 from puorl.rl.learner import Learner
+from puorl.rl.policy import stored_config
 from puorl.rl.trainer import check_steps
 
 MOST_LANES = 40
@@ -51,7 +52,7 @@ class Cell:
     @cached_property
     def config(self) -> dict[str, Any]:
         """All settings of the learner, JSON-ready."""
-        return json.loads(json.dumps(learners.stored_config(self.built_learner.config)))
+        return json.loads(json.dumps(stored_config(self.built_learner.config)))
 
     @cached_property
     def id(self) -> str:
@@ -169,6 +170,21 @@ class PlanStatus:
     """Estimated time."""
     measured: bool
     """Whether the estimate follows from earlier groups of this store on this device."""
+
+    def __str__(self) -> str:
+        failed = ""
+        if self.num_failed:
+            failed = f", {self.num_failed} of them with an error (--retry runs them again)"
+        done = f"{self.num_runs:,} runs, {self.num_done:,} done{failed}"
+        if not self.num_trainings:
+            left = self.num_runs - self.num_done
+            return f"{done}; " + (f"{left:,} to be copied" if left else "nothing to do")
+        how = "a guess, nothing was measured here yet"
+        how = "by earlier groups here" if self.measured else how
+        return (
+            f"{done}; {self.num_trainings:,} trainings to do, {self.lane_steps:,} lane-steps, "
+            f"about {describe_time(self.seconds)} ({how})"
+        )
 
 
 @dataclass(frozen=True, eq=False)

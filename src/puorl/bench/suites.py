@@ -89,6 +89,18 @@ class Suite:
     parts: tuple[Part, ...]
     budget: Budget = Budget()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content, JSON-ready."""
+        parts = [
+            {
+                "setting": part.setting.name,
+                "learner": part.learner.name,
+                "methods": [method.label for method in part.methods],
+            }
+            for part in self.parts
+        ]
+        return {"description": self.description, "steps": self.budget.steps, "parts": parts}
+
 
 METHODS = tuple(MethodChoice(name) for name, m in methods.METHODS.items() if m.is_published)
 """The paper's methods."""

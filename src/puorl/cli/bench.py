@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from puorl.bench.store import Store
-from puorl.bench.suites import Part, find_suite, suite_names
-from puorl.cli import help_text
+from puorl.bench.suites import find_suite, suite_names
+from puorl.cli.main import help_text
 from puorl.cli.options import (
     EngineOptions,
     Flag,
@@ -28,14 +28,16 @@ from puorl.cli.options import (
     keep_off_gpus,
     make_console,
     print_json,
+    show_notes,
+    write_page,
 )
 from puorl.core.errors import ConfigError, require
-from puorl.core.files import atomic_path, check_free
+from puorl.core.files import check_free
 from puorl.core.formatting import check_positive, describe_time
 from puorl.core.run_folder import announce_resume
 
 if TYPE_CHECKING:  # importing these loads jax
-    from puorl.bench.plan import Plan, PlanStatus
+    from puorl.bench.plan import Plan
     from puorl.bench.report import Report
     from puorl.core.tasks import Workers
 
@@ -115,7 +117,7 @@ class BenchRun:
         )
         ahead = survey(plan, self.out, retry=self.retry, lanes=self.lanes)
         console = make_console(json=self.json)
-        console.print(_describe(plan, ahead))
+        console.print(f"{plan.name}: {ahead}")
         if self.dry_run:
             console.print(self._cells(plan))
             self._print_json(asdict(ahead))
@@ -177,15 +179,7 @@ class BenchList:
         """Print a line for every suite."""
         known = [find_suite(name) for name in suite_names()]
         if self.json:
-            content = {
-                suite.name: {
-                    "description": suite.description,
-                    "steps": suite.budget.steps,
-                    "parts": [_as_json(part) for part in suite.parts],
-                }
-                for suite in known
-            }
-            print_json(content)
+            print_json({suite.name: suite.to_dict() for suite in known})
             return
         table = Table("suite", "settings", "runs a seed", "updates", "what", box=None)
         for suite in known:
@@ -193,11 +187,6 @@ class BenchList:
             updates = f"{suite.budget.steps:,}"
             table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
         SafeConsole(highlight=False).print(table)
-
-
-def _as_json(part: Part) -> dict[str, Any]:
-    methods = [method.label for method in part.methods]
-    return {"setting": part.setting.name, "learner": part.learner.name, "methods": methods}
 
 
 @dataclass(frozen=True)
@@ -245,8 +234,7 @@ class BenchReport:
         elif not places:
             sys.stdout.write(_written(report, self.format))
         for name, path in places.items():
-            with atomic_path(path, force=self.force) as part:
-                part.write_text(_written(report, name), encoding="utf-8")
+            write_page(path, _written(report, name), force=self.force)
             make_console().print(f"wrote {path}")
 
     def _places(self) -> dict[str, Path]:
@@ -290,22 +278,6 @@ class Bench:
         self.command.run()
 
 
-def _describe(plan: "Plan", ahead: "PlanStatus") -> str:
-    """Count what is done and to do, in one line."""
-    failed = ""
-    if ahead.num_failed:
-        failed = f", {ahead.num_failed} of them with an error (--retry runs them again)"
-    done = f"{plan.name}: {ahead.num_runs:,} runs, {ahead.num_done:,} done{failed}"
-    if not ahead.num_trainings:
-        left = ahead.num_runs - ahead.num_done
-        return f"{done}; " + (f"{left:,} to be copied" if left else "nothing to do")
-    how = "by earlier groups here" if ahead.measured else "a guess, nothing was measured here yet"
-    return (
-        f"{done}; {ahead.num_trainings:,} trainings to do, {ahead.lane_steps:,} lane-steps, "
-        f"about {describe_time(ahead.seconds)} ({how})"
-    )
-
-
 def _written(report: "Report", name: str) -> str:
     """Return the report in one of the formats of files."""
     from puorl.bench.report import to_csv, to_latex, to_markdown
@@ -326,5 +298,4 @@ def _print(report: "Report", console: Console) -> None:
     console.print()
     for table in report.tables:
         console.print(as_rich(table, console.width))
-    for note in report.results.notes:
-        console.print(Text(f"note: {note}", style="dim"))
+    show_notes(report.results.notes, console)

@@ -8,26 +8,28 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.text import Text
 
 from puorl.cli.options import (
+    Condition,
     Count,
     DataOptions,
+    Env,
     Flag,
     Float,
     Int,
+    Names,
     Paths,
     Settings,
     choice,
     compute_synchronously,
     make_console,
-    parse_fields,
-    parse_settings,
     print_json,
     setting_words,
+    show_notes,
+    write_page,
 )
 from puorl.core.errors import ConfigError, require
-from puorl.core.files import atomic_path, check_free, write_json
+from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
 from puorl.core.run_folder import exclusive_beside
@@ -35,6 +37,7 @@ from puorl.data.labels import read_labels
 from puorl.methods.base import METHODS
 from puorl.ope.config import OPEConfig
 from puorl.rl.learner import NAMES
+from puorl.rl.settings import parse_fields, parse_settings
 
 RESULT, PAGE = "compare.json", "report.html"
 
@@ -64,7 +67,7 @@ class Compare:
     """Rows known to be the target's, as for puorl filter."""
     out: Path
     """Folder to write."""
-    methods: Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")] = None
+    methods: Names = None
     """Among olp, sharing_all, dara, igdf, pu, oracle, with commas; by default all."""
     learner: Annotated[str, choice(*NAMES)] = "td3_bc"
     """Learning algorithm of all methods; bcq takes the place of td3_bc if actions are codes."""
@@ -76,9 +79,9 @@ class Compare:
     """Seed of everything."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
     """What the filter decides about: transition, window:50, episode, or column:NAME."""
-    truth: Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")] = None
+    truth: Condition = None
     """Rows that truly are the target's; for Oracle alone."""
-    env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
+    env: Env = None
     """Simulated domain to judge in, such as hopper; else the log judges."""
     episodes: Count = 20
     """Episodes of each policy there."""
@@ -147,16 +150,14 @@ class Compare:
                 shutil.rmtree(each, ignore_errors=True)
             html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
             write_json(self.out / RESULT, result.to_dict(), force=True)
-            with atomic_path(self.out / PAGE, force=True) as part:
-                part.write_text(html, encoding="utf-8")
+            write_page(self.out / PAGE, html, force=True)
         if self.json:
             print_json(result.to_dict())
             return
         console = make_console()
-        for note in result.notes:
-            console.print(Text(f"note: {note}", style="dim"))
-        console.print(Text(str(result)), soft_wrap=True)
-        console.print(Text(f"wrote {self.out / PAGE}; open it in a browser"))
+        show_notes(result.notes, console)
+        console.print(str(result))
+        console.print(f"wrote {self.out / PAGE}; open it in a browser")
 
 
 def _listed(names: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from puorl.cli import COMMANDS, load_command
+from puorl.cli.main import COMMANDS, load_command, parsing
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Completion:
                     commands,
                     prog="puorl",
                     args=["--tyro-write-completion", self.shell, str(script)],
-                    config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+                    config=parsing(),
                 )
             except SystemExit:  # the parser ends the process after writing
                 pass

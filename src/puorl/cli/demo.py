@@ -3,26 +3,23 @@
 import os
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.options import Flag, Int, compute_synchronously, print_json
+from puorl.cli.options import Flag, Int, columns_table, compute_synchronously, print_json
 from puorl.core.errors import ConfigError, DataError, require
-from puorl.core.files import atomic_path, check_reachable, make_folder, write_json
+from puorl.core.files import atomic_path, check_reachable, make_folder
 from puorl.core.formatting import describe_time
-from puorl.core.run_folder import UNITS
+from puorl.core.run_folder import REPORT_PAGE as PAGE
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.demo.study import Data, DemoSettings, Filtered, Trained
 
-RESULTS, PAGE, POLICIES = "results.json", "report.html", "policies"
+RESULTS = "results.json"
 _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
 
 
@@ -77,28 +74,19 @@ class Demo:
     def _run_stages(self, folder: Path, console: Console) -> dict[str, Any]:
         """Run and print each stage, and fill the folder; return all results."""
         from puorl.demo import page, study
-        from puorl.pu.unit_table import write_units
 
         began = time.perf_counter()
         settings = study.SETTINGS.seeded(self.seed)
         _heading(f"puorl demo, seed {self.seed}", console)
-        console.print(_table(("scaled down", "demo", "paper"), page.sizes(settings)))
+        console.print(columns_table(("scaled down", "demo", "paper"), page.sizes(settings)))
         data = study.make_data(settings, show=True)
         _show_data(settings, data, console)
         filtered = study.fit_filter(settings, data, show=True)
         _show_filter(data, filtered, console)
         trained = study.train(settings, data, filtered, show=True)
         _show_training(settings, trained, console)
-        results = study.to_dict(settings, data, filtered, trained)
-        write_json(folder / RESULTS, results)
         command = f"puorl demo --seed {self.seed}"
-        html = page.as_page(settings, data, filtered, trained, command=command)
-        (folder / PAGE).write_text(html, encoding="utf-8")
-        write_units(folder / UNITS, filtered.report.units)
-        for name, made in trained.policies.items():
-            for policy in made:
-                number = policy.metadata["seed"]
-                policy.save(folder / POLICIES / f"{name}-seed-{number}.safetensors")
+        results = page.write(folder, settings, data, filtered, trained, command=command)
         console.print(f"done in {describe_time(time.perf_counter() - began)}")
         return results
 
@@ -146,7 +134,7 @@ def _show_filter(data: "Data", filtered: "Filtered", console: Console) -> None:
     console.print(as_text(filtered.report))
     _paragraph(page.decisions(data, filtered) + ". With the truth beside it:", console)
     header = ("", "estimate", "95 % interval", "truth", "truth is")
-    console.print(_table(header, page.estimates(filtered)))
+    console.print(columns_table(header, page.estimates(filtered)))
 
 
 def _show_training(settings: "DemoSettings", trained: "Trained", console: Console) -> None:
@@ -159,7 +147,7 @@ def _show_training(settings: "DemoSettings", trained: "Trained", console: Consol
     for line in page.given_up(trained):
         console.print(Text(f"given up: {line}", style="yellow"))
     header = ("method", "rows", "truly sound", "score", "PU minus it")
-    table = _table(header, page.results(trained), bold=TITLES["pu"])
+    table = columns_table(header, page.results(trained), bold=TITLES["pu"])
     table.caption = (
         f"{page.SCORE} Means and 95 % intervals over {settings.num_seeds} policies, "
         f"{page.evaluation(settings)}."
@@ -178,12 +166,3 @@ def _paragraph(text: str, console: Console, *, style: str = "") -> None:
     from puorl.pu.report_text import WIDTH
 
     console.print(Text(text, style=style), width=WIDTH)
-
-
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, bold: str = "") -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-    for column, name in enumerate(header):
-        table.add_column(name, justify="left" if column == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row, style="bold" if row[0] == bold else "")
-    return table

@@ -1,11 +1,8 @@
 """`puorl doctor`: check what is installed, and which device is used."""
 
 import json
-import os
-import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,16 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from puorl import __version__
-from puorl.core.probe import (
-    Device,
-    Package,
-    find_device,
-    find_renderer,
-    install_line,
-    requirements,
-    try_packages,
-)
-from puorl.core.resources import describe_size, free_disk, free_memory, num_threads
+from puorl.core.probe import Device, Findings, Package, examine, install_line
+from puorl.core.resources import describe_size
 
 BROKEN = 1
 """Exit code where an installed package does not work, or one that puorl needs is missing."""
@@ -35,56 +24,6 @@ _PURPOSES = {
     "sim": "simulated robots: puorl demo, collect, evaluate, bench run and train --env",
     **{name: f"puorl train --logger {name}" for name in ("tensorboard", "wandb", "mlflow")},
 }
-
-
-@dataclass(frozen=True)
-class CacheState:
-    """The folder of collected rows."""
-
-    folder: str | None
-    num_files: int = 0
-    num_bytes: int = 0
-    free_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Everything that was found."""
-
-    python: str
-    system: str
-    packages: tuple[Package, ...]
-    """Those that puorl needs."""
-    extras: Mapping[str, tuple[Package, ...]]
-    device: Device
-    rendering: str | None
-    """Value of MUJOCO_GL with which MuJoCo can draw, or None."""
-    rendering_problem: str | None
-    num_cores: int
-    memory_bytes: int | None
-    """Free memory, within the limit of a container."""
-    cache: CacheState
-
-    @property
-    def broken(self) -> tuple[str, ...]:
-        """One text for each package that does not work or is missing and needed."""
-        every = [*self.packages, *(one for parts in self.extras.values() for one in parts)]
-        absent = [f"{one.name} is not installed" for one in self.packages if one.state == "missing"]
-        return *absent, *(f"{one.name} {one.problem}" for one in every if one.state == "broken")
-
-    @property
-    def verdict(self) -> str:
-        """The findings in one line."""
-        if self.broken:
-            more = len(self.broken) - 1
-            return f"broken: {self.broken[0]}" + (f" (and {more} more)" if more else "")
-        absent = [n for n, parts in self.extras.items() if "missing" in {p.state for p in parts}]
-        if self.device.used == "gpu":
-            absent = [name for name in absent if name != "cuda"]  # jax has it from elsewhere
-        text = f"all that is installed works; computes on the {(self.device.used or '').upper()}"
-        if self.device.gpu_seen and self.device.used == "cpu":
-            text += ", and not on the GPU"
-        return f"{text}; extras not installed: {', '.join(absent)}" if absent else text
 
 
 @dataclass(frozen=True)
@@ -105,7 +44,7 @@ class Doctor:
 
     def run(self) -> None:
         """Examine, print, and exit with 1 where something is broken."""
-        found = examine()
+        found = examine(_cache_folder())
         if self.json:
             sys.stdout.write(json.dumps(to_dict(found), indent=2, allow_nan=False) + "\n")
         else:
@@ -113,9 +52,6 @@ class Doctor:
         if found.broken:
             sys.stdout.flush()
             raise SystemExit(BROKEN)
-
-
-# ----------------------------------------------------------------------------- examining
 
 
 def purpose(extra: str) -> str:
@@ -128,42 +64,12 @@ def purpose(extra: str) -> str:
     return _PURPOSES.get(extra) or ", ".join(formats) or "something that is not described here"
 
 
-def examine() -> Findings:
-    """Try everything, three things at a time."""
-    needed = requirements()
-    extras = {name: tuple(found) for name, found in needed.items() if name}
-    oldest = {package: version for found in needed.values() for package, version in found.items()}
-    with ThreadPoolExecutor(max_workers=3) as pool:
-        finding_device = pool.submit(find_device)
-        trying = pool.submit(try_packages, oldest)
-        rendering, problem = find_renderer()
-        jax_problem, device = finding_device.result()
-        tried = trying.result()
-    if jax_problem is not None and "jax" in tried and tried["jax"].state == "works":
-        tried["jax"] = Package("jax", "broken", tried["jax"].version, jax_problem)
-    return Findings(
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.machine()}",
-        packages=tuple(tried[name] for name in needed[""]),
-        extras={name: tuple(tried[one] for one in found) for name, found in extras.items()},
-        device=device,
-        rendering=rendering,
-        rendering_problem=problem,
-        num_cores=num_threads(None),
-        memory_bytes=free_memory(),
-        cache=_cache(),
-    )
-
-
-def _cache() -> CacheState:
+def _cache_folder() -> Path | None:
     try:
         from puorl.envs.collect import default_folder
     except Exception:  # what it imports may be the very thing that is broken
-        return CacheState(None)
-    folder = default_folder()
-    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
-    sizes = [os.path.getsize(file) for file in files if file.exists()]
-    return CacheState(str(folder), len(sizes), sum(sizes), free_disk(folder))
+        return None
+    return default_folder()
 
 
 # ------------------------------------------------------------------------------ printing

@@ -5,14 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from puorl.cli.options import DataOptions, Flag, compute_synchronously, print_json
-from puorl.cli.score import check_sizes, read_folder
-from puorl.core.errors import ConfigError
+from puorl.cli.options import DataOptions, Flag, columns_table, make_console, print_json
+from puorl.cli.score import read_folder, read_machines
 from puorl.core.run_folder import SETTINGS, FilterSettings, read_as
 
 
@@ -43,29 +38,15 @@ class Explain:
 
     def run(self) -> None:
         """Read, explain, print."""
-        options, model_folder = read_folder(self.folder, self.data)
+        options, folder = read_folder(self.folder, self.data)
         paths = self.log or tuple(read_as(FilterSettings, self.folder / SETTINGS).paths)
-        data = options.load(paths)
-        compute_synchronously()
-        from puorl.pu.filter import DomainFilter
-        from puorl.pu.machines.model import MachineModel
-
-        model = DomainFilter.load(model_folder).model_
-        if not isinstance(model, MachineModel):
-            raise ConfigError(
-                f"{self.folder}: expected a filter that decides about units by how they move, got "
-                "one that decides by rows; filter with --unit column:NAME"
-            )
-        check_sizes(data, len(model.scalings.state.mean), len(model.scalings.action.mean))
+        data, model = read_machines(options, paths, folder, str(self.folder))
         found = model.explain(data, self.unit)
         if self.json:
             print_json({"unit": self.unit, "columns": [list(pair) for pair in found]})
             return
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column("column of the next state", overflow="fold")
-        table.add_column("nats a row", justify="right", no_wrap=True)
-        for name, nats in found:
-            table.add_row(Text(name), f"{nats:+.4f}")
-        console = Console(highlight=False)
-        console.print(Text(f"what tells {self.unit} from ours"))
-        console.print(table)
+        console = make_console()
+        console.print(f"what tells {self.unit} from ours")
+        head = ("column of the next state", "nats a row")
+        rows = ((name, f"{nats:+.4f}") for name, nats in found)
+        console.print(columns_table(head, rows), soft_wrap=False)

@@ -4,9 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.text import Text
-
-from puorl.cli.evaluate import read_members
 from puorl.cli.options import (
     DataOptions,
     Flag,
@@ -14,14 +11,15 @@ from puorl.cli.options import (
     ScaleOptions,
     choice,
     make_console,
-    partition_folder,
     print_json,
 )
 from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, check_free
+from puorl.core.run_folder import partition_folder
 from puorl.data.formats import FORMATS, check_target, save
 from puorl.data.lazy import FIRST_PART
 from puorl.rl.policy import Policy
+from puorl.rl.run import read_policies
 
 _ONNX = ".onnx"
 _ROWS = tuple(name for name, each in FORMATS.items() if each.writable)
@@ -64,10 +62,10 @@ class Export:
             print_json({"files": made})
             return
         for name, text in made.items():
-            make_console().print(Text(f"{name}: {text}"))
+            make_console().print(f"{name}: {text}")
 
     def _policies(self) -> dict[str, str]:
-        members = read_members(self.paths)
+        members = read_policies(self.paths)
         if self.out.suffix != _ONNX:
             return self._folder([(Path(m.name).stem, m.policy) for m in members])
         if len(members) > 1:

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -13,15 +12,17 @@ from rich.text import Text
 from puorl.cli.options import (
     DataOptions,
     Flag,
+    Labelled,
     Paths,
     SafeConsole,
     ScaleOptions,
+    facts_table,
     make_console,
-    partition_folder,
     print_json,
 )
 from puorl.core.errors import ConfigError
 from puorl.core.resources import describe_size
+from puorl.core.run_folder import partition_folder
 from puorl.data.inspect import ColumnProfile, Inspection, inspect
 from puorl.data.labels import is_condition, is_split, read_labels
 from puorl.rl.policy import Policy
@@ -47,9 +48,7 @@ class Inspect:
     paths: Paths
     """Files, globs, folders of Parquet or Minari, of puorl filter, or one of puorl split; or files
     of policies."""
-    labelled: Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")] = (
-        None
-    )
+    labelled: Labelled = None
     """Rows known to be the target's: a condition, or a file, as for puorl filter."""
     json: Flag = False
     """Print one JSON object on stdout and nothing else."""
@@ -88,13 +87,11 @@ class Inspect:
         console = SafeConsole(highlight=False)
         for path, policy in policies.items():
             console.print(Text(path, style="bold"), soft_wrap=True)
-            facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-            facts.add_column(style="bold", min_width=_NAME_WIDTH)
-            facts.add_column(overflow="fold")
-            for name, value in _described(policy).items():
-                text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-                facts.add_row(name.replace("_", " "), Text(text))
-            console.print(facts)
+            facts = (
+                (k.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v))
+                for k, v in _described(policy).items()
+            )
+            console.print(facts_table(facts, _NAME_WIDTH))
 
     def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
         """Inspect data partition by partition."""
@@ -133,12 +130,7 @@ def show(seen: Inspection, console: Console) -> None:
     console.print(
         Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source), soft_wrap=True
     )
-    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold", min_width=_NAME_WIDTH)
-    facts.add_column(overflow="fold")
-    for name, value in _facts(seen):
-        facts.add_row(name, Text(value))
-    console.print(facts)
+    console.print(facts_table(_facts(seen), _NAME_WIDTH))
     console.print()
     console.print(_column_table(seen.columns))
     for note in seen.notes:

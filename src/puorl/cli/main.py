@@ -8,15 +8,54 @@ import os
 import signal
 import sys
 import threading
+from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
+from textwrap import indent
+from typing import Any
 
 from puorl import __version__
-from puorl.cli import COMMANDS, help_text, load_command
 from puorl.core.errors import GOES_ON, PuorlError, machine_fault, printable
 
 USAGE_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141
 _SMALLER = "take fewer rows, smaller files, or smaller settings"
 _NO_DEVICE_MEMORY = "RESOURCE_EXHAUSTED"
 """Part of the message of jax's own error, whose class is not imported here."""
+
+
+def _summaries(folder: Path) -> dict[str, str]:
+    """Read the first line of every module, so that listing commands imports none of them."""
+    found = {}
+    for path in sorted(folder.glob("*.py")):
+        with open(path, encoding="utf-8") as file:
+            head, _, summary = file.readline().partition("`: ")
+        if head == f'"""`puorl {path.stem}':
+            found[path.stem] = summary.strip().rstrip('".')
+    return found
+
+
+COMMANDS = _summaries(Path(__file__).parent)
+"""Name of each command to its summary."""
+
+
+def load_command(name: str) -> Any:
+    """Import a command's module and return its dataclass."""
+    return getattr(import_module(f"puorl.cli.{name}"), name.capitalize())
+
+
+def parsing() -> tuple[Any, ...]:
+    """Return how the option parser reads commands."""
+    import tyro  # takes a tenth of a second, which the overview does not need
+
+    return tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff
+
+
+def help_text(command: type) -> str:
+    """Return a command's docstring, with the further lines of each paragraph indented."""
+    # The option parser joins lines into one, except those that begin with a space.
+    blocks = cleandoc(command.__doc__ or "").split("\n\n")
+    joined = (indent(each, "  ", lambda line: not line.startswith(" ")) for each in blocks)
+    return "\n\n".join(each.removeprefix("  ") for each in joined)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,7 +146,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _run(name: str, words: list[str]) -> int:
-    import tyro  # takes a tenth of a second, which the overview does not need
+    import tyro
 
     command = load_command(name)
     try:
@@ -116,7 +155,7 @@ def _run(name: str, words: list[str]) -> int:
             args=_with_formulas(words),
             prog=f"puorl {name}",
             description=help_text(command),
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            config=parsing(),
         )
     except SystemExit as leaving:  # --help (0) or wrong usage (2), which the parser has printed
         if isinstance(leaving.__context__, BrokenPipeError):

@@ -1,27 +1,25 @@
 """Options and output that several commands share."""
 
 import contextlib
-import difflib
 import json
-import math
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+from rich import box
 from rich.console import Console
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
-from puorl.core import hashing
 from puorl.core.errors import ConfigError
+from puorl.core.files import atomic_path
 from puorl.core.formatting import parse_count
 from puorl.core.resources import describe_size, free_memory
-from puorl.core.run_folder import exclusive
 from puorl.data.dataset import Dataset
 from puorl.data.formats import expand, format_of, load, readable
 from puorl.data.validate import MATRICES
@@ -100,8 +98,12 @@ Settings = Annotated[
     tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
 ]
 """Settings ``name=value``, several after one ``--set`` or after several."""
+Labelled = Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")]
+Condition = Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")]
+Env = Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")]
+Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
+"""Names, comma-separated."""
 _Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-_Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
 _Format = Annotated[str | None, choice(*readable()), _UNSET]
 
 
@@ -120,14 +122,14 @@ def setting_words(given: Sequence[Sequence[str]]) -> list[str]:
 class DataOptions:
     """Where to find each field, if it has no usual name (NAMES: comma-separated)."""
 
-    obs: _Names = None
+    obs: Names = None
     """State: a key, or columns and patterns, e.g. 'obs_*' or angle,speed. Names keep the order in
     which they are given, matches of a pattern go by name and number: obs_2 before obs_10."""
-    action: _Names = None
+    action: Names = None
     """Action, e.g. 'act_*', in the same order."""
     reward: _Name = None
     """Reward, or a formula such as '-abs(pressure - 5) - 0.01 * power'; may be absent."""
-    next_obs: _Names = None
+    next_obs: Names = None
     """Next state; without it the next row of the episode is used."""
     terminal: _Name = None
     """Flag: the task ended after this row."""
@@ -188,13 +190,24 @@ class EngineOptions:
 
     def tasks(self) -> "Workers | None":
         """Return where tasks run that need no partitions; None for this process."""
+        given = getattr(self, "workers", None), self.address, self.num_gpus
+        if self.engine == "local" and given == (None, None, 0.0):
+            return None
         from puorl.core.tasks import Workers
 
-        number = getattr(self, "workers", None)
-        made = Workers(self.engine, number, self.address, self.num_gpus)  # pyright: ignore[reportArgumentType]
+        made = Workers(self.engine, *given)  # pyright: ignore[reportArgumentType]
         if made.engine == "ray" and self.num_gpus:
             keep_off_gpus()
         return None if made.engine == "local" else made
+
+    def started(self) -> contextlib.AbstractContextManager[Any]:
+        """Start what tasks need for the whole command, such as Ray."""
+        where = self.tasks()
+        if where is None:
+            return contextlib.nullcontext()
+        from puorl.core.tasks import started
+
+        return started(where)
 
 
 @dataclass(frozen=True)
@@ -241,23 +254,6 @@ class ScaleOptions(EngineOptions):
         return Workers(self.engine, self.workers, self.address)  # pyright: ignore[reportArgumentType]
 
 
-@contextlib.contextmanager
-def partition_folder(out: Path | None, basis: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield a folder for the results of partitions, beside the result that is to appear.
-
-    It is removed at the end. After a kill it stays, and the same command finds it; a command with
-    another basis makes another one.
-    """
-    if out is None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
-        return
-    folder = out.with_name(f".{out.name}.{hashing.of_settings(basis)[:12]}.parts")
-    with exclusive(folder / "lock", out):
-        yield folder
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _listed(names: str | None) -> str | list[str] | None:
     """Split several names; one stays text: a key of an array file, or one pattern."""
     if names is None or "," not in names:
@@ -281,100 +277,6 @@ def _factor(text: str) -> float:
         raise ConfigError(f"--gap: expected a number such as 3, got {text!r}") from error
 
 
-# ------------------------------------------------------------- settings after --set
-
-_LARGEST = 3.4e38
-"""Learners compute with float32."""
-_MAY_BE_NEGATIVE = ("log_std_offset",)
-_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def parse_settings(learner: str, words: Sequence[str]) -> dict[str, Any]:
-    """Parse settings of a learner, each to the type of its field.
-
-    Args:
-        learner: Name of the learner.
-        words: Each ``name=value``: ``gamma=0.98``, ``layer_norm=false``, ``hidden=64,64``.
-
-    Raises:
-        ConfigError: No such learner or setting, or a value of another type.
-    """
-    from puorl.rl.learner import presets
-
-    return parse_fields(learner, type(presets(learner)["default"]), words)
-
-
-def parse_fields(subject: str, kind: type, words: Sequence[str]) -> dict[str, Any]:
-    """Parse words ``name=value``, each to the type of the field of a dataclass.
-
-    Args:
-        subject: What has these settings, for messages.
-        kind: The dataclass.
-        words: E.g. ``gamma=0.98``, ``layer_norm=false``, ``hidden=64,64``.
-
-    Raises:
-        ConfigError: No such field, or a value of another type.
-    """
-    types = get_type_hints(kind)
-    settings: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = (part.strip() for part in word.partition("="))
-        name = name.replace("-", "_")
-        if not equals:
-            raise ConfigError(f"--set: expected name=value, got {word!r}")
-        if name not in types:
-            near = difflib.get_close_matches(name, types, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(
-                f"--set: expected a setting of {subject} among {', '.join(sorted(types))}, "
-                f"got {name!r}{hint}"
-            )
-        if name in settings:
-            raise ConfigError(f"--set: expected {name} once, got it twice")
-        settings[name] = _typed(name, types[name], text)
-    return settings
-
-
-def _typed(name: str, kind: Any, text: str) -> Any:
-    if kind is bool:
-        if text.lower() not in _FLAGS:
-            raise ConfigError(f"--set {name}: expected true or false, got {text!r}")
-        return _FLAGS[text.lower()]
-    if kind is int:
-        return _count(name, text)
-    if kind is float:
-        return _number(name, text)
-    if kind == tuple[int, ...]:
-        return tuple(_count(name, part) for part in text.split(","))
-    return text
-
-
-def _count(name: str, text: str) -> int:
-    count = parse_count(text, name=f"--set {name}")
-    if count < 1:
-        raise ConfigError(f"--set {name}: expected 1 or more, got {text!r}")
-    return count
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    limits = (
-        (abs(number) <= _LARGEST, "a number such as 0.5 or 3e-4"),  # NaN fails, too
-        (number > 0.0 or not name.endswith("learning_rate"), "more than 0"),
-        (number >= 0.0 or name in _MAY_BE_NEGATIVE, "0 or more"),
-        (number <= 1.0 or name != "tau", "a fraction from 0 to 1"),
-        # Values of an endless task are bounded only where later rewards count for less.
-        (number < 1.0 or name != "gamma", "0 or more and less than 1"),
-    )
-    for holds, expected in limits:
-        if not holds:
-            raise ConfigError(f"--set {name}: expected {expected}, got {text!r}")
-    return number
-
-
 # ------------------------------------------------------------------------------ output
 
 
@@ -395,6 +297,50 @@ def _escaped(found: re.Match[str]) -> str:
 def make_console(*, json: bool = False) -> Console:
     """Make a console that prints plain lines, on stderr where stdout is for JSON."""
     return SafeConsole(stderr=json, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_notes(notes: Iterable[str], console: Console) -> None:
+    """Print what is worth knowing, a line each."""
+    for note in notes:
+        console.print(f"note: {note}", style="dim")
+
+
+def facts_table(facts: Iterable[tuple[str, str | Text]], width: int | None = None) -> Table:
+    """Make a table of names and texts, without a head."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True, min_width=width)
+    table.add_column(overflow="fold")
+    for name, text in facts:
+        table.add_row(Text(name), Text(text) if isinstance(text, str) else text)
+    return table
+
+
+def columns_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: str = "") -> Table:
+    """Make a table of a name and numbers in each row; the row of the name ``bold`` stands out."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+    for number, name in enumerate(head):
+        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
+    for row in rows:
+        table.add_row(*map(Text, row), style="bold" if row[0] == bold else "")
+    return table
+
+
+def print_aligned(cells: Sequence[Sequence[str]], console: Console, *, left: int) -> None:
+    """Print rows in columns, the first row as the head; the last ``left`` columns are texts.
+
+    Paths come last: they may be long, and one that is broken in the middle cannot be copied.
+    """
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        pairs = enumerate(zip(row, widths, strict=True))
+        words = [v.rjust(w) if i < len(row) - left else v.ljust(w) for i, (v, w) in pairs]
+        console.print("  ".join(words).rstrip(), style="" if number else "bold")
+
+
+def write_page(path: Path, html: str, *, force: bool) -> None:
+    """Write a page or another text at once."""
+    with atomic_path(path, force=force) as part:
+        part.write_text(html, encoding="utf-8")
 
 
 def print_json(content: Any) -> None:

@@ -4,8 +4,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
-
 from puorl.cli.options import (
     DataOptions,
     Flag,
@@ -13,6 +11,7 @@ from puorl.cli.options import (
     Paths,
     SafeConsole,
     ScaleOptions,
+    facts_table,
     print_json,
 )
 from puorl.core.formatting import describe_time
@@ -55,7 +54,6 @@ class Plan:
         if self.json:
             print_json(made.to_dict())
             return
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         kept = f"{describe_size(made.kept_bytes)} if all rows are kept"
         rows = {
             "rows": f"{made.num_rows:,} in {made.num_files:,} files of "
@@ -70,6 +68,4 @@ class Plan:
         }
         if self.price:
             rows["price"] = f"{made.price:.2f}, at {self.price:g} a core and hour"
-        for name, text in rows.items():
-            table.add_row(name, text)
-        SafeConsole(highlight=False).print(table)
+        SafeConsole(highlight=False).print(facts_table(rows.items()))

@@ -3,21 +3,10 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import tyro
-from rich.text import Text
-
-from puorl.cli.options import Flag, RunPaths, make_console, print_json
-from puorl.core.files import atomic_path, check_free
-from puorl.envs.domains import DomainSpec, parse_domain
-
-if TYPE_CHECKING:
-    from puorl.report.filmstrip import Filmstrip
-    from puorl.report.run_folders import Material
-
-_NO_ENV = "it needs --env, a simulated domain to run the policy in"
-_NO_POLICY = "no folder named here holds a policy whose training has ended"
+from puorl.cli.options import Env, Flag, RunPaths, make_console, print_json, write_page
+from puorl.core.files import check_free
+from puorl.envs.domains import parse_domain
 
 
 @dataclass(frozen=True)
@@ -44,7 +33,7 @@ class Report:
     """Folders of puorl filter, train and bench run; JSON of puorl evaluate."""
     out: Path = Path("report.html")
     """File to write."""
-    env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
+    env: Env = None
     """Simulated domain for a filmstrip of the best policy, such as hopper or hopper/body_mass."""
     force: Flag = False
     """Replace the file if it exists."""
@@ -53,54 +42,34 @@ class Report:
 
     def run(self) -> None:
         """Read, draw, write."""
+        from puorl.report.filmstrip import make_filmstrip
         from puorl.report.run_folders import read_paths
         from puorl.report.run_page import as_page
 
         spec = None if self.env is None else parse_domain(self.env)
         material = read_paths(self.paths)
         check_free(self.out, force=self.force)  # before the work
-        strip = self._filmstrip(material, spec)
+        strip = make_filmstrip(material, spec)
         html = as_page(material, strip, command=self._command())
-        with atomic_path(self.out, force=self.force) as part:
-            part.write_text(html, encoding="utf-8")
+        write_page(self.out, html, force=self.force)
         if self.json:
-            print_json(self._content(material, strip))
+            told = isinstance(strip, str)
+            drawn = {
+                "filmstrip": None if told else strip.to_dict(),
+                "no_filmstrip": strip or None if told else None,
+            }
+            print_json({"page": str(self.out), "paths": material.kinds(), **drawn})
             return
         console = make_console()
         for path, kind in material.kinds().items():
-            console.print(Text(f"{path}: of puorl {kind}"))
+            console.print(f"{path}: of puorl {kind}")
         for each in material.filterings:
             if each.problem:
-                console.print(Text(f"note: the kept rows are not shown: {each.problem}"))
+                console.print(f"note: the kept rows are not shown: {each.problem}")
         if isinstance(strip, str) and spec is not None:
-            console.print(Text(f"no filmstrip: {strip}"))
-        console.print(Text(f"wrote {self.out}; open it in a browser"))
-
-    def _filmstrip(self, material: "Material", spec: DomainSpec | None) -> "Filmstrip | str":
-        """Draw the filmstrip, or return why there is none; empty where none is expected."""
-        from puorl.report.filmstrip import choose, draw
-
-        if spec is None:
-            return _NO_ENV if material.trainings else ""
-        choice = choose(material, spec)
-        return _NO_POLICY if choice is None else draw(choice, spec)
+            console.print(f"no filmstrip: {strip}")
+        console.print(f"wrote {self.out}; open it in a browser")
 
     def _command(self) -> str:
         words = ["puorl", "report", *self.paths, "--out", str(self.out)]
         return shlex.join([*words, *([] if self.env is None else ["--env", self.env])])
-
-    def _content(self, material: "Material", strip: "Filmstrip | str") -> dict[str, object]:
-        shown = None
-        if not isinstance(strip, str):
-            shown = {
-                "policy": str(strip.choice.file),
-                "env": strip.env,
-                "steps": list(strip.steps),
-                "return": strip.total,
-            }
-        return {
-            "page": str(self.out),
-            "paths": material.kinds(),
-            "filmstrip": shown,
-            "no_filmstrip": strip or None if isinstance(strip, str) else None,
-        }

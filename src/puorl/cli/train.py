@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -10,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
-from rich.text import Text
 
-from puorl.cli import evaluate as evaluation
+from puorl.cli.evaluate import show as show_returns
 from puorl.cli.options import (
+    Condition,
     Count,
     DataOptions,
+    Env,
     Flag,
     Int,
     OptionalCount,
@@ -26,40 +25,34 @@ from puorl.cli.options import (
     choice,
     compute_synchronously,
     make_console,
-    parse_settings,
-    partition_folder,
     print_json,
     setting_words,
+    show_notes,
 )
-from puorl.core.errors import ConfigError, DataError, TrainingError, require
+from puorl.core.errors import ConfigError, TrainingError, require
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
-from puorl.core.run_folder import announce_resume, exclusive_beside
-from puorl.core.tasks import Workers
+from puorl.core.run_folder import partition_folder
 from puorl.data.training_files import open_training_rows, read_training_set
 from puorl.data.training_set import TrainingSet
 from puorl.envs.domains import DomainSpec
 from puorl.envs.evaluate import Evaluation, Evaluator, check_sizes, find_env, require_room
 from puorl.rl import learner as learners
 from puorl.rl.learner import DISCRETE_LEARNERS, LEARNERS, Learner
-from puorl.rl.metrics import LOGGER_IDS, Tracker
+from puorl.rl.metrics import Tracker
 from puorl.rl.run import (
-    METRICS,
-    RECORD,
-    SPEC,
     RunSpec,
     TrainProgress,
     TrainResult,
-    check_folder,
     checkpoint_interval,
-    resume_point,
     run,
+    train_folder,
 )
+from puorl.rl.settings import parse_settings
 from puorl.scale.store import make_store
 
 _MOST_SEEDS = 10_000
 """More is a slip: each policy has a file of its own."""
-_POLICIES = "policies"
 
 
 @dataclass(frozen=True)
@@ -102,12 +95,12 @@ class Train:
         tuple[float, ...], tyro.conf.arg(metavar="LOW HIGH...", help_behavior_hint="")
     ] = ()
     """Bounds of actions, or a pair for each column; else as stated in the data, or as seen."""
-    hold_out: Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")] = None
+    hold_out: Condition = None
     """Rows that train nobody, e.g. "run == 'R-7'": whole labelled episodes, from which
     puorl evaluate --offline judges."""
     resume: Flag = False
     """Has no effect, as every run resumes; accepted for commands of version 0.1."""
-    env: Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")] = None
+    env: Env = None
     """Where to evaluate the policies: a simulated domain such as hopper or hopper/body_mass, or a
     gymnasium id such as CartPole-v1."""
     eval_every: OptionalCount = None
@@ -126,16 +119,8 @@ class Train:
         """Read, train, and print what was made."""
         env = self._check_arguments()
         self._check_learner()
-        with exclusive_beside(self.out):
-            outcome = self._in_folder(env)
-        for name, stop in outcome.result.stopped.items():
-            sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
-        if not outcome.result.policies:
-            raise TrainingError(
-                f"{self.out}: every policy was given up; look at the size of the rewards with "
-                "puorl inspect, or lower the learning rate with --set"
-            )
-        self._show(outcome)
+        with train_folder(self.out), self._rows() as chosen:
+            self._train(env, chosen)
 
     def _check_arguments(self) -> Any:
         """Refuse wrong arguments before anything is loaded; return the environment of ``--env``."""
@@ -178,28 +163,11 @@ class Train:
     def _learner(self, form: str) -> Learner:
         from puorl.rl.trainer import check_steps
 
-        settings = parse_settings(form, setting_words(self.settings))
+        words = setting_words(self.settings)
+        settings = parse_settings(form, words) if words else {}
         made = learners.make(form, num_steps=self.steps, preset=self.preset, **settings)
         check_steps(made, steps=self.steps)
         return made
-
-    def _in_folder(self, env: Any) -> "_Outcome":
-        check_folder(self.out)
-        begins, existed = not (self.out / SPEC).exists(), self.out.exists()
-        try:
-            with announce_resume(self._has_progress), self._rows() as chosen:
-                return self._train(env, chosen)
-        except BaseException:
-            if begins and not self._has_progress():
-                # Nothing is lost, and the corrected command must find the folder free.
-                _clear(self.out, keep=existed)
-            raise
-
-    def _has_progress(self) -> bool:
-        try:
-            return resume_point(self.out) != (0, 0)
-        except DataError:
-            return True  # a run with a damaged record is not removed
 
     @contextlib.contextmanager
     def _rows(self) -> Iterator[TrainingSet]:
@@ -216,20 +184,15 @@ class Train:
                 "--hold-out: expected rows that are read whole, got --chunk-rows; leave these rows "
                 "out of the files, or leave out --chunk-rows"
             )
+        from puorl.core.tasks import Workers
+
         check_positive("--chunk-rows", self.chunk_rows)
         lazy, returns = open_training_rows(self.paths, **self.data.arguments())
         basis = {"rows": lazy.fingerprint, "chunk": self.chunk_rows, "seed": self.seed}
         with partition_folder(self.out, basis) as folder:
-            store = make_store(
-                lazy,
-                folder,
-                Workers(),
-                chunk_rows=self.chunk_rows,
-                seed=self.seed,
-                next_action=needs_next,
-                returns=returns,
-                progress=True,
-            )
+            options: dict[str, Any] = {"chunk_rows": self.chunk_rows, "seed": self.seed}
+            options |= {"next_action": needs_next, "returns": returns, "progress": True}
+            store = make_store(lazy, folder, Workers(), **options)
             form = learners.form_of(self.learner, store.provenance.action_codes)
             interval = checkpoint_interval(
                 self._learner(form), self.steps, eval_interval=self.eval_every
@@ -239,8 +202,8 @@ class Train:
             part = {"files": files, "num_rows": store.num_rows, "fingerprint": lazy.fingerprint}
             yield dataclasses.replace(store.chunk(0), metadata={"parts": [part]})
 
-    def _train(self, env: Any, chosen: TrainingSet) -> "_Outcome":
-        from puorl.rl.pool import check_rows, with_action_bounds
+    def _train(self, env: Any, chosen: TrainingSet) -> None:
+        from puorl.rl.pool import check_rows, notes_on, with_action_bounds
 
         if self.action_bounds:
             bounds = self.action_bounds[::2], self.action_bounds[1::2]
@@ -263,8 +226,13 @@ class Train:
             checkpoint_interval(learner, self.steps, eval_interval=self.eval_every),
             invocation=self._invocation(chosen, env),
         )
-        progress = TrainProgress(self.out, run_spec)
-        self._announce(learner, chosen, progress)
+        progress, console = TrainProgress(self.out, run_spec), make_console(json=self.json)
+        show_notes(notes_on(learner, chosen), console)
+        rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
+        each = " each" if self.seeds > 1 else ""
+        console.print(f"{rows}; {_count(self.seeds)} by {learner.name}, {self.steps:,} steps{each}")
+        if progress.resumed_step:
+            console.print(f"going on from step {progress.resumed_step:,} of an unfinished run")
         evaluator = None
         if self.env is not None:
             domain = env if isinstance(env, DomainSpec) else self.env
@@ -277,15 +245,17 @@ class Train:
                 sink = Tracker(self.logger, self.out, from_step=progress.logged_until)
                 sinks.append(stack.enter_context(contextlib.closing(sink)))
             stack.enter_context(progress.bar())
-            result = run(
-                self.out,
-                run_spec,
-                sinks=sinks,
-                evaluate=evaluator,
-                on_checkpoint=progress.on_checkpoint,
+            then = progress.on_checkpoint
+            result = run(self.out, run_spec, sinks=sinks, evaluate=evaluator, on_checkpoint=then)
+        for name, stop in result.stopped.items():
+            sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
+        if not result.policies:
+            raise TrainingError(
+                f"{self.out}: every policy was given up; look at the size of the rewards with "
+                "puorl inspect, or lower the learning rate with --set"
             )
-        seen = evaluator.final(result.policies) if evaluator and result.policies else None
-        return _Outcome(result, learner, progress, seen)
+        seen = None if evaluator is None else evaluator.final(result.policies)
+        self._show(learner, result, progress, seen)
 
     def _invocation(self, chosen: TrainingSet, env: Any) -> dict[str, Any]:
         """Collect, for the record, the arguments that a resumed run may change."""
@@ -300,72 +270,37 @@ class Train:
             "eval_episodes": None if self.env is None else self.eval_episodes,
         }
 
-    def _announce(self, learner: Learner, chosen: TrainingSet, progress: TrainProgress) -> None:
-        from puorl.rl.pool import constant_states
-
-        console = make_console(json=self.json)
-        notes = list(chosen.pool.provenance.notes)
-        still = np.flatnonzero(constant_states(chosen)) if learner.normalise_states else ()
-        if len(still):
-            listed = ", ".join(map(str, still[:10])) + (", ..." if len(still) > 10 else "")
-            notes.append(f"state {listed}: never changes, so it is centred but not scaled")
-        if chosen.pool.reward is None:
-            notes.append(f"no rewards: {self.learner} copies the actions of all rows, good or bad")
-        for note in notes:
-            console.print(Text(f"note: {note}", style="dim"))
-        rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
-        count, each = (f"{self.seeds} policies", " each") if self.seeds > 1 else ("1 policy", "")
-        console.print(f"{rows}; {count} by {learner.name}, {self.steps:,} steps{each}")
-        if progress.resumed_step:
-            console.print(f"going on from step {progress.resumed_step:,} of an unfinished run")
-
-    def _show(self, outcome: "_Outcome") -> None:
-        progress, seen = outcome.progress, outcome.evaluation
-        files = {
-            name: str(self.out / _POLICIES / f"{name}.safetensors")
-            for name in outcome.result.policies
-        }
+    def _show(
+        self,
+        learner: Learner,
+        result: TrainResult,
+        progress: TrainProgress,
+        seen: Evaluation | None,
+    ) -> None:
+        folder = self.out / "policies"
+        files = {name: str(folder / f"{name}.safetensors") for name in result.policies}
         names, groups = list(files.values()), [str(self.out)] * len(files)
         if self.json:
-            evaluated = None
-            if seen is not None:
-                evaluated = evaluation.as_json(seen, names, groups, self.seed)
             content = {
                 "folder": str(self.out),
-                "learner": outcome.learner.name,
-                "config": dataclasses.asdict(outcome.learner.config),
+                "learner": learner.name,
+                "config": dataclasses.asdict(learner.config),
                 "steps": self.steps,
                 "policies": files,
-                "stopped": {n: stop._asdict() for n, stop in outcome.result.stopped.items()},
+                "stopped": {name: stop._asdict() for name, stop in result.stopped.items()},
                 "resumed_step": progress.resumed_step,
                 "seconds": progress.seconds,
                 "steps_per_second": progress.pace,
-                "evaluation": evaluated,
+                "evaluation": None if seen is None else seen.to_dict(names, groups, self.seed),
             }
             print_json(content)
             return
         console = make_console()
         if seen is not None:
             console.print(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
-            evaluation.show(seen, names, groups, console)
-        count = f"{len(files)} policies" if len(files) > 1 else "1 policy"
-        console.print(f"{self.out / _POLICIES}: {count}, {self.steps:,} steps; {progress}")
+            show_returns(seen, names, groups, console)
+        console.print(f"{folder}: {_count(len(files))}, {self.steps:,} steps; {progress}")
 
 
-@dataclass(frozen=True, eq=False)
-class _Outcome:
-    result: TrainResult
-    learner: Learner
-    progress: TrainProgress
-    evaluation: Evaluation | None
-
-
-def _clear(folder: Path, *, keep: bool) -> None:
-    """Remove the files of a run that has no checkpoint, and no others."""
-    for name in (SPEC, RECORD, METRICS, LOGGER_IDS):
-        (folder / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "compiled", _POLICIES, "tensorboard", "wandb"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    if not keep:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def _count(number: int) -> str:
+    return f"{number} policies" if number > 1 else "1 policy"

@@ -4,13 +4,17 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from puorl.core.resources import free_disk, free_memory, num_threads
 
 _SECONDS = 60.0
 """Time after which a program counts as hanging."""
@@ -71,6 +75,56 @@ class Device:
     gpu_seen: bool
     """Whether the system has an NVIDIA GPU, used by jax or not."""
     why: str
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """The folder of collected rows."""
+
+    folder: str | None
+    num_files: int = 0
+    num_bytes: int = 0
+    free_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that was found."""
+
+    python: str
+    system: str
+    packages: tuple[Package, ...]
+    """Those that puorl needs."""
+    extras: Mapping[str, tuple[Package, ...]]
+    device: Device
+    rendering: str | None
+    """Value of MUJOCO_GL with which MuJoCo can draw, or None."""
+    rendering_problem: str | None
+    num_cores: int
+    memory_bytes: int | None
+    """Free memory, within the limit of a container."""
+    cache: CacheState
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """One text for each package that does not work or is missing and needed."""
+        every = [*self.packages, *(one for parts in self.extras.values() for one in parts)]
+        absent = [f"{one.name} is not installed" for one in self.packages if one.state == "missing"]
+        return *absent, *(f"{one.name} {one.problem}" for one in every if one.state == "broken")
+
+    @property
+    def verdict(self) -> str:
+        """The findings in one line."""
+        if self.broken:
+            more = len(self.broken) - 1
+            return f"broken: {self.broken[0]}" + (f" (and {more} more)" if more else "")
+        absent = [n for n, parts in self.extras.items() if "missing" in {p.state for p in parts}]
+        if self.device.used == "gpu":
+            absent = [name for name in absent if name != "cuda"]  # jax has it from elsewhere
+        text = f"all that is installed works; computes on the {(self.device.used or '').upper()}"
+        if self.device.gpu_seen and self.device.used == "cpu":
+            text += ", and not on the GPU"
+        return f"{text}; extras not installed: {', '.join(absent)}" if absent else text
 
 
 class ProbeResult(NamedTuple):
@@ -247,3 +301,38 @@ def reason(used: str, num_devices: int, seen: bool) -> str:
     if not any(map(is_installed, _CUDA_MODULES)):
         return f"there is an NVIDIA GPU, but jax has no CUDA; {install_line('cuda')} would use it"
     return "there is an NVIDIA GPU, but jax cannot use it; its driver may be too old for CUDA"
+
+
+def examine(cache: Path | None) -> Findings:
+    """Try everything, three things at a time; ``cache`` is the folder of collected rows."""
+    needed = requirements()
+    extras = {name: tuple(found) for name, found in needed.items() if name}
+    oldest = {package: version for found in needed.values() for package, version in found.items()}
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        finding_device = pool.submit(find_device)
+        trying = pool.submit(try_packages, oldest)
+        rendering, problem = find_renderer()
+        jax_problem, device = finding_device.result()
+        tried = trying.result()
+    if jax_problem is not None and "jax" in tried and tried["jax"].state == "works":
+        tried["jax"] = Package("jax", "broken", tried["jax"].version, jax_problem)
+    return Findings(
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        packages=tuple(tried[name] for name in needed[""]),
+        extras={name: tuple(tried[one] for one in found) for name, found in extras.items()},
+        device=device,
+        rendering=rendering,
+        rendering_problem=problem,
+        num_cores=num_threads(None),
+        memory_bytes=free_memory(),
+        cache=_cache_state(cache),
+    )
+
+
+def _cache_state(folder: Path | None) -> CacheState:
+    if folder is None:
+        return CacheState(None)
+    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    sizes = [os.path.getsize(file) for file in files if file.exists()]
+    return CacheState(str(folder), len(sizes), sum(sizes), free_disk(folder))

@@ -12,6 +12,7 @@ import math
 import os
 import secrets
 import shutil
+import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -157,6 +158,23 @@ def exclusive_beside(out: Path) -> Iterator[None]:
         finally:
             _HELD.reset(token)
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def partition_folder(out: Path | None, basis: Basis) -> Iterator[Path]:
+    """Yield a folder for the results of partitions, beside the result that is to appear.
+
+    It is removed at the end. After a kill it stays, and the same command finds it; a command with
+    another basis makes another one.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    folder = out.with_name(f".{out.name}.{hashing.of_settings(basis)[:12]}.parts")
+    with exclusive(folder / "lock", out):
+        yield folder
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,11 @@ The terminal prints the same texts and numbers as the page shows.
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
+from puorl.core.files import write_json
+from puorl.core.run_folder import REPORT_PAGE, UNITS
 from puorl.core.stats import mean_estimate
 from puorl.demo.study import CONTROLLERS, TITLES, Data, DemoSettings, Filtered, Trained, to_dict
 from puorl.envs.bodies import body
@@ -20,6 +23,7 @@ from puorl.html.page import (
     as_percent_range,
 )
 from puorl.pu.report_page import as_sections
+from puorl.pu.unit_table import write_units
 
 SCORE = "D4RL's normalised score: 0 is its random policy, 100 its expert."
 MEANINGS = {
@@ -154,6 +158,28 @@ def _inside(low: float, high: float, truth: float) -> str:
 
 
 # --------------------------------------------------------------------------------- page
+
+
+def write(
+    folder: Path,
+    settings: DemoSettings,
+    data: Data,
+    filtered: Filtered,
+    trained: Trained,
+    *,
+    command: str,
+) -> dict[str, Any]:
+    """Write page, units, numbers and policies into a folder; return all numbers, JSON-ready."""
+    html = as_page(settings, data, filtered, trained, command=command)
+    (folder / REPORT_PAGE).write_text(html, encoding="utf-8")
+    write_units(folder / UNITS, filtered.report.units)
+    for name, made in trained.policies.items():
+        for policy in made:
+            number = policy.metadata["seed"]
+            policy.save(folder / "policies" / f"{name}-seed-{number}.safetensors")
+    results = to_dict(settings, data, filtered, trained)
+    write_json(folder / "results.json", results)
+    return results
 
 
 def as_page(

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.hashing import generator
 from puorl.core.resources import require_memory
+from puorl.core.stats import Estimate, mean_estimate
 from puorl.envs import bodies
 from puorl.envs.domains import DomainSpec, parse_domain
 from puorl.envs.simulator import Simulator
@@ -73,6 +74,41 @@ class Evaluation:
         """(p,) float64. Mean normalised score of each policy."""
         return None if self.scores is None else self.scores.mean(axis=1)
 
+    def means(self, groups: Sequence[str]) -> list["GroupMean"]:
+        """Average the policies of each group of two or more; ``groups`` has one of each policy."""
+        found = []
+        for group in dict.fromkeys(groups):
+            rows = np.array([other == group for other in groups])
+            if rows.sum() > 1:
+                scores = None if self.mean_score is None else mean_estimate(self.mean_score[rows])
+                returns = mean_estimate(self.mean[rows])
+                found.append(GroupMean(group, int(rows.sum()), returns, scores))
+        return found
+
+    def to_dict(self, names: Sequence[str], groups: Sequence[str], seed: int) -> dict[str, Any]:
+        """Return everything that was measured, JSON-ready.
+
+        Args:
+            names: Name of each policy.
+            groups: Group of each policy; policies of one group are averaged.
+            seed: Seed of the evaluation.
+        """
+        policies = []
+        for row, (name, group) in enumerate(zip(names, groups, strict=True)):
+            scores = None if self.scores is None else self.scores[row].tolist()
+            measured = {
+                "returns": self.returns[row].tolist(),
+                "lengths": self.lengths[row].tolist(),
+            }
+            policies.append({"policy": name, "group": group, **measured, "scores": scores})
+        return {
+            "env": self.env,
+            "episodes": self.returns.shape[1],
+            "seed": seed,
+            "policies": policies,
+            "means": [each.to_dict() for each in self.means(groups)],
+        }
+
     def __str__(self) -> str:
         lines = [f"{self.env}, {self.returns.shape[1]} episodes"]
         for row, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
@@ -82,6 +118,24 @@ class Evaluation:
                 f"length {self.lengths[row].mean():.0f}{score}"
             )
         return "\n".join(lines)
+
+
+class GroupMean(NamedTuple):
+    """Mean return and score of several policies, with intervals over policies."""
+
+    group: str
+    num_policies: int
+    returns: Estimate
+    scores: Estimate | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content, JSON-ready."""
+        return {
+            "group": self.group,
+            "num_policies": self.num_policies,
+            "return": self.returns.to_dict(),
+            "score": None if self.scores is None else self.scores.to_dict(),
+        }
 
 
 def evaluate(

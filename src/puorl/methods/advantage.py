@@ -15,7 +15,7 @@ import numpy as np
 
 from puorl.core.hashing import generator
 from puorl.data.transitions import Transitions
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 
 _GAMMA = 0.99
 _EXPECTILE = 0.7
@@ -78,7 +78,7 @@ def advantages(
     q_key, v_key, batch_key = jax.random.split(jax.random.key(word), 3)
     q = mlp.init_ensemble(q_key, 2, (data.x.shape[1], *hidden, 1), layer_norm=True)
     v = mlp.init_mlp(v_key, (obs.shape[1], *hidden, 1))
-    state = Values(q, q, v), adam.init(q), adam.init(v)
+    state = Values(q, q, v), mlp.init_adam(q), mlp.init_adam(v)
     for start in range(0, num_steps, _CHUNK):
         key = jax.random.fold_in(batch_key, start)
         shape = (min(_CHUNK, num_steps - start), max(1, batch_size // 2))
@@ -106,7 +106,9 @@ def _run(state: Any, key: jax.Array, data: _Rows, num_first: int, shape: Any) ->
         def v_loss(v: mlp.Params) -> jax.Array:
             return expectile_loss(best - mlp.apply_mlp(v, obs)[:, 0]).mean()
 
-        v, v_moments = adam.update(v, jax.grad(v_loss)(v), v_moments, learning_rate=_LEARNING_RATE)
+        v, v_moments = mlp.apply_adam(
+            v, jax.grad(v_loss)(v), v_moments, learning_rate=_LEARNING_RATE
+        )
         following = batch.goes_on * mlp.apply_mlp(v, batch.after)[:, 0]
         goal = batch.reward + _GAMMA * following
 
@@ -114,7 +116,9 @@ def _run(state: Any, key: jax.Array, data: _Rows, num_first: int, shape: Any) ->
             found = mlp.apply_ensemble(q, batch.x)[..., 0]
             return jnp.square(found - jnp.broadcast_to(goal, found.shape)).sum(axis=0).mean()
 
-        q, q_moments = adam.update(q, jax.grad(q_loss)(q), q_moments, learning_rate=_LEARNING_RATE)
+        q, q_moments = mlp.apply_adam(
+            q, jax.grad(q_loss)(q), q_moments, learning_rate=_LEARNING_RATE
+        )
         return (Values(q, mlp.soft_update(target, q, _TAU), v), q_moments, v_moments), None
 
     return jax.lax.scan(step, state, jnp.concatenate([first, second], axis=1))[0]

@@ -7,14 +7,11 @@ To add a method, write its class in a new module and add an entry to `METHODS`.
 
 import dataclasses
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Literal, Self
-
-import numpy as np
 
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import check_choice
@@ -52,43 +49,6 @@ class Method(ABC):
             known = f"settings among {', '.join(fields)}" if fields else "no settings"
             raise ConfigError(f"{cls.name}: expected {known}; got {', '.join(unknown)}")
         return cls(**settings)
-
-
-class DomainMethod(Method):
-    """Base class of methods that are made for rows whose domain is known.
-
-    Here the labelled rows are the target's. Of unlabelled rows a subclass gives the probability
-    that they are: 0 unless it is overridden, as in the PUORL paper's appendix on baselines, which
-    takes all of them as the source's although some are the target's.
-    """
-
-    def target_probability(
-        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the probability of each unlabelled row, (u,) float32, and what was found."""
-        del seed, checkpoint
-        return np.zeros(len(split.unlabelled), np.float32), {}
-
-    @abstractmethod
-    def from_domains(self, split: PUSplit, probability: np.ndarray, *, seed: int) -> TrainingSet:
-        """Make the training set from these domain labels."""
-
-    def prepare(
-        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
-    ) -> TrainingSet:
-        """Make the training set.
-
-        Args:
-            split: Labelled and unlabelled rows.
-            seed: Seed of networks, batches and the filter, where there are some.
-            checkpoint: Folder for the progress of a filter.
-
-        Raises:
-            DataError: No next states, no rewards where they are needed, or an unknown truth.
-        """
-        probability, found = self.target_probability(split, seed=seed, checkpoint=checkpoint)
-        made = self.from_domains(split, probability, seed=seed)
-        return dataclasses.replace(made, metadata={**made.metadata, **found})
 
 
 @dataclass(frozen=True)

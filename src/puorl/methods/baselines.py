@@ -1,9 +1,5 @@
-"""Methods that train nothing: labelled rows (OLP), all rows (Sharing-All), true rows (Oracle).
+"""Methods that train nothing: labelled rows (OLP), all rows (Sharing-All), true rows (Oracle)."""
 
-`TrueLabels` gives the truth to methods that need domain labels.
-"""
-
-import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +7,7 @@ import numpy as np
 
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.methods.base import DomainMethod, Method
+from puorl.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -51,28 +47,13 @@ class Oracle(Method):
             DataError: The truth of this split is unknown.
         """
         del seed
-        found = split.unlabelled[_is_target(split)]
+        found = split.unlabelled[is_target(split)]
         rows = np.concatenate([split.labelled, found])
         return _training_set(self.name, split, rows, alpha=len(found) / len(split.unlabelled))
 
 
-class TrueLabels(DomainMethod):
-    """Domain labels are the truth: what a method gets where every row is labelled."""
-
-    def target_probability(
-        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return 1 for rows of the target and 0 for others.
-
-        Raises:
-            DataError: The truth of this split is unknown.
-        """
-        del seed, checkpoint
-        found = _is_target(split)
-        return found.astype(np.float32), {"alpha": float(found.mean())}
-
-
-def _is_target(split: PUSplit) -> np.ndarray:
+def is_target(split: PUSplit) -> np.ndarray:
+    """Return the truth about the unlabelled rows, (u,) bool."""
     return split.reveal("oracle")[split.unlabelled] == 0
 
 

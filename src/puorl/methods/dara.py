@@ -30,9 +30,7 @@ from puorl.core.formatting import check_choice, check_positive
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
-from puorl.methods.base import DomainMethod
-from puorl.methods.baselines import TrueLabels
-from puorl.methods.pu import FilterLabels
+from puorl.methods.domain_labels import DomainMethod, FilterLabels, TrueLabels
 from puorl.nn import mlp
 
 Sampling = Literal["union", "half"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 
 _POINTS = 10  # times that held-out rows are predicted
 _HELD_OUT = 0.2
@@ -80,7 +80,7 @@ def fit(
     params = mlp.init_ensemble(init_key, num_members, (x.shape[1], *hidden, y.shape[1]))
     if start_at_zero:
         params = (*params[:-1], jax.tree.map(jnp.zeros_like, params[-1]))
-    state = params, adam.init(params)
+    state = params, mlp.init_adam(params)
     rows = [jnp.asarray(a, jnp.float32) for a in (x[~held_out], (y / scale)[~held_out])]
     chosen = np.flatnonzero(held_out)[:_MOST_HELD_OUT]
     judges = [jnp.asarray(a[chosen], jnp.float32) for a in (x, y / scale)]
@@ -128,7 +128,7 @@ def _run(
             return jnp.square(error).mean(axis=(1, 2)).sum()
 
         params, moments = state
-        return adam.update(params, jax.grad(loss)(params), moments, learning_rate=rate), None
+        return mlp.apply_adam(params, jax.grad(loss)(params), moments, learning_rate=rate), None
 
     return jax.lax.scan(step, state, drawn)[0]
 

@@ -29,10 +29,8 @@ from puorl.core.formatting import check_choice, check_positive
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
-from puorl.methods.base import DomainMethod
-from puorl.methods.baselines import TrueLabels
-from puorl.methods.pu import FilterLabels
-from puorl.nn import adam, mlp
+from puorl.methods.domain_labels import DomainMethod, FilterLabels, TrueLabels
+from puorl.nn import mlp
 
 Weighting = Literal["row", "batch"]
 
@@ -86,13 +84,13 @@ class IGDF(DomainMethod):
         seen = two_domains.as_domains(split, standardise=True, probability=probability, seed=seed)
         obs_dim = split.pool.obs.shape[1]
 
-        def init(phi_key: jax.Array, psi_key: jax.Array) -> tuple[Encoders, adam.Moments]:
+        def init(phi_key: jax.Array, psi_key: jax.Array) -> tuple[Encoders, mlp.Moments]:
             inner = (*self.hidden, self.num_dims)
             encoders = Encoders(
                 mlp.init_mlp(phi_key, (seen.x.shape[1] - obs_dim, *inner)),
                 mlp.init_mlp(psi_key, (obs_dim, *inner)),
             )
-            return encoders, adam.init(encoders)
+            return encoders, mlp.init_adam(encoders)
 
         score, loss = two_domains.train(
             self, seen, seed, init=init, step=_step, score=_score, num_source=self.batch_size - 1
@@ -186,7 +184,7 @@ def _step(learning_rate: jax.Array, state: Any, batch: Any) -> tuple[Any, jax.Ar
         return contrastive_loss(anchor, own, negative)
 
     now, grad = jax.value_and_grad(loss)(encoders)
-    return adam.update(encoders, grad, moments, learning_rate=learning_rate), now
+    return mlp.apply_adam(encoders, grad, moments, learning_rate=learning_rate), now
 
 
 def _score(encoders: Encoders, x: jax.Array) -> jax.Array:

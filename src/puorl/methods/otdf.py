@@ -39,9 +39,7 @@ from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import two_domains
-from puorl.methods.base import DomainMethod
-from puorl.methods.baselines import TrueLabels
-from puorl.methods.pu import FilterLabels
+from puorl.methods.domain_labels import DomainMethod, FilterLabels, TrueLabels
 
 _VARIANCE = 0.1
 """Of the decoder in the authors' VAE."""

@@ -1,7 +1,4 @@
-"""PU: the labelled rows and those of the unlabelled that a filter keeps. The paper's own method.
-
-`FilterLabels` gives the filter's probabilities to methods that need domain labels.
-"""
+"""PU: the labelled rows and those of the unlabelled that a filter keeps. The paper's own method."""
 
 import dataclasses
 import json
@@ -10,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.methods.base import DomainMethod, Method
+from puorl.methods.base import Method
 from puorl.pu.config import FilterConfig, preset_config
 from puorl.pu.filter import DomainFilter, Mode
 
@@ -85,17 +80,6 @@ class Filtering(Method):
         """Return results of the filter for the metadata of a training set."""
         changed = {} if self.config is None else {"preset": f"{self.preset}, changed"}
         return {**fitted.metadata(split), **changed}
-
-
-class FilterLabels(Filtering, DomainMethod):
-    """Domain labels are the probabilities of a filter."""
-
-    def target_probability(
-        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the filter's probabilities, with what it found."""
-        fitted = self.fitted(split, seed=seed, checkpoint=checkpoint)
-        return fitted.predict_proba(split), self.found(fitted, split)
 
 
 @dataclass(frozen=True)

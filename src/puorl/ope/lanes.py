@@ -17,7 +17,7 @@ import numpy as np
 from puorl.core.hashing import generator
 from puorl.core.progress import Advance, quiet
 from puorl.core.resources import num_threads
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 
 Loss = Callable[[Any, Any], jax.Array]
 """(parameters, batch) -> mean loss."""
@@ -35,7 +35,7 @@ class FitState(NamedTuple):
     """All lanes; every leaf has a leading axis of lanes."""
 
     params: Any
-    moments: adam.Moments
+    moments: mlp.Moments
 
 
 class Draws(NamedTuple):
@@ -127,7 +127,7 @@ def _init(keys: jax.Array, sizes: tuple[int, ...]) -> FitState:
     def lane(key: jax.Array) -> FitState:
         last = mlp.Orthogonal(0.1)  # outputs start near 0
         params = mlp.init_mlp(key, sizes, init="orthogonal", last_init=last, layer_norm=True)
-        return FitState(params, adam.init(params))
+        return FitState(params, mlp.init_adam(params))
 
     # Both moments start equal, and donated arrays must not share memory.
     return jax.tree.map(jnp.copy, jax.vmap(lane)(keys))
@@ -147,7 +147,7 @@ def _rounds(
 ) -> FitState:
     def update(state: FitState, batch: Any) -> tuple[FitState, None]:
         grad = jax.grad(loss)(state.params, batch)
-        made = adam.update(state.params, grad, state.moments, learning_rate=rate)
+        made = mlp.apply_adam(state.params, grad, state.moments, learning_rate=rate)
         return FitState(*made), None
 
     def lane(state: FitState, keys: jax.Array, draws: Draws) -> FitState:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.pu.alpha import MAX_ALPHA, bound_slack
 from puorl.pu.config import NetworkConfig
 from puorl.pu.learners import Batch, Loss, Recipe
@@ -63,7 +63,7 @@ class ClassifierState(NamedTuple):
     """The state of fits, one lane each."""
 
     params: mlp.Params
-    moments: adam.Moments
+    moments: mlp.Moments
     average: mlp.Params
     """Running mean of the weights; it scores rows."""
     key: jax.Array
@@ -86,7 +86,7 @@ def init(network: NetworkConfig, num_features: int, keys: jax.Array) -> Classifi
         params = mlp.init_mlp(net_key, sizes, layer_norm=network.layer_norm)
         # The mean is an array of its own: an epoch may reuse the memory of what it is given.
         average = jax.tree.map(lambda leaf: leaf + 0.0, params)
-        return ClassifierState(params, adam.init(params), average, key, jnp.float32(0.5))
+        return ClassifierState(params, mlp.init_adam(params), average, key, jnp.float32(0.5))
 
     return jax.vmap(one)(keys)
 
@@ -140,7 +140,7 @@ def _train(
     key: jax.Array,
     loss: Loss,
     network: NetworkConfig,
-) -> tuple[mlp.Params, adam.Moments, mlp.Params, jax.Array]:
+) -> tuple[mlp.Params, mlp.Moments, mlp.Params, jax.Array]:
     size, num_p = network.batch_size, rows.train_p.shape[0]
     num_steps = -(-num_p // size)
     p_key, u_key = jax.random.split(key)
@@ -161,7 +161,7 @@ def _train(
             return loss(Batch(logit[:size], logit[size:], weight_p, weight_u, lane.alpha))
 
         now, grad = jax.value_and_grad(value)(params)
-        params, moments = adam.update(
+        params, moments = mlp.apply_adam(
             params,
             grad,
             moments,

@@ -1,10 +1,11 @@
 """All settings of a filter, and the presets. Free of jax, so that a command line starts fast."""
 
 import dataclasses
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import check_choice
@@ -186,3 +187,37 @@ def preset_config(name: str) -> FilterConfig:
     """
     check_choice("preset", name, PRESETS)
     return PRESETS[name]
+
+
+class Parameters:
+    """The manners of scikit-learn: arguments of the constructor are attributes of the same name."""
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return {name: each.default for name, each in inspect.signature(cls).parameters.items()}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor by name; ``deep`` makes no difference."""
+        del deep
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change arguments of the constructor; they count from the next `fit` on.
+
+        Raises:
+            ConfigError: No such argument.
+        """
+        for name in params:
+            check_choice("set_params", name, tuple(self._defaults()))
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def _describe(self, *more: str) -> str:
+        """Show the arguments that differ from the defaults."""
+        defaults = self._defaults()
+        given = {k: v for k, v in self.get_params().items() if v != defaults[k]}
+        words = [
+            f"{k}={'FilterConfig(...)' if k == 'config' else repr(v)}" for k, v in given.items()
+        ]
+        return f"{type(self).__name__}({', '.join([*words, *filter(None, more)])})"

@@ -1,11 +1,15 @@
-"""Cross-fitting: scores of every row from networks that were not trained on it."""
+"""Cross-fitting: scores of every row from networks not trained on it, and the report from them."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.hashing import generator
+from puorl.core.tasks import Workers, call_all
 from puorl.data.split import PUSplit
 from puorl.pu import fitting
 from puorl.pu.checks.auroc import HeldOutScores
@@ -13,11 +17,64 @@ from puorl.pu.config import FilterConfig
 from puorl.pu.fitting import HeldOutLogits
 from puorl.pu.learners import make_recipe, row_threshold
 from puorl.pu.model import FilterModel, Mode, cut_score, keep
+from puorl.pu.report import FilterReport, make_report
 from puorl.pu.units import by_episode
 
 NUM_FOLDS, FEW_FOLDS = 5, 3
 MANY_LABELLED = 3_000
 """Labelled rows from which ``FEW_FOLDS`` are enough: two thirds of them train nearly as well."""
+
+
+def check_filter(
+    model: FilterModel,
+    split: PUSplit,
+    mode: Mode,
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    checkpoint: Checkpoint,
+    progress: bool = False,
+    engine: Workers | None = None,
+) -> FilterReport:
+    """Fit again with rows held out, and run all checks on the choice of a fitted filter.
+
+    Args:
+        model: The fitted filter.
+        split: The split that it was fitted on.
+        mode: What it keeps.
+        settings: Of the filter, JSON-ready.
+        seed: Seed of the refits.
+        checkpoint: Where the refits store their state.
+        progress: Show bars.
+        engine: Where the refits are made; here by default.
+    """
+    options = {"seed": seed, "checkpoint": checkpoint, "progress": progress}
+    refit = partial(_refit, model, split, mode, options)
+    scores, behaviour = call_all(refit, (cross_fit, cross_fit_behaviour), engine)
+    score, grouping = model.score(split), model.grouping(split)
+    made = make_report(
+        split,
+        scores,
+        behaviour,
+        kept=model.keep(split, score, mode),
+        weight=score if mode == "soft" else None,
+        num_scattered=0 if grouping is None else grouping.num_scattered,
+        alpha_history=model.alpha_history.mean(axis=1).tolist(),
+        settings={**settings, "sampling": split.sampling, "seed": seed},
+        unit=model.unit,
+        rng=generator(seed, "filter", "report"),
+    )
+    return dataclasses.replace(made, alpha=model.alpha)
+
+
+def _refit(
+    model: FilterModel,
+    split: PUSplit,
+    mode: Mode,
+    options: Mapping[str, Any],
+    make: Callable[..., HeldOutScores],
+) -> HeldOutScores:
+    return make(model, split, mode, **options)
 
 
 def cross_fit(

@@ -1,7 +1,11 @@
-"""Units followed over time as an HTML page: a time line for each, with its band."""
+"""Units followed over time: as an HTML page with a time line for each, as CSV and as JSON."""
 
+import math
+import os
 from collections.abc import Sequence
+from typing import Any
 
+from puorl.data.labels import write_table
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count, shorten
 from puorl.pu.machines.drift import FALSE_ALARMS, UnitCourse
@@ -44,9 +48,43 @@ def describe(course: UnitCourse) -> str:
         return f"no alarm in {as_count(len(course.time))} windows."
     k = course.alarm
     return (
-        f"changed by time {course.time[k]:g} (window {k + 1} of {len(course.time)}): "
+        f"changed at time {course.time[k]:.15g} (window {k + 1} of {len(course.time)}): "
         f"{course.distance[k]:.2g} from its beginning, {course.band:.2g} is usual."
     )
+
+
+def to_dict(course: UnitCourse) -> dict[str, Any]:
+    """Return the course of a unit, JSON-ready; what is not finite becomes None."""
+    numbers = {
+        name: [float(v) if math.isfinite(v) else None for v in getattr(course, name)]
+        for name in ("time", "probability", "distance")
+    }
+    return {"name": course.name, **numbers, "band": float(course.band), "alarm": course.alarm}
+
+
+def write_courses(
+    path: str | os.PathLike[str], courses: Sequence[UnitCourse], *, force: bool = False
+) -> None:
+    """Write a line of CSV for each window of each unit, with all digits.
+
+    Raises:
+        DataError: ``path`` exists, and ``force`` is off.
+    """
+    names = ("unit", "window", "time", "probability", "distance", "band", "alarm")
+    lines = (
+        (each.name, k, *map(_cell, values), int(each.alarm is not None and k >= each.alarm))
+        for each in courses
+        for k, values in enumerate(
+            (t, p, d, each.band)
+            for t, p, d in zip(each.time, each.probability, each.distance, strict=True)
+        )
+    )
+    write_table(path, names, lines, force=force)
+
+
+def _cell(value: float) -> str:
+    """Write a number with all digits, and nothing where there is none."""
+    return repr(float(value)) if math.isfinite(value) else ""
 
 
 def as_page(courses: Sequence[UnitCourse]) -> str:

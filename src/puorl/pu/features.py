@@ -24,7 +24,7 @@ from puorl.core.progress import Advance
 from puorl.core.resources import aligned_empty
 from puorl.data.actions import is_one_hot
 from puorl.data.transitions import Transitions
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.pu.classifier import BLOCK, padded_block
 from puorl.pu.config import FeatureConfig, Inputs, ResidualConfig
 
@@ -131,7 +131,7 @@ class Model(NamedTuple):
     """The state of models in training, one lane each."""
 
     params: mlp.Params
-    moments: adam.Moments
+    moments: mlp.Moments
     key: jax.Array
 
 
@@ -155,7 +155,7 @@ def init_models(task: Task, config: ResidualConfig, keys: jax.Array) -> Model:
     def one(key: jax.Array) -> Model:
         key, net_key = jax.random.split(key)
         params = mlp.init_mlp(net_key, (task.num_given, *config.hidden, 2 * task.num_predicted))
-        return Model(params, adam.init(params), key)
+        return Model(params, mlp.init_adam(params), key)
 
     return jax.vmap(one)(keys)
 
@@ -233,7 +233,7 @@ def _run(
             grad = jax.grad(_loss)(params, take(shown, task.given), take(shown, task.predicted))
             turn = jnp.pi * number.astype(jnp.float32) / total
             rate = 0.5 * config.learning_rate * (1.0 + jnp.cos(turn))
-            return adam.update(params, grad, moments, learning_rate=rate), None
+            return mlp.apply_adam(params, grad, moments, learning_rate=rate), None
 
         numbers = first + jnp.arange(length, dtype=jnp.int32)
         (params, moments), _ = jax.lax.scan(step, (model.params, model.moments), numbers)

@@ -1,10 +1,8 @@
 """DomainFilter: find the target's rows among unlabelled ones, given a few labelled rows."""
 
-import dataclasses
-import inspect
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -14,17 +12,15 @@ import numpy as np
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.formatting import check_choice
-from puorl.core.hashing import generator
 from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
-from puorl.core.tasks import Workers, call_all
+from puorl.core.tasks import Workers
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit, Sampling
 from puorl.data.training_set import TrainingSet
 from puorl.pu import model as model_files
-from puorl.pu.checks.auroc import HeldOutScores
-from puorl.pu.config import AlphaEstimator, Evidence, FilterConfig, preset_config
-from puorl.pu.cross_fit import cross_fit, cross_fit_behaviour
+from puorl.pu.config import AlphaEstimator, Evidence, FilterConfig, Parameters, preset_config
+from puorl.pu.cross_fit import check_filter
 from puorl.pu.fitting import fit, identity
 from puorl.pu.machines import files as machine_files
 from puorl.pu.machines import fitting as machines
@@ -32,11 +28,11 @@ from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.model import MachineModel
 from puorl.pu.machines.report import MachineReport, make_machine_report
 from puorl.pu.model import FilterModel, Mode, keep
-from puorl.pu.report import FilterReport, make_report
+from puorl.pu.report import FilterReport
 from puorl.pu.units import held_out_unit, parse_unit, uses_dynamics
 
 
-class DomainFilter:
+class DomainFilter(Parameters):
     """Separate the target's rows from others without negative labels.
 
     ``fit`` learns from a dataset with labels or from a split, ``predict_proba`` and ``predict``
@@ -81,32 +77,10 @@ class DomainFilter:
         self.alpha_estimator = alpha_estimator
         self.config = config
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the arguments of the constructor by name; ``deep`` makes no difference."""
-        del deep
-        return {name: getattr(self, name) for name in _PARAMS}
-
-    def set_params(self, **params: Any) -> "DomainFilter":
-        """Change arguments of the constructor; they count from the next `fit` on.
-
-        Raises:
-            ConfigError: No such argument.
-        """
-        for name in params:
-            check_choice("set_params", name, tuple(_PARAMS))
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
     def __repr__(self) -> str:
         """Show what differs from the defaults, and the result of the fit."""
-        given = {k: v for k, v in self.get_params().items() if v != _PARAMS[k]}
-        words = [
-            f"{k}={'FilterConfig(...)' if k == 'config' else repr(v)}" for k, v in given.items()
-        ]
-        if hasattr(self, "model_"):
-            words.append(f"fitted: alpha {self.alpha_.value:.1%}")
-        return f"DomainFilter({', '.join(words)})"
+        fitted = f"fitted: alpha {self.alpha_.value:.1%}" if hasattr(self, "model_") else ""
+        return self._describe(fitted)
 
     def fit(
         self,
@@ -265,23 +239,8 @@ class DomainFilter:
             return make_machine_report(model, self._settings() | {"seed": model.seed})
         seed = model.seed if seed is None else seed
         store = Checkpoint(checkpoint, identity("report", split, model.config, model.unit, seed))
-        options = {"seed": seed, "checkpoint": store, "progress": progress}
-        refit = partial(_refit, model, split, self.mode, options)
-        scores, behaviour = call_all(refit, (cross_fit, cross_fit_behaviour), engine)
-        score, grouping = self.predict_proba(split), model.grouping(split)
-        made = make_report(
-            split,
-            scores,
-            behaviour,
-            kept=model.keep(split, score, self.mode),
-            weight=score if self.mode == "soft" else None,
-            num_scattered=0 if grouping is None else grouping.num_scattered,
-            alpha_history=model.alpha_history.mean(axis=1).tolist(),
-            settings=self._settings() | {"sampling": split.sampling, "seed": seed},
-            unit=model.unit,
-            rng=generator(seed, "filter", "report"),
-        )
-        return dataclasses.replace(made, alpha=model.alpha)
+        options = {"seed": seed, "checkpoint": store, "progress": progress, "engine": engine}
+        return check_filter(model, split, self.mode, self._settings(), **options)
 
     def metadata(self, split: PUSplit) -> dict[str, Any]:
         """Return settings and results of the fit, JSON-ready."""
@@ -364,18 +323,3 @@ class DomainFilter:
             "mode": self.mode,
             "split": model.split_fingerprint,
         }
-
-
-def _refit(
-    model: FilterModel,
-    split: PUSplit,
-    mode: Mode,
-    options: Mapping[str, Any],
-    make: Callable[..., HeldOutScores],
-) -> HeldOutScores:
-    return make(model, split, mode, **options)
-
-
-_PARAMS = {
-    name: argument.default for name, argument in inspect.signature(DomainFilter).parameters.items()
-}

@@ -15,9 +15,14 @@ from puorl.core.formatting import fields_as_json
 from puorl.core.stats import Estimate, group_numbers
 from puorl.data.split import PUSplit
 from puorl.pu.alpha import current_estimate
-from puorl.pu.checks.auroc import DETECTABLE_AUROC, HeldOutScores, second_domain_detectable
+from puorl.pu.checks.auroc import (
+    DETECTABLE_AUROC,
+    DoubtfulEpisode,
+    HeldOutScores,
+    doubtful_episodes,
+    second_domain_detectable,
+)
 from puorl.pu.checks.behaviour import Selection, Shortcut, check_selection, check_shortcut
-from puorl.pu.checks.doubtful import DoubtfulEpisode, doubtful_episodes
 from puorl.pu.checks.quality import (
     Quality,
     estimates_agree,

@@ -52,6 +52,22 @@ class Filmstrip:
     total: float
     """The episode's return."""
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the content but for the pictures, JSON-ready."""
+        policy, steps = str(self.choice.file), list(self.steps)
+        return {"policy": policy, "env": self.env, "steps": steps, "return": self.total}
+
+
+def make_filmstrip(material: Material, spec: DomainSpec | None) -> Filmstrip | str:
+    """Draw the best policy, or return why there is no strip; empty where none is expected."""
+    if spec is None:
+        needs = "it needs --env, a simulated domain to run the policy in"
+        return needs if material.trainings else ""
+    choice = choose(material, spec)
+    if choice is None:
+        return "no folder named here holds a policy whose training has ended"
+    return draw(choice, spec)
+
 
 def choose(material: Material, spec: DomainSpec) -> Choice | None:
     """Choose the best policy in a domain by what is recorded; None without policies.

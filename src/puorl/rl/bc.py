@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, policy_mean
 
 
@@ -36,14 +36,14 @@ class State(NamedTuple):
     """Parameters and optimiser state of one lane."""
 
     actor: mlp.Params
-    actor_moments: adam.Moments
+    actor_moments: mlp.Moments
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """Make the state of a fresh lane."""
     shape = (sizes.obs_dim, *config.hidden, sizes.act_dim)
     actor = mlp.init_mlp(key, shape, init="orthogonal")
-    return State(actor, adam.init(actor))
+    return State(actor, mlp.init_adam(actor))
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int) -> tuple[()]:
@@ -73,7 +73,7 @@ def update(
     """Update the actor."""
     del noise, phase
     loss, grad = jax.value_and_grad(loss_of)(state.actor, batch)
-    actor, moments = adam.update(
+    actor, moments = mlp.apply_adam(
         state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
     )
     return State(actor, moments), {"actor_loss": loss}

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.nn.numpy_mlp import LOG_STD_RANGE
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
@@ -89,8 +89,8 @@ class State(NamedTuple):
     policy: Policy
     critic: mlp.Params
     target_critic: mlp.Params
-    policy_moments: adam.Moments
-    critic_moments: adam.Moments
+    policy_moments: mlp.Moments
+    critic_moments: mlp.Moments
 
 
 class Noise(NamedTuple):
@@ -129,7 +129,7 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
         last_init=last_init,
     )
     policy = Policy(actor, jnp.zeros((), jnp.float32))
-    return State(policy, critic, critic, adam.init(policy), adam.init(critic))
+    return State(policy, critic, critic, mlp.init_adam(policy), mlp.init_adam(critic))
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int, config: Config) -> Noise:
@@ -232,10 +232,10 @@ def update(
     critic_grad, critic_metrics = jax.grad(critic_loss, has_aux=True)(
         state.critic, batch, target, proposals(noise.uniform, sampled), config
     )
-    policy, policy_moments = adam.update(
+    policy, policy_moments = mlp.apply_adam(
         state.policy, policy_grad, state.policy_moments, learning_rate=config.actor_learning_rate
     )
-    critic, critic_moments = adam.update(
+    critic, critic_moments = mlp.apply_adam(
         state.critic, critic_grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
     target_critic = mlp.soft_update(state.target_critic, critic, config.tau)

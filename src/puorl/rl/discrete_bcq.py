@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.rl.bc import noise
 from puorl.rl.discrete_bc import init_network, log_probability, taken
 from puorl.rl.discrete_cql import huber, td_target
@@ -58,8 +58,8 @@ class State(NamedTuple):
     critic: mlp.Params
     target_critic: mlp.Params
     behaviour: mlp.Params
-    critic_moments: adam.Moments
-    behaviour_moments: adam.Moments
+    critic_moments: mlp.Moments
+    behaviour_moments: mlp.Moments
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
@@ -67,7 +67,7 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     critic_key, behaviour_key = jax.random.split(key)
     critic = init_network(critic_key, sizes, config.hidden)
     behaviour = init_network(behaviour_key, sizes, config.hidden)
-    return State(critic, critic, behaviour, adam.init(critic), adam.init(behaviour))
+    return State(critic, critic, behaviour, mlp.init_adam(critic), mlp.init_adam(behaviour))
 
 
 def allowed_values(
@@ -99,11 +99,11 @@ def update(
     choice = allowed_values(state.critic, state.behaviour, batch.next_obs, config)
     target = td_target(state.target_critic, batch, choice, config.gamma)
     (loss, q), grad = jax.value_and_grad(critic_loss, has_aux=True)(state.critic, batch, target)
-    critic, critic_moments = adam.update(
+    critic, critic_moments = mlp.apply_adam(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
     actor_loss, grad = jax.value_and_grad(behaviour_loss)(state.behaviour, batch)
-    behaviour, behaviour_moments = adam.update(
+    behaviour, behaviour_moments = mlp.apply_adam(
         state.behaviour, grad, state.behaviour_moments, learning_rate=config.actor_learning_rate
     )
     target_critic = mlp.soft_update(state.target_critic, critic, config.tau)

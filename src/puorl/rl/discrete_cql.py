@@ -22,7 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.rl.bc import noise
 from puorl.rl.discrete_bc import init_network, taken
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
@@ -50,13 +50,13 @@ class State(NamedTuple):
 
     critic: mlp.Params
     target_critic: mlp.Params
-    critic_moments: adam.Moments
+    critic_moments: mlp.Moments
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
     """Make the state of a fresh lane; the target starts equal to the critic."""
     critic = init_network(key, sizes, config.hidden)
-    return State(critic, critic, adam.init(critic))
+    return State(critic, critic, mlp.init_adam(critic))
 
 
 def huber(error: jax.Array) -> jax.Array:
@@ -94,7 +94,7 @@ def update(
     choice = mlp.apply_mlp(state.critic, batch.next_obs)
     target = td_target(state.target_critic, batch, choice, config.gamma)
     grad, metrics = jax.grad(critic_loss, has_aux=True)(state.critic, batch, target, config)
-    critic, moments = adam.update(
+    critic, moments = mlp.apply_adam(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
     target_critic = mlp.soft_update(state.target_critic, critic, config.tau)

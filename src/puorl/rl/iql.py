@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.rl.bc import noise
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
@@ -92,9 +92,9 @@ class State(NamedTuple):
     value: mlp.Params
     critic: mlp.Params
     target_critic: mlp.Params
-    policy_moments: adam.Moments
-    value_moments: adam.Moments
-    critic_moments: adam.Moments
+    policy_moments: mlp.Moments
+    value_moments: mlp.Moments
+    critic_moments: mlp.Moments
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config, policy: Any = None) -> State:
@@ -116,7 +116,7 @@ def init(key: jax.Array, sizes: Sizes, config: Config, policy: Any = None) -> St
         (sizes.obs_dim + sizes.act_dim, *config.hidden, 1),
         init="orthogonal",
     )
-    moments = adam.init(policy), adam.init(value), adam.init(critic)
+    moments = mlp.init_adam(policy), mlp.init_adam(value), mlp.init_adam(critic)
     return State(policy, value, critic, critic, *moments)
 
 
@@ -183,14 +183,14 @@ def update(
     (loss_v, mean_v), grad = jax.value_and_grad(value_loss, has_aux=True)(
         state.value, batch, q, config
     )
-    value, value_moments = adam.update(
+    value, value_moments = mlp.apply_adam(
         state.value, grad, state.value_moments, learning_rate=config.value_learning_rate
     )
     # The new V of both states in one pass.
     v, next_v = jnp.split(values(value, jnp.concatenate([batch.obs, batch.next_obs])), 2)
     advantage = q - v
     loss_policy, grad = jax.value_and_grad(loss)(state.policy, batch, advantage, config)
-    policy, policy_moments = adam.update(
+    policy, policy_moments = mlp.apply_adam(
         state.policy,
         grad,
         state.policy_moments,
@@ -200,7 +200,7 @@ def update(
     (loss_q, mean_q), grad = jax.value_and_grad(critic_loss, has_aux=True)(
         state.critic, batch, target
     )
-    critic, critic_moments = adam.update(
+    critic, critic_moments = mlp.apply_adam(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
     target = mlp.soft_update(state.target_critic, critic, config.tau)

@@ -24,7 +24,6 @@ DISCRETE_LEARNERS = {
 """The same for discrete actions; `form_of` finds them by the names without ``discrete_``."""
 NAMES = tuple(dict.fromkeys([*LEARNERS, *(n.removeprefix("discrete_") for n in DISCRETE_LEARNERS)]))
 """Names of learners in commands and `puorl.train`, for actions of either kind."""
-_RENAMED = {"policy_every": "policy_delay"}
 
 Metrics = dict[str, "jax.Array"]
 """Scalars by name; ``q`` is among them for a learner that has a critic."""
@@ -164,23 +163,3 @@ def make(name: str, *, num_steps: int, preset: str = "default", **settings: Any)
 def _made(name: str, config: Any, num_steps: int) -> Learner:
     # The same learner twice is one object, so that its compiled program is found again.
     return import_module(f"puorl.rl.{name}").make(config, num_steps=num_steps)
-
-
-def stored_config(config: Any) -> dict[str, Any]:
-    """Return the settings that runs are named and compared by.
-
-    A setting that came later (``metadata={"later": True}``) is left out at its default, so that
-    runs from before are the same runs still.
-    """
-    later = {f.name: f.default for f in dataclasses.fields(config) if f.metadata.get("later")}
-    held = dataclasses.asdict(config)
-    return {k: v for k, v in held.items() if k not in later or v != later[k]}
-
-
-def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored config under today's names.
-
-    >>> upgrade_config({"gamma": 0.99, "policy_every": 2})
-    {'gamma': 0.99, 'policy_delay': 2}
-    """
-    return {_RENAMED.get(name, name): value for name, value in config.items()}

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
 from puorl.data.validate import listed
 from puorl.nn.numpy_mlp import NumpyPolicy, dimensions
-from puorl.rl.learner import upgrade_config
 from puorl.rl.onnx import to_onnx
 
 _VERSION = 1
+_RENAMED = {"policy_every": "policy_delay"}
+"""Settings of learners under names of version 0.1."""
 _HEADER = "puorl_policy"
 _NETWORK = "network."
 _SCALING = ("mean", "scale", "low", "high")
@@ -323,3 +324,23 @@ def _named(tree: Any) -> dict[str, Any]:
         for name, branch in pairs
         for rest, leaf in _named(branch).items()
     }
+
+
+def stored_config(config: Any) -> dict[str, Any]:
+    """Return the settings that runs are named and compared by.
+
+    A setting that came later (``metadata={"later": True}``) is left out at its default, so that
+    runs from before are the same runs still.
+    """
+    later = {f.name: f.default for f in fields(config) if f.metadata.get("later")}
+    held = asdict(config)
+    return {k: v for k, v in held.items() if k not in later or v != later[k]}
+
+
+def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored config under today's names.
+
+    >>> upgrade_config({"gamma": 0.99, "policy_every": 2})
+    {'gamma': 0.99, 'policy_delay': 2}
+    """
+    return {_RENAMED.get(name, name): value for name, value in config.items()}

@@ -313,6 +313,18 @@ def constant_states(chosen: TrainingSet) -> np.ndarray:
     return std <= _FLAT * np.abs(mean)
 
 
+def notes_on(learner: Learner, chosen: TrainingSet) -> list[str]:
+    """Return what a user should know of the rows: notes of their reader, and our own."""
+    notes = list(chosen.pool.provenance.notes)
+    still = np.flatnonzero(constant_states(chosen)) if learner.normalise_states else ()
+    if len(still):
+        listed = ", ".join(map(str, still[:10])) + (", ..." if len(still) > 10 else "")
+        notes.append(f"state {listed}: never changes, so it is centred but not scaled")
+    if chosen.pool.reward is None:
+        notes.append(f"no rewards: {learner.name} copies the actions of all rows, good or bad")
+    return notes
+
+
 # ------------------------------------------------------------------------ one lane, one batch
 
 

@@ -25,7 +25,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.rl import td3_bc
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, policy_mean
 from puorl.rl.td3_bc import State, act, noise
@@ -84,7 +84,7 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
         last_init=_within(3e-3),
         layer_norm=config.layer_norm,
     )
-    return State(actor, critic, actor, critic, adam.init(actor), adam.init(critic))
+    return State(actor, critic, actor, critic, mlp.init_adam(actor), mlp.init_adam(critic))
 
 
 def q_values(critic: mlp.Params, obs: jax.Array, action: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,12 @@ from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import make_folder, read_json, sync, write_json
 from puorl.core.progress import Advance, progress_bar, quiet
-from puorl.core.run_folder import decode, exclusive_beside
+from puorl.core.run_folder import announce_resume, decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import COLUMNS, TrainingSet
-from puorl.rl.learner import Learner, stored_config, upgrade_config
-from puorl.rl.metrics import Sink
-from puorl.rl.policy import Policy
+from puorl.rl.learner import Learner
+from puorl.rl.metrics import LOGGER_IDS, Sink
+from puorl.rl.policy import Policy, stored_config, upgrade_config
 
 if TYPE_CHECKING:
     from puorl.rl.trainer import Lane, Progress, Stopped, TrainJob, TrainState
@@ -320,6 +320,46 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
             )
 
 
+@contextlib.contextmanager
+def train_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder while a command reads rows and trains there.
+
+    When the block fails before the first checkpoint, the files of a run that began here are
+    removed: nothing is lost, and the corrected command must find the folder free.
+
+    Raises:
+        DataError: Another process trains there, or it holds other files than those of a run.
+    """
+
+    def has_progress() -> bool:
+        try:
+            return resume_point(folder) != (0, 0)
+        except DataError:
+            return True  # a run with a damaged record is not removed
+
+    with exclusive_beside(folder):
+        check_folder(folder)
+        begins, existed = not (folder / SPEC).exists(), folder.exists()
+        try:
+            with announce_resume(has_progress):
+                yield
+        except BaseException:
+            if begins and not has_progress():
+                _clear(folder, keep=existed)
+            raise
+
+
+def _clear(folder: Path, *, keep: bool) -> None:
+    """Remove the files of a run that has no checkpoint, and no others."""
+    for name in (SPEC, RECORD, METRICS, LOGGER_IDS):
+        (folder / name).unlink(missing_ok=True)
+    for name in ("checkpoints", "compiled", "policies", "tensorboard", "wandb"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    if not keep:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 def read_spec(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return ``run.json`` under today's names, whichever version wrote it; None without a run.
 
@@ -353,6 +393,56 @@ def read_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
         decode(TrainRecord, stored, path)
         content |= stored
     return content
+
+
+class StoredPolicy(NamedTuple):
+    """A policy of a run, or of a file."""
+
+    name: str
+    """The path of its file."""
+    group: str
+    """The folder with whose other policies it is averaged; empty for a single file."""
+    policy: Policy
+
+
+def read_policies(paths: Sequence[str]) -> list[StoredPolicy]:
+    """Load the policies of folders of `puorl train`, and those of single files.
+
+    Raises:
+        DataError: No path, a file that is no policy, or a folder without policies.
+    """
+    if not paths:
+        raise DataError("expected a folder of puorl train or a policy file, got none")
+    found: list[StoredPolicy] = []
+    for text in paths:
+        path = Path(text)
+        files = _policy_files(path) if path.is_dir() else []
+        found += [StoredPolicy(str(file), str(path), Policy.load(file)) for file in files]
+        if not files:
+            found.append(StoredPolicy(text, "", Policy.load(path)))
+    names = [each.name for each in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"{twice[0]}: is named twice, so it would count twice; name it once")
+    return found
+
+
+def _policy_files(folder: Path) -> list[Path]:
+    """List the policies of a run, in its order; those that were given up have no file."""
+    settings = read_spec(folder)
+    if settings is None:
+        raise DataError(
+            f"{folder}: expected a folder that puorl train wrote, found no {SPEC} in it; name such "
+            "a folder, or the policy files themselves"
+        )
+    names = [name for group in settings.get("groups", []) for name in group]
+    files = [folder / "policies" / f"{name}.safetensors" for name in names]
+    found = [file for file in files if file.is_file()]
+    if not found:
+        raise DataError(
+            f"{folder}: expected policies, found none: the run has not ended; the same puorl train "
+            "command resumes it"
+        )
+    return found
 
 
 def resume_point(folder: str | os.PathLike[str]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
@@ -59,8 +59,8 @@ class State(NamedTuple):
     critic: mlp.Params
     target_actor: mlp.Params
     target_critic: mlp.Params
-    actor_moments: adam.Moments
-    critic_moments: adam.Moments
+    actor_moments: mlp.Moments
+    critic_moments: mlp.Moments
 
 
 def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
@@ -75,7 +75,7 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
         init="orthogonal",
         layer_norm=config.layer_norm,
     )
-    return State(actor, critic, actor, critic, adam.init(actor), adam.init(critic))
+    return State(actor, critic, actor, critic, mlp.init_adam(actor), mlp.init_adam(critic))
 
 
 def noise(key: jax.Array, batch_size: int, act_dim: int) -> jax.Array:
@@ -147,7 +147,7 @@ def update(
     if target is None:
         target = losses.td_target(state, batch, noise, config)
     (loss, q), grad = jax.value_and_grad(losses.critic, has_aux=True)(state.critic, batch, target)
-    critic, moments = adam.update(
+    critic, moments = mlp.apply_adam(
         state.critic, grad, state.critic_moments, learning_rate=config.critic_learning_rate
     )
     state = state._replace(critic=critic, critic_moments=moments)
@@ -157,7 +157,7 @@ def update(
     (loss, distance), grad = jax.value_and_grad(losses.actor, has_aux=True)(
         state.actor, critic, batch, config
     )
-    actor, moments = adam.update(
+    actor, moments = mlp.apply_adam(
         state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
     )
     state = state._replace(

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from puorl.core.errors import ConfigError
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.rl.learner import Batch, Learner, Metrics, Sizes, critic_mean, policy_mean
 
 _NUM_CRITICS = 2
@@ -116,9 +116,9 @@ class State(NamedTuple):
     """The encoder one copy earlier: the targets see its embeddings."""
     target_critic: Network
     target_actor: Network
-    moments: adam.Moments
+    moments: mlp.Moments
     """Of encoder and critics together; they count the updates."""
-    actor_moments: adam.Moments
+    actor_moments: mlp.Moments
     seen: Range
     """Of all targets so far."""
     bounds: Range
@@ -152,8 +152,8 @@ def init(key: jax.Array, sizes: Sizes, config: Config) -> State:
         target_encoder=encoder,
         target_critic=critic,
         target_actor=actor,
-        moments=adam.init((encoder, critic)),
-        actor_moments=adam.init(actor),
+        moments=mlp.init_adam((encoder, critic)),
+        actor_moments=mlp.init_adam(actor),
         seen=Range(infinity, -infinity),
         bounds=Range(zero, zero),
         priority=jnp.full(
@@ -313,7 +313,7 @@ def update(
     (loss, (q, error)), critic_grad = jax.value_and_grad(critic_loss, has_aux=True)(
         state.critic, state.fixed_encoder, z, batch, target, config
     )
-    (encoder, critic), moments = adam.update(
+    (encoder, critic), moments = mlp.apply_adam(
         (state.encoder, state.critic),
         (encoder_grad, critic_grad),
         state.moments,
@@ -332,7 +332,7 @@ def update(
     (loss, distance), grad = jax.value_and_grad(actor_loss, has_aux=True)(
         state.actor, critic, state.fixed_encoder, z, batch, config
     )
-    actor, moments = adam.update(
+    actor, moments = mlp.apply_adam(
         state.actor, grad, state.actor_moments, learning_rate=config.actor_learning_rate
     )
     state = copy(state._replace(actor=actor, actor_moments=moments), config)

@@ -26,8 +26,8 @@ from puorl.data.dataset import Dataset
 from puorl.data.training_set import Chunks, TrainingSet, with_own_rows
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
-from puorl.rl.learner import Learner, Sizes, form_of, stored_config
-from puorl.rl.policy import Policy
+from puorl.rl.learner import Learner, Sizes, form_of
+from puorl.rl.policy import Policy, stored_config
 from puorl.rl.pool import ActionRange, Pool, Sets
 
 # A new process may choose other kernels; without these it may also add in another order.

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from puorl.pu.checks.doubtful import MOST, doubtful_episodes
+from puorl.pu.checks.auroc import MOST_DOUBTFUL, doubtful_episodes
 from puorl.pu.units import parse_unit
 
 SIZE = 50
@@ -42,7 +42,7 @@ def test_decision_elsewhere(pool, draw):
 
 def test_at_most_a_dozen(pool, draw):
     judged = judged_by_mean(draw, np.linspace(0.3, 0.7, 40))
-    assert len(listed(split_of(pool, 40), judged, judged.kept_u)) == MOST
+    assert len(listed(split_of(pool, 40), judged, judged.kept_u)) == MOST_DOUBTFUL
 
 
 def test_clear_episodes_need_no_look(pool, draw):

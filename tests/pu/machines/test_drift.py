@@ -54,7 +54,7 @@ def test_the_page_draws_units_with_an_alarm_first_and_states_the_rate():
     assert titles == ["Time line of P-&lt;2&gt;", "Time line of P-01"]
     assert "P-&lt;2&gt;: not as they were" in html
     assert "in 1 of 1,000 windows" in html
-    assert "changed by time 21600 (window 7 of 12)" in html
+    assert "changed at time 21600 (window 7 of 12)" in html
     assert "no alarm in 12 windows" in html
     assert not re.search(r"\bnan\b", re.sub(r"<[^>]*>", " ", html).lower())
     assert "No unit has changed" in as_page([course("P-01", None)])

@@ -26,7 +26,7 @@ import numpy as np
 
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.progress import Advance
-from puorl.nn import adam, mlp
+from puorl.nn import mlp
 from puorl.pu.config import MachineConfig
 from puorl.pu.machines.sequences import Sequences
 
@@ -64,8 +64,8 @@ class TrainState(NamedTuple):
     params: mlp.Params
     z: jax.Array
     """(lanes, units, size) float32."""
-    moments: adam.Moments
-    z_moments: adam.Moments
+    moments: mlp.Moments
+    z_moments: mlp.Moments
     key: jax.Array
 
 
@@ -107,7 +107,7 @@ def init_state(
     keys = jax.random.split(net_key, len(config.lanes))
     params = jax.vmap(lambda k: mlp.init_mlp(k, sizes, init="lecun"))(keys)
     z = 0.1 * jax.random.normal(z_key, (len(config.lanes), num_units, size), jnp.float32)
-    return TrainState(params, z, adam.init(params), adam.init(z), key)
+    return TrainState(params, z, mlp.init_adam(params), mlp.init_adam(z), key)
 
 
 def train(
@@ -169,8 +169,8 @@ def _run(
         grad, z_grad = gradient(params, z, used, rows, keys)
         pace = 0.5 * (1.0 + jnp.cos(jnp.pi * number.astype(jnp.float32) / config.num_steps))
         rates = config.learning_rate * pace, config.latent_learning_rate * pace
-        params, moments = adam.update(params, grad, moments, learning_rate=rates[0])
-        z, z_moments = adam.update(z, z_grad, z_moments, learning_rate=rates[1])
+        params, moments = mlp.apply_adam(params, grad, moments, learning_rate=rates[0])
+        z, z_moments = mlp.apply_adam(z, z_grad, z_moments, learning_rate=rates[1])
         return (params, z, moments, z_moments), None
 
     numbers = first + jnp.arange(length, dtype=jnp.int32)
