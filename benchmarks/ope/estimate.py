@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--set", default="{}", help="JSON: settings of OPEConfig that differ")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--label", default="default", help="name of these settings in the rows")
+    parser.add_argument("--critics-of", metavar="LABEL", help="roll out anew, blend with its fqe")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--cache", type=Path, default=Path("scratch/ope"), help="tasks")
     parser.add_argument("--show", action="store_true")
@@ -121,11 +122,13 @@ def ours(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[
     from puorl import ope
 
     settings = json.loads(args.set)
+    if args.critics_of:
+        settings["estimators"] = ["model"]
     seen = ope.evaluate(
         {name: task.policies[name] for name in chosen}, task.judge, gamma=tasks.GAMMA,
         action_noise=args.noise, seed=args.seed, updates=args.updates, **settings,
     )  # fmt: skip
-    return {
+    found = {
         policy: {
             "values": {
                 name: {**value.estimate.to_dict(), "effective_size": value.effective_size,
@@ -141,6 +144,26 @@ def ours(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[
         }
         for policy in chosen
     }  # fmt: skip
+    return blended(task, found, args) if args.critics_of else found
+
+
+def blended(task: tasks.Task, found: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Add the critics of stored rows, which are the same, and blend them with the new model."""
+    from puorl.ope.offline import over_lanes
+
+    wanted = task.name, args.critics_of, args.seed, args.rows, args.updates
+    names = "task", "label", "seed", "rows", "updates"
+    for row in read(RESULTS):
+        if (
+            row["policy"] in found
+            and tuple(row[n] for n in names) == wanted
+            and "fqe" in row["values"]
+        ):
+            values = found[row["policy"]]["values"]
+            values["fqe"] = row["values"]["fqe"]
+            draws = [*values["fqe"]["draws"], *values["model"]["draws"]]
+            values["blend"] = {**over_lanes(np.array(draws)).to_dict(), "draws": draws}
+    return {policy: each | {"critics_of": args.critics_of} for policy, each in found.items()}
 
 
 def d3rlpy_fqe(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[str, Any]:
