@@ -229,6 +229,26 @@ def test_a_roll_out_that_leaves_the_data_is_worth_no_more_than_logged_episodes()
     assert rolled.draws.min() > return_range(logged, GAMMA)[1]
 
 
+def test_a_roll_out_ends_beyond_an_edge_where_logged_tasks_end():
+    """A counter that goes on by 1 until 5, and then falls over the edge."""
+    step = np.tile(np.arange(5.0), 12)
+    rows = Dataset.from_arrays(
+        obs=step[:, None], next_obs=step[:, None] + 1, action=np.zeros((60, 1)), reward=np.ones(60),
+        terminal=step == 4, episode=np.arange(60) // 5,
+    )  # fmt: skip
+    logged = LoggedEpisodes.of(rows)
+    config = OPEConfig(critics=2, hidden=(8,), model_updates=20)
+    model = fit_model(logged, draw_lanes(12, 2, 0), config, seed=0)
+    assert [side.tolist() for side in model.ends] == [[False], [True]]
+    given = np.broadcast_to(logged.obs[:5], (2, 5, 1)).astype(np.float32)
+    far = model._replace(centre=np.array([9.0, 1.0]), scale=np.array([0.0, 0.0]))
+    assert (far.step(given, given)[2] == 0).all()
+    back = model._replace(centre=np.array([-9.0, 1.0]), scale=np.array([0.0, 0.0]))
+    assert (back.step(given, given)[2] > 0).all()
+    rolled = roll_out(far, logged, lambda obs: 0 * obs, gamma=GAMMA, seed=0)
+    assert (rolled.outside, *rolled.draws) == pytest.approx((0, 1, 1))
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [

@@ -3,8 +3,9 @@
 Each lane is a network fitted on its own draw of episodes. Roll-outs start at the logged starts and
 end where the discount leaves a thousandth. A state that leaves the logged range is put back to its
 edge, and such steps are counted: there the model knows nothing. So a roll-out that left the range
-is worth no more than the best logged episode, and no less than the worst. A column with two logged
-values, such as a switch, has no values between them.
+is worth no more than the best logged episode, and no less than the worst. Where the log itself
+leaves the range of the states that it acted in only as the task ends, the roll-out ends, too. A
+column with two logged values, such as a switch, has no values between them.
 """
 
 import math
@@ -49,6 +50,8 @@ class DynamicsModel(NamedTuple):
     """(d,) float32. Edges of the states, standardised; the very values of columns that switch."""
     switches: np.ndarray
     """(d,) bool. Columns with one or two logged values."""
+    ends: tuple[np.ndarray, np.ndarray]
+    """(d,) bool each. Whether tasks end beyond the lower and beyond the upper edge of a column."""
     rewards: tuple[float, float]
     """Smallest and largest logged reward."""
     has_ends: bool
@@ -57,7 +60,8 @@ class DynamicsModel(NamedTuple):
     def step(self, obs: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return next states (c, k, d) before they are put back, rewards and survival (c, k).
 
-        Columns that switch have one of their logged values.
+        Columns that switch have one of their logged values; beyond an edge where tasks end nothing
+        survives.
         """
         given = np.concatenate([obs, action], axis=-1)
         out = np.asarray(_predict(self.params, given), np.float64)
@@ -66,6 +70,8 @@ class DynamicsModel(NamedTuple):
         moved = obs + outcome[..., :-1]
         nearest = np.where(moved - self.low > self.high - moved, self.high, self.low)
         moved = np.where(self.switches, nearest, moved)
+        over = ((moved < self.low) & self.ends[0]) | ((moved > self.high) & self.ends[1])
+        alive = np.where(over.any(axis=-1), 0.0, alive)
         return moved, np.clip(outcome[..., -1], *self.rewards), alive
 
 
@@ -104,7 +110,8 @@ def fit_model(
         seed=seed,
         purpose="model",
     )
-    every = np.concatenate([logged.obs, logged.next_obs])
+    acted, reached = logged.obs, logged.next_obs
+    every = np.concatenate([acted, reached])
     low, high = every.min(axis=0), every.max(axis=0)
     switches = ((every == low) | (every == high)).all(axis=0)
     margin = np.where(switches, 0, _MARGIN * (high - low)).astype(every.dtype)
@@ -115,6 +122,10 @@ def fit_model(
         low - margin,
         high + margin,
         switches,
+        ends=(
+            logged.terminal[reached.argmin(axis=0)] & (reached.min(axis=0) < acted.min(axis=0)),
+            logged.terminal[reached.argmax(axis=0)] & (reached.max(axis=0) > acted.max(axis=0)),
+        ),
         rewards=(float(logged.reward.min()), float(logged.reward.max())),
         has_ends=bool(logged.terminal.any()),
     )
@@ -145,7 +156,7 @@ def roll_out(
         weight = gamma**step * alive
         total += weight * reward
         beyond = ((moved < model.low) | (moved > model.high)).any(axis=-1)
-        left += weight * beyond
+        left += weight * (beyond & (survival > 0))
         obs = np.clip(moved, model.low, model.high).astype(np.float32)
         all_steps += weight
         alive = alive * survival
