@@ -16,17 +16,19 @@ import datetime
 import json
 import os
 import platform
-import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scope
 import tasks
 from scipy.stats import spearmanr
 
+SIDES = ("ours", "d3rlpy", "d3rlpy_scaled", "scope_marginal")
 RESULTS = Path(__file__).parents[1] / "results" / "ope.jsonl"
 D3RLPY = {"learning_rate": 1e-4, "batch_size": 100, "n_critics": 1, "target_update_interval": 100}
 """Its defaults."""
@@ -36,7 +38,7 @@ def main() -> None:
     """Make the rows that are missing, or show what is there."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", nargs="+", default=list(tasks.BODIES))
-    parser.add_argument("--side", choices=("ours", "d3rlpy", "d3rlpy_scaled"), default="ours")
+    parser.add_argument("--side", choices=SIDES, default="ours")
     parser.add_argument("--rows", type=int, default=40_000, help="of the log that judges")
     parser.add_argument("--updates", type=int, default=20_000)
     parser.add_argument("--policies", type=int, nargs=2, default=(0, 99), help="first, after last")
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--set", default="{}", help="JSON: settings of OPEConfig that differ")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--label", default="default", help="name of these settings in the rows")
+    parser.add_argument("--critics-of", metavar="LABEL", help="roll out anew, blend with its fqe")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--cache", type=Path, default=Path("scratch/ope"), help="tasks")
     parser.add_argument("--show", action="store_true")
@@ -68,7 +71,7 @@ def main() -> None:
         for group in [rows[i : i + size] for i in range(0, len(rows), size)]:
             chosen = [row["policy"] for row in group]
             began = time.perf_counter(), time.process_time()
-            estimate = ours if args.side == "ours" else d3rlpy_fqe
+            estimate = {"ours": ours, "scope_marginal": scope_marginal}.get(args.side, d3rlpy_fqe)
             found = estimate(task, chosen, args)
             took = time.perf_counter() - began[0], time.process_time() - began[1]
             for row in group:
@@ -82,7 +85,7 @@ def main() -> None:
 
 def append(path: Path, row: dict[str, Any]) -> None:
     """Append one JSON row with date, versions and load."""
-    is_peer = str(row.get("side")).startswith("d3rlpy")
+    is_peer = str(row.get("side")).startswith(("d3rlpy", "scope"))
     packages = ("puorl", "numpy") + (("d3rlpy", "torch") if is_peer else ("jax",))
     row = {
         "date": datetime.date.today().isoformat(),
@@ -121,11 +124,13 @@ def ours(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[
     from puorl import ope
 
     settings = json.loads(args.set)
+    if args.critics_of:
+        settings["estimators"] = ["model"]
     seen = ope.evaluate(
         {name: task.policies[name] for name in chosen}, task.judge, gamma=tasks.GAMMA,
         action_noise=args.noise, seed=args.seed, updates=args.updates, **settings,
     )  # fmt: skip
-    return {
+    found = {
         policy: {
             "values": {
                 name: {**value.estimate.to_dict(), "effective_size": value.effective_size,
@@ -141,6 +146,40 @@ def ours(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[
         }
         for policy in chosen
     }  # fmt: skip
+    return blended(task, found, args) if args.critics_of else found
+
+
+def blended(task: tasks.Task, found: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Add the critics of stored rows, which are the same, and blend them with the new model."""
+    from puorl.ope.offline import over_lanes
+
+    wanted = task.name, args.critics_of, args.seed, args.rows, args.updates
+    names = "task", "label", "seed", "rows", "updates"
+    for row in read(RESULTS):
+        if (
+            row["policy"] in found
+            and tuple(row[n] for n in names) == wanted
+            and "fqe" in row["values"]
+        ):
+            values = found[row["policy"]]["values"]
+            values["fqe"] = row["values"]["fqe"]
+            draws = [*values["fqe"]["draws"], *values["model"]["draws"]]
+            values["blend"] = {**over_lanes(np.array(draws)).to_dict(), "draws": draws}
+    return {policy: each | {"critics_of": args.critics_of} for policy, each in found.items()}
+
+
+def actor(task: tasks.Task, policy: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a policy as a function from states to codes or actions."""
+    given = task.policies[policy]
+    if task.name in tasks.GAMES:
+        return lambda obs: given.probabilities(obs).argmax(axis=1)
+    return given.act
+
+
+def scope_marginal(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """Estimate by SCOPE-RL's marginalised estimators."""
+    (policy,) = chosen
+    return {policy: scope.by_marginals(task.judge, actor(task, policy), seed=args.seed)}
 
 
 def d3rlpy_fqe(task: tasks.Task, chosen: list[str], args: argparse.Namespace) -> dict[str, Any]:
@@ -159,9 +198,7 @@ def d3rlpy_fqe(task: tasks.Task, chosen: list[str], args: argparse.Namespace) ->
     scale = rows.obs.std(axis=0) + 1e-6 if scaled else np.ones_like(centre)
     factor = float(rows.reward.std()) or 1.0 if scaled else 1.0  # no shift: tasks may end
 
-    def act(obs: np.ndarray) -> np.ndarray:
-        given = task.policies[policy]
-        return given.probabilities(obs).argmax(axis=1) if discrete else given.act(obs)
+    act = actor(task, policy)
 
     class Algo:
         """What d3rlpy asks for actions: here, in units of the rows that it was given."""
@@ -201,84 +238,8 @@ def d3rlpy_fqe(task: tasks.Task, chosen: list[str], args: argparse.Namespace) ->
     values = {args.side: {"value": float(q(starts, act(starts)).mean())}}
     found = {"values": values, "settings": D3RLPY}
     if scaled:
-        found["scope_rl"] = scope_rl(rows, act, q, values, seed=args.seed)
+        found["scope_rl"] = scope.by_products(rows, act, q, values, seed=args.seed)
     return {policy: found}
-
-
-def scope_rl(rows: Any, act: Any, q: Any, values: dict[str, Any], *, seed: int) -> str:
-    """Add SCOPE-RL's estimates to the values; return its version, or why there are none.
-
-    It is given d3rlpy's critic, and our model of the behaviour, for the log knows no probabilities.
-    Its trajectories have one length: shorter ones are filled up with rewards of 0, and with actions
-    on which both policies agree.
-    """
-    import importlib.util
-    import types
-
-    from puorl.ope.behaviour import fit_behaviour
-    from puorl.ope.config import OPEConfig
-    from puorl.ope.logged import LoggedEpisodes, draw_lanes
-
-    place = importlib.util.find_spec("scope_rl")
-    if place is None or not place.submodule_search_locations:
-        return "not installed"
-    # Its package imports pandas and plotting libraries, which the estimators do not use.
-    package = types.ModuleType("scope_rl.ope")
-    package.__path__ = [f"{place.submodule_search_locations[0]}/ope"]
-    sys.modules["scope_rl.ope"] = package
-    discrete = rows.action_codes is not None
-    kind = "discrete" if discrete else "continuous"
-    module = importlib.import_module(f"scope_rl.ope.{kind}.basic_estimators")
-    logged = LoggedEpisodes.of(rows)
-    drawn = draw_lanes(logged.num_episodes, 5, seed)
-    behaviour = fit_behaviour(logged, drawn, OPEConfig(), seed=seed)
-    length = logged.place.shape[1]
-    state = logged.state.astype(np.float32)
-    choice = act(state)
-
-    def padded(values: np.ndarray, fill: Any) -> np.ndarray:
-        shape = (-1,) + (1,) * (values.ndim - 1)
-        known = (logged.place >= 0).reshape(shape)
-        return np.where(known, values[logged.place.ravel()], np.asarray(fill, values.dtype))
-
-    reward = padded(logged.reward, 0.0)
-    given: dict[str, Any] = {"step_per_trajectory": length, "reward": reward, "gamma": tasks.GAMMA}
-    if discrete:
-        codes = range(logged.action.shape[1])
-        one_hot = np.eye(len(codes))
-        index = rows.action_index
-        given |= {
-            "action": padded(index, 0),
-            "pscore": padded(np.exp(behaviour.log_density(logged.action)).clip(1e-6, 1), 1.0),
-            "evaluation_policy_action_dist": padded(one_hot[choice], one_hot[0]),
-            "evaluation_policy_action": padded(choice, 0),
-            "state_action_value_prediction": padded(
-                np.stack([q(state, np.full(len(state), code)) for code in codes], axis=1), 0.0
-            ),
-        }
-    else:
-        mean, log_scale = np.split(behaviour.output, 2, axis=1)
-        z = (logged.action - mean) / np.exp(log_scale)
-        density = np.exp(-0.5 * z**2 - log_scale) / np.sqrt(2 * np.pi)
-        taken = np.asarray(choice, np.float64)
-        given |= {
-            "action": padded(rows.action.astype(np.float64), 0.0),
-            "pscore": padded(density.clip(1e-6, None), 1.0),
-            "evaluation_policy_action": padded(taken, 0.0),
-            "state_action_value_prediction": padded(
-                np.stack([q(state, rows.action.astype(np.float32)), q(state, choice)], axis=1), 0.0
-            ),
-            "bandwidth": 0.3,
-        }
-    for name in ("SelfNormalizedTIS", "SelfNormalizedPDIS", "SelfNormalizedDR", "DoublyRobust"):
-        try:
-            value = float(getattr(module, name)().estimate_policy_value(**given))
-        except ValueError as problem:
-            print(f"scope_rl {name}: {problem}", flush=True)
-            continue
-        if np.isfinite(value):
-            values[f"scope_{name}"] = {"value": value}
-    return version("scope-rl")
 
 
 def show(path: Path) -> None:

@@ -11,8 +11,10 @@ from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.ope import lanes
 from puorl.ope.behaviour import fit_behaviour
+from puorl.ope.config import OPEConfig
 from puorl.ope.fqe import return_units, value_bounds
 from puorl.ope.logged import LoggedEpisodes, draw_lanes
+from puorl.ope.rollout import fit_model, return_range, roll_out
 from puorl.ope.values import Value, rank
 
 SMALL = {
@@ -179,6 +181,72 @@ def test_bounds_hold_every_possible_return():
     assert (low, high) == pytest.approx((-5.0, 20.0))
     logged = LoggedEpisodes.of(tabular.log_rows(20, 10, seed=0), discrete=True)
     assert value_bounds(logged, 0.9) == pytest.approx((-5.0, 20.0))
+
+
+def test_the_range_of_returns_repeats_cut_records_for_ever():
+    fields = {
+        "obs": np.arange(6.0)[:, None],
+        "action": np.zeros((6, 1)),
+        "episode": [0] * 3 + [1] * 3,
+    }
+    ends = np.array([False, False, True] * 2)
+    flags = {"terminal": ends & (np.arange(6) < 3), "timeout": ends & (np.arange(6) > 2)}
+    rows = Dataset.from_arrays(reward=np.array([1.0, 0, 2, 3, 3, 3]), **fields, **flags)
+    low, high = return_range(LoggedEpisodes.of(rows), 0.5)
+    assert (low, high) == pytest.approx((1.5 - 0.45, 6.0 + 0.45))
+
+
+def test_columns_that_switch_or_stand_still_do_not_leave_the_data():
+    data, rng = machine(), np.random.default_rng(0)
+    switch = rng.integers(0, 2, len(data))
+    pairs = (data.obs, switch), (data.rows.next_obs, np.roll(switch, -1))
+    columns = [np.column_stack([x, s, np.full(len(data), 7.0)]) for x, s in pairs]
+    rows = Dataset.from_arrays(
+        obs=columns[0], next_obs=columns[1], action=data.action, reward=data.reward,
+        episode=data.episode, timeout=data.timeout,
+    )  # fmt: skip
+    logged, config = LoggedEpisodes.of(rows), OPEConfig(critics=2, hidden=(8,), model_updates=20)
+    model = fit_model(logged, draw_lanes(logged.num_episodes, 2, 0), config, seed=0)
+    assert model.switches.tolist() == [False, True, True]
+    given = np.broadcast_to(logged.obs, (2, *logged.obs.shape))
+    moved, _, _ = model.step(given, rng.normal(size=(2, len(data), 1)).astype(np.float32))
+    assert set(np.unique(moved[..., 1])) <= set(np.unique(logged.obs[:, 1]))
+    assert (moved[..., 2] == logged.obs[0, 2]).all()
+
+
+def test_a_roll_out_that_leaves_the_data_is_worth_no_more_than_logged_episodes():
+    logged = LoggedEpisodes.of(machine())
+    config = OPEConfig(critics=2, hidden=(8,), model_updates=200)
+    model = fit_model(logged, draw_lanes(logged.num_episodes, 2, 0), config, seed=0)
+    # A machine that runs away, with a reward that it never paid.
+    runaway = model._replace(centre=np.array([9.0, 50.0]), rewards=(-99.0, 99.0))
+    rolled = roll_out(runaway, logged, controller(0.4), gamma=GAMMA, seed=0)
+    assert rolled.outside == pytest.approx(1.0)
+    assert rolled.draws == pytest.approx(return_range(logged, GAMMA)[1])
+    inside = model._replace(low=model.low - 99, high=model.high + 99, rewards=(9.0, 99.0))
+    rolled = roll_out(inside, logged, controller(0.4), gamma=GAMMA, seed=0)
+    assert rolled.outside == 0.0
+    assert rolled.draws.min() > return_range(logged, GAMMA)[1]
+
+
+def test_a_roll_out_ends_beyond_an_edge_where_logged_tasks_end():
+    """A counter that goes on by 1 until 5, and then falls over the edge."""
+    step = np.tile(np.arange(5.0), 12)
+    rows = Dataset.from_arrays(
+        obs=step[:, None], next_obs=step[:, None] + 1, action=np.zeros((60, 1)), reward=np.ones(60),
+        terminal=step == 4, episode=np.arange(60) // 5,
+    )  # fmt: skip
+    logged = LoggedEpisodes.of(rows)
+    config = OPEConfig(critics=2, hidden=(8,), model_updates=20)
+    model = fit_model(logged, draw_lanes(12, 2, 0), config, seed=0)
+    assert [side.tolist() for side in model.ends] == [[False], [True]]
+    given = np.broadcast_to(logged.obs[:5], (2, 5, 1)).astype(np.float32)
+    far = model._replace(centre=np.array([9.0, 1.0]), scale=np.array([0.0, 0.0]))
+    assert (far.step(given, given)[2] == 0).all()
+    back = model._replace(centre=np.array([-9.0, 1.0]), scale=np.array([0.0, 0.0]))
+    assert (back.step(given, given)[2] > 0).all()
+    rolled = roll_out(far, logged, lambda obs: 0 * obs, gamma=GAMMA, seed=0)
+    assert (rolled.outside, *rolled.draws) == pytest.approx((0, 1, 1))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Fit several networks side by side: each lane draws its own rows, one compiled program for all.
 
-On a CPU each core takes lanes one after the other: a lane's weights and moments stay in its cache.
-Cores work side by side if jax computes synchronously, as in our commands; else jax takes turns. On
-a GPU all lanes are one batch. A lane computes the same whoever runs beside it.
+On a CPU a core takes a stretch of one lane after the other, whose weights and moments stay in its
+cache meanwhile. Cores work side by side if jax computes synchronously, as in our commands; else jax
+takes turns. On a GPU all lanes are one batch. A lane computes the same whoever runs beside it.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -79,7 +79,7 @@ def fit(
         seed: Decides weights and batches.
         purpose: Names the random stream.
         prepare: Changes drawn rows by the parameters at the start of a round.
-        watch: Looks at the parameters of all lanes now and then in the last quarter.
+        watch: Looks at the parameters of some lanes now and then in the last quarter.
         advance: Is told of the updates made.
     """
     num_lanes = len(draws.num_rows)
@@ -87,38 +87,52 @@ def fit(
     init_key, batch_key = jax.random.split(jax.random.key(word, impl="threefry2x32"))
     state = _init(jax.random.split(init_key, num_lanes), sizes)
     on_cpu = jax.default_backend() == "cpu"
-    parts = [slice(k, k + 1) for k in range(num_lanes)] if on_cpu else [slice(None)]
-    states, own = ([_part(tree, part) for part in parts] for tree in (state, draws))
-    seen = []
+    parts = [slice(k, k + 1) for k in range(num_lanes)] if on_cpu else [slice(num_lanes)]
     rounds = -(-schedule.updates // schedule.round)
     at_once = max(1, _AT_ONCE // schedule.round)
     shape = (schedule.round, schedule.batch_size)
 
-    def go_on(job: tuple[FitState, jax.Array, Draws, jax.Array]) -> FitState:
-        held, keys, own, rate = job
-        options = {"loss": loss, "prepare": prepare, "shape": shape}
-        return jax.block_until_ready(_rounds(held, keys, rows, own, rate, **options))
-
-    with ThreadPoolExecutor(min(num_threads(None), len(parts))) as threads:
+    def stretches(part: slice) -> Iterator[tuple[FitState, list[np.ndarray]]]:
+        held, own, seen = _part(state, part), _part(draws, part), []
         for first in range(0, rounds, at_once):
             number = min(at_once, rounds - first)
             left = 2.0 * (1.0 - first / rounds)
             rate = jnp.float32(schedule.learning_rate * min(1.0, left))
             keys = jax.random.split(jax.random.fold_in(batch_key, first), (num_lanes, number))
-            jobs = [(states[k], keys[part], own[k], rate) for k, part in enumerate(parts)]
-            alone = 1 if first == 0 else 0  # or each thread would compile the program
-            states = [*map(go_on, jobs[:alone]), *threads.map(go_on, jobs[alone:])]
+            options = {"loss": loss, "prepare": prepare, "shape": shape}
+            held = jax.block_until_ready(_rounds(held, keys[part], rows, own, rate, **options))
             if watch is not None and first + number > (1.0 - _WATCHED) * rounds:
-                seen.append(np.asarray(watch(_joined(states).params)))
-            advance(number * schedule.round)
-    return _joined(states).params, seen
+                seen.append(np.asarray(watch(held.params)))
+            if part.stop == num_lanes:  # the last lane tells for all
+                advance(number * schedule.round)
+            yield held, seen
+
+    states, seen = zip(*_in_turns([stretches(part) for part in parts]), strict=True)
+    return _joined(states).params, [np.concatenate(each) for each in zip(*seen, strict=True)]
+
+
+def _in_turns(jobs: Sequence[Iterator[Any]]) -> list[Any]:
+    """Run iterators to their ends on all cores; return the last result of each.
+
+    A job queues up again after each result: five of them keep two cores busy all the time.
+    """
+    last = [next(job) for job in jobs[:1]] + [None] * (len(jobs) - 1)  # or each thread compiles
+    with ThreadPoolExecutor(min(num_threads(None), len(jobs))) as threads:
+        waiting = {threads.submit(next, job, None): k for k, job in enumerate(jobs)}
+        while waiting:
+            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                number, result = waiting.pop(done), done.result()
+                if result is not None:
+                    last[number] = result
+                    waiting[threads.submit(next, jobs[number], None)] = number
+    return last
 
 
 def _part(tree: Any, lanes: slice) -> Any:
     return jax.tree.map(lambda leaf: leaf[lanes], tree)
 
 
-def _joined(states: list[FitState]) -> FitState:
+def _joined(states: Sequence[FitState]) -> FitState:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
 
 

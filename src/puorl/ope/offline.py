@@ -269,7 +269,7 @@ class _Run:
 
     def _by_critics(self, critics: Critics, outside: float) -> Value:
         draws = critics.draws
-        estimate = _over_lanes(draws)
+        estimate = over_lanes(draws)
         half = 0.0 if estimate.interval is None else estimate.half_width
         drifts = abs(critics.drift) > max(half, _DRIFTS * abs(estimate.value))
         if drifts:
@@ -282,7 +282,7 @@ class _Run:
 
     def _by_model(self, policy: Any, outside: float) -> Value:
         rolled = roll_out(self.model, self.logged, policy, gamma=self.gamma, seed=self.seed)
-        estimate = _over_lanes(rolled.draws)
+        estimate = over_lanes(rolled.draws)
         if rolled.outside > _SOME:
             text = (
                 f"Do not trust it: in {rolled.outside:.0%} of the steps the model leaves the "
@@ -379,10 +379,10 @@ def _blended(fqe: Value, model: Value) -> Value:
     both = f"Critics say {fqe.estimate.value:,.4g}, the model {model.estimate.value:,.4g}. "
     trust = both + (model if model.is_doubtful and not fqe.is_doubtful else fqe).trust
     doubtful = fqe.is_doubtful or model.is_doubtful
-    return Value(_over_lanes(np.array(draws)), fqe.effective_size, doubtful, trust, draws)
+    return Value(over_lanes(np.array(draws)), fqe.effective_size, doubtful, trust, draws)
 
 
-def _over_lanes(draws: np.ndarray) -> Estimate:
+def over_lanes(draws: np.ndarray) -> Estimate:
     """Mean with an interval: the spread of lanes, each with its own episodes, is the error."""
     value = float(draws.mean())
     if len(draws) < 2:

@@ -2,7 +2,10 @@
 
 Each lane is a network fitted on its own draw of episodes. Roll-outs start at the logged starts and
 end where the discount leaves a thousandth. A state that leaves the logged range is put back to its
-edge, and such steps are counted: there the model knows nothing.
+edge, and such steps are counted: there the model knows nothing. So a roll-out that left the range
+is worth no more than the best logged episode, and no less than the worst. Where the log itself
+leaves the range of the states that it acted in only as the task ends, the roll-out ends, too. A
+column with two logged values, such as a switch, has no values between them.
 """
 
 import math
@@ -21,7 +24,7 @@ from puorl.ope.logged import Lanes, LoggedEpisodes
 _TAIL = 0.001
 _LONGEST = 2_000
 _MARGIN = 0.1
-"""How far beyond the logged range a state may go, as a fraction of that range."""
+"""How far beyond the logged range a state or a return may go, as a fraction of that range."""
 
 
 class ModelRows(NamedTuple):
@@ -44,19 +47,32 @@ class DynamicsModel(NamedTuple):
     """(d + 1,) float64. Units of the outcome."""
     low: np.ndarray
     high: np.ndarray
-    """(d,) float32. Edges of the states, standardised."""
+    """(d,) float32. Edges of the states, standardised; the very values of columns that switch."""
+    switches: np.ndarray
+    """(d,) bool. Columns with one or two logged values."""
+    ends: tuple[np.ndarray, np.ndarray]
+    """(d,) bool each. Whether tasks end beyond the lower and beyond the upper edge of a column."""
     rewards: tuple[float, float]
     """Smallest and largest logged reward."""
     has_ends: bool
     """Whether tasks end in the log at all."""
 
     def step(self, obs: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return next states (c, k, d) before they are put back, rewards and survival (c, k)."""
+        """Return next states (c, k, d) before they are put back, rewards and survival (c, k).
+
+        Columns that switch have one of their logged values; beyond an edge where tasks end nothing
+        survives.
+        """
         given = np.concatenate([obs, action], axis=-1)
         out = np.asarray(_predict(self.params, given), np.float64)
         outcome = self.centre + self.scale * out[..., :-1]
         alive = 1.0 / (1.0 + np.exp(out[..., -1])) if self.has_ends else np.ones(out.shape[:2])
-        return obs + outcome[..., :-1], np.clip(outcome[..., -1], *self.rewards), alive
+        moved = obs + outcome[..., :-1]
+        nearest = np.where(moved - self.low > self.high - moved, self.high, self.low)
+        moved = np.where(self.switches, nearest, moved)
+        over = ((moved < self.low) & self.ends[0]) | ((moved > self.high) & self.ends[1])
+        alive = np.where(over.any(axis=-1), 0.0, alive)
+        return moved, np.clip(outcome[..., -1], *self.rewards), alive
 
 
 class Rollout(NamedTuple):
@@ -94,12 +110,25 @@ def fit_model(
         seed=seed,
         purpose="model",
     )
-    every = np.concatenate([logged.obs, logged.next_obs])
+    acted, reached = logged.obs, logged.next_obs
+    every = np.concatenate([acted, reached])
     low, high = every.min(axis=0), every.max(axis=0)
-    margin = _MARGIN * (high - low)
-    rewards = float(logged.reward.min()), float(logged.reward.max())
-    ends = bool(logged.terminal.any())
-    return DynamicsModel(params, centre, scale, low - margin, high + margin, rewards, ends)
+    switches = ((every == low) | (every == high)).all(axis=0)
+    margin = np.where(switches, 0, _MARGIN * (high - low)).astype(every.dtype)
+    return DynamicsModel(
+        params,
+        centre,
+        scale,
+        low - margin,
+        high + margin,
+        switches,
+        ends=(
+            logged.terminal[reached.argmin(axis=0)] & (reached.min(axis=0) < acted.min(axis=0)),
+            logged.terminal[reached.argmax(axis=0)] & (reached.max(axis=0) > acted.max(axis=0)),
+        ),
+        rewards=(float(logged.reward.min()), float(logged.reward.max())),
+        has_ends=bool(logged.terminal.any()),
+    )
 
 
 def roll_out(
@@ -114,7 +143,7 @@ def roll_out(
     num_lanes, start = len(model.params[0].b), logged.obs[logged.starts]
     obs = np.broadcast_to(start, (num_lanes, *start.shape)).astype(np.float32)
     alive = np.ones(obs.shape[:2])
-    total, left, all_steps = np.zeros(obs.shape[:2]), 0.0, 0.0
+    total, left, all_steps = (np.zeros(obs.shape[:2]) for _ in range(3))
     rng = generator(seed, "ope", "roll-out")
     horizon = min(math.ceil(math.log(_TAIL) / math.log(gamma)), _LONGEST) if gamma > 0 else 1
     for step in range(horizon):
@@ -127,11 +156,26 @@ def roll_out(
         weight = gamma**step * alive
         total += weight * reward
         beyond = ((moved < model.low) | (moved > model.high)).any(axis=-1)
-        left += float((weight * beyond).sum())
+        left += weight * (beyond & (survival > 0))
         obs = np.clip(moved, model.low, model.high).astype(np.float32)
-        all_steps += float(weight.sum())
+        all_steps += weight
         alive = alive * survival
-    return Rollout(total.mean(axis=1), left / all_steps)
+    total = np.where(left > 0, np.clip(total, *return_range(logged, gamma)), total)
+    return Rollout(total.mean(axis=1), float(left.sum() / all_steps.sum()))
+
+
+def return_range(logged: LoggedEpisodes, gamma: float) -> tuple[float, float]:
+    """Return the discounted returns of the worst and the best logged episode, with a margin.
+
+    A record that was cut is repeated for ever.
+    """
+    length = (logged.place >= 0).sum(axis=1)
+    discount = gamma ** np.arange(logged.place.shape[1])
+    returns = logged.in_steps(logged.reward) @ discount
+    is_cut = ~logged.terminal[logged.place[np.arange(len(length)), length - 1]]
+    returns = returns / np.where(is_cut, 1.0 - gamma**length, 1.0)
+    margin = _MARGIN * np.ptp(returns)
+    return float(returns.min() - margin), float(returns.max() + margin)
 
 
 def _sampled(probability: np.ndarray, rng: np.random.Generator) -> np.ndarray:
