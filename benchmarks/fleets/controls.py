@@ -279,12 +279,13 @@ def main() -> None:
     """Measure what is missing, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kinds", nargs="+", choices=list(VERDICTS), default=list(VERDICTS))
+    parser.add_argument("--first", type=int, default=0, help="first draw, counted from 0 or 1,000")
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--judged", action="store_true", help="draws kept for the end")
     parser.add_argument("--out", type=Path, default=RESULTS / "fleets-controls.jsonl")
     method_options(parser)
     args = parser.parse_args()
-    first = JUDGED_FROM if args.judged else 0
+    first = args.first + JUDGED_FROM * args.judged
     if args.judged:
         print("WARNING: these draws are for the final judgement; change no method after this.")
     recorded, method = Recorded(args.out), chosen_method(args)

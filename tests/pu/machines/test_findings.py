@@ -85,7 +85,7 @@ def test_advice_says_when_few_units_are_known(verdict):
 def test_advice_tells_its_numbers():
     assert "40% of their states and actions overlap" in ALL["both"].advice
     assert "overlap 4%" in ALL["confounded"].advice
-    assert "evidence 1.2 nats, 3 are needed" in ALL["neither"].advice
+    assert "evidence 1.2 nats, 4 are needed. Some 5 more labelled units" in ALL["neither"].advice
     assert len({finding.advice for finding in ALL.values()}) == len(ALL)
 
 

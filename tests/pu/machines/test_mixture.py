@@ -29,7 +29,7 @@ def one_known(kind):
     return label
 
 
-def evidence_by_chain_rule(z, member, num_types, sphere):
+def evidence_by_chain_rule(z, member, num_types, sphere, label):
     """Log density of units one after another, each given those before it."""
     n, size = z.shape
     centre = z.mean(axis=0)
@@ -45,8 +45,9 @@ def evidence_by_chain_rule(z, member, num_types, sphere):
         mean[kind] += away / count[kind]
         degrees += 1.0
     # Shares of types, one after another, too: flat at first; and the numbers of types are names.
+    # Known units were chosen for their types.
     seen = np.zeros(num_types)
-    for k, kind in enumerate(member):
+    for k, kind in enumerate(member[label < 0]):
         value += np.log((seen[kind] + 1.0) / (k + num_types))
         seen[kind] += 1.0
     return value + np.log(np.prod(np.arange(1, num_types + 1)))
@@ -58,11 +59,15 @@ def test_evidence_is_the_product_of_predictive_densities(seed, size, num_types):
     rng = rng_of(seed)
     z = rng.normal(size=(9, size)) * rng.uniform(0.1, 10.0)
     member = np.stack([rng.permutation(np.arange(9) % num_types) for _ in range(2)])
+    known = np.flatnonzero(member[0] == member[1])[: rng.integers(4)]
+    label = np.full(9, -1)
+    label[known] = member[0, known]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SCALES", np.array([0.3]))
-        value, sphere = module._evidence(z, member, num_types)
+        value, sphere = module._evidence(z, member, num_types, label)
     wanted = [
-        evidence_by_chain_rule(z, m, num_types, s) for m, s in zip(member, sphere, strict=True)
+        evidence_by_chain_rule(z, m, num_types, s, label)
+        for m, s in zip(member, sphere, strict=True)
     ]
     # Both are known up to one constant, which is the same for all partitions of these units.
     assert value[0] - value[1] == pytest.approx(wanted[0] - wanted[1], abs=1e-6)
@@ -73,12 +78,14 @@ def test_a_fitted_unit_is_judged_by_the_others(size, monkeypatch):
     monkeypatch.setattr(module, "_SCALES", np.array([0.3]))
     rng = rng_of(5)
     z, member = groups(rng, (6, 5, 1), gap=2.0, size=size)
-    _, sphere = module._evidence(z, member[None], 3)
-    found = module._posterior(z, member, 3, sphere[0]).fitted_log_probability(z)
-    for unit in range(len(z)):
+    label = np.full(len(z), -1)
+    label[[0, 1, 6]] = member[[0, 1, 6]]
+    _, sphere = module._evidence(z, member[None], 3, label)
+    found = module._posterior(z, member, 3, label, sphere[0]).fitted_log_probability(z)
+    for unit in np.flatnonzero(label < 0):
         moved = np.tile(member, (3, 1))
         moved[:, unit] = np.arange(3)
-        value, _ = module._evidence(z, moved, 3)
+        value, _ = module._evidence(z, moved, 3, label)
         np.testing.assert_allclose(
             found[unit], value - np.logaddexp.reduce(value), rtol=1e-6, atol=1e-8
         )
@@ -86,12 +93,13 @@ def test_a_fitted_unit_is_judged_by_the_others(size, monkeypatch):
 
 def test_evidence_is_integrated_over_the_size_of_the_sphere():
     z, member = groups(rng_of(6), (6, 5), gap=4.0)
-    value, sphere = module._evidence(z, member[None], 2)
+    label = np.full(len(z), -1)
+    value, sphere = module._evidence(z, member[None], 2, label)
     each = []
     for scale in module._SCALES:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_SCALES", np.array([scale]))
-            each.append(module._evidence(z, member[None], 2)[0][0])
+            each.append(module._evidence(z, member[None], 2, label)[0][0])
     assert value[0] == pytest.approx(np.logaddexp.reduce(each) - np.log(len(each)))
     best = module._SCALES[int(np.argmax(each))] * z.var(axis=0).mean()
     assert sphere[0] == pytest.approx(best)
@@ -228,37 +236,39 @@ def test_lanes_that_see_types_weigh_more():
     gains = (0, 0.0), (1, 3.0), (2, -300.0), (1, 1.0)
     weight = weights([plain._replace(gain=gain, lane=lane) for lane, gain in gains])
     assert weight.sum() == pytest.approx(1)
-    second = np.logaddexp(3.0, 1.0)
+    second = 2.0 * np.logaddexp(3.0 / 2.0, 1.0 / 2.0)
     assert (weight[1] + weight[3]) / weight[0] == pytest.approx(np.exp(second / 3.0))
-    assert weight[1] / weight[3] == pytest.approx(np.exp(2.0))
+    assert weight[1] / weight[3] == pytest.approx(np.exp(2.0 / 2.0))
     assert weight[2] < 1e-30
 
 
 def test_a_split_is_worth_what_joining_its_types_would_lose():
     z, kind = groups(rng_of(5), (6, 6, 6), gap=12.0)
-    found = fit_types(z, one_known(kind), rng_of(1))[0]
+    label = one_known(kind)
+    found = fit_types(z, label, rng_of(1))[0]
     np.testing.assert_array_equal(found.member == 0, kind == 0)
     one, two = (
-        module._evidence(z, member[None], int(member.max()) + 1)[0][0]
+        module._evidence(z, member[None], int(member.max()) + 1, label)[0][0]
         for member in (np.where(kind == 2, 1, 0), kind)
     )
-    np.testing.assert_allclose(split_evidence(z, found, kind < 2), two - one)
+    np.testing.assert_allclose(split_evidence(z, found, kind < 2, label), two - one)
     assert two - one > SEEN
-    assert split_evidence(z, found, kind == 0) == np.inf
+    assert split_evidence(z, found, kind == 0, label) == np.inf
     everyone = np.ones(len(kind), bool)
-    np.testing.assert_allclose(split_evidence(z, found, everyone), found.gain)
+    np.testing.assert_allclose(split_evidence(z, found, everyone, label), found.gain)
 
 
 def test_likely_partitions_are_kept_with_their_odds():
     """A unit halfway between two groups belongs to either."""
     rng = rng_of(8)
-    z = np.concatenate([rng.normal(size=(10, 2)), rng.normal(size=(10, 2)) + [12.0, 0.0]])
-    z = np.concatenate([z, [z.mean(axis=0)]])
-    label = np.full(21, -1)
+    ours, others = rng.normal(size=(11, 2)), rng.normal(size=(10, 2)) + [12.0, 0.0]
+    z = np.concatenate([ours, others, [(ours.mean(axis=0) + others.mean(axis=0)) / 2.0]])
+    label = np.full(22, -1)
     label[0] = 0
     found = fit_types(z, label, rng)
-    kinds = {int(m.member[20]) for m in found if m.num_types == 2}
-    assert kinds == {0, 1}
+    chance = weights(found) @ [each.ours_probability(z, fitted=True) for each in found]
+    assert 0.2 < chance[21] < 0.8
+    assert (np.abs(chance[:21] - 0.5) > 0.45).all()
     assert [m.gain for m in found] == sorted((m.gain for m in found), reverse=True)
     assert len({m.member.tobytes() for m in found}) == len(found)
 

@@ -35,13 +35,13 @@ def test_one_known_unit_decides_about_all(split, fitted):
     np.testing.assert_array_equal(table.keep, is_ours(table.name))
     np.testing.assert_array_equal(table.labelled, table.name == "m00")
     assert table.probability[table.labelled] == 1
-    assert (table.evidence[table.keep & ~table.labelled] > 2).all()
+    assert (table.evidence[table.keep & ~table.labelled] > 0.9).all()
     assert (table.evidence[~table.keep] < -3).all()
     assert (table.cluster[table.keep] == 0).all()
     assert (table.cluster[~table.keep] != 0).all()
     assert (table.agreement[~table.keep] > 0.99).all()
     # One partition among the likeliest parts three of ours from the others.
-    assert (table.agreement[table.keep] > 0.8).all()
+    assert (table.agreement[table.keep] > 0.5).all()
     np.testing.assert_array_equal(table.num_rows, number_units(split.pool, ROBOT).num_rows)
     assert fitted.alpha_.low <= 5 / 11 <= fitted.alpha_.high
     assert fitted.verdict_ == "dynamics"

@@ -75,7 +75,8 @@ class UnitLatents(NamedTuple):
     z: np.ndarray
     """(groups, size) float64."""
     information: np.ndarray
-    """(groups, size, size) float64. Fisher information of all rows of a group."""
+    """(groups, size, size) float64. Fisher information of all rows of a group, before the last step
+    of z."""
     num_rows: np.ndarray
     """(groups,) int64."""
 
@@ -289,14 +290,14 @@ def fit_latents(
         params: Networks of one lane.
         used: (size,) float. 1 for the numbers of z that the lane uses.
         rows: ``unit`` numbers the groups; any number of rows and groups, no new compilation while
-            both stay within a power of two.
+            both have the same `_room`.
         start: (groups, size) float. First guess.
-        num_iterations: Steps.
+        num_iterations: Steps at most; fewer if the last one was small.
         penalty: As in training.
         horizon: Number of the horizon that z is judged by.
     """
     num_groups, num_rows = len(start), len(rows.unit)
-    room_groups, room_rows = _power_of_two(num_groups + 1), _power_of_two(num_rows)
+    room_groups, room_rows = _room(num_groups + 1), _room(num_rows)
     fill = room_rows - num_rows
 
     def padded(leaf: jax.Array) -> jax.Array:
@@ -311,17 +312,15 @@ def fit_latents(
     count = np.bincount(np.asarray(rows.unit), minlength=room_groups).astype(np.float64)
     ridge = (2.0 * penalty * count + _WEAK)[:, None, None] * np.eye(z.shape[1])
     information = np.zeros((*z.shape, z.shape[1]))
-    for iteration in range(num_iterations + 1):
+    for _ in range(num_iterations):
         moved, found = _information(view, params, room, jnp.asarray(z * used, jnp.float32), horizon)
         information = np.asarray(found, np.float64) * np.outer(used, used)
-        if iteration == num_iterations:
-            break
         pull = (np.asarray(moved, np.float64) + ridge[:, 0, :1] * z) * used
         step = np.linalg.solve(information + ridge, pull[..., None])[..., 0]
-        z -= (
-            step
-            * np.minimum(1.0, _LONGEST / np.maximum(np.linalg.norm(step, axis=1), 1e-12))[:, None]
-        )
+        length = np.linalg.norm(step, axis=1)
+        z -= step * np.minimum(1.0, _LONGEST / np.maximum(length, 1e-12))[:, None]
+        if length.max() < _SHORTEST:
+            break
     return UnitLatents(
         (z * used)[:num_groups], information[:num_groups], count[:num_groups].astype(np.int64)
     )
@@ -329,8 +328,8 @@ def fit_latents(
 
 _WEAK = 0.1
 """Precision of the prior of z: it decides only where a group has next to no rows."""
-_LONGEST = 1.0
-"""Longest step of z."""
+_LONGEST, _SHORTEST = 1.0, 1e-3
+"""Longest step of z, and the step that is the last."""
 
 
 @partial(jax.jit, static_argnames=("view", "horizon"))
@@ -391,5 +390,12 @@ def lane(params: mlp.Params, number: int) -> mlp.Params:
     return jax.tree.map(lambda leaf: leaf[number], params)
 
 
-def _power_of_two(number: int) -> int:
-    return 1 << max(number - 1, 0).bit_length()
+def _room(number: int) -> int:
+    """Return the next power of two; above `_SMALL`, the next sixteenth of it."""
+    power = 1 << max(number - 1, 0).bit_length()
+    step = power // 16 if power > _SMALL else power
+    return -(-number // step) * step
+
+
+_SMALL = 4_096
+"""Room up to which few sizes, and so few compilations, are worth more than little padding."""

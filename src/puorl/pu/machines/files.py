@@ -28,7 +28,7 @@ from puorl.pu.units import parse_unit
 
 _VERSION = 2
 _VIEW_ARRAYS = ("centre", "root", "inflation", "held_out_nll")
-_MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift", "member")
+_MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift", "member", "num_known")
 _ESTIMATES = ("alpha", "recall", "precision")
 
 
@@ -132,7 +132,8 @@ def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -
     each = zip(content["gains"], content["ours"], content["lanes"], strict=True)
     for k, (gain, ours, lane) in enumerate(each):
         head = f"view{number}.mixture{k}"
-        own = {name: arrays[f"{head}.{name}"] for name in _MIXTURE_ARRAYS}
+        # Filters from before `num_known` was stored have none.
+        own = {k: arrays[f"{head}.{k}"] for k in _MIXTURE_ARRAYS if f"{head}.{k}" in arrays}
         mixtures.append(Mixture(**own, gain=gain, ours=tuple(ours), lane=lane))
     return ViewModel(
         view=content["view"],

@@ -3,6 +3,7 @@
 Free of jax, so that stored reports are read fast.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -76,6 +77,14 @@ class Finding:
         return "behaviour" if drivers else "neither"
 
     @property
+    def num_wanted(self) -> int:
+        """Known units more with which a second type would be seen, if there is one like ours.
+
+        That a known unit is not on the other side of a cut in halves is worth log 2 nats.
+        """
+        return max(math.ceil((SEEN - self.gain) / math.log(2.0)), 0)
+
+    @property
     def advice(self) -> str:
         """One or two sentences: what was found, what to do."""
         return self.advise(0)
@@ -108,8 +117,8 @@ class Finding:
             text = (
                 f"{driven}Evidence for a second type of machine is weak: {self.gain:.1f} nats, "
                 f"{SEEN:.0f} are needed. Units dropped on it all the same: {num_dropped}. Do not "
-                "rely on the choice: keep all rows, label units of the other type, or add rows to "
-                "every unit."
+                f"rely on the choice: keep all rows, label some {self.num_wanted} more units, or "
+                "some of the other type, or add rows to every unit."
             )
         elif self.verdict == "behaviour":
             text = (
@@ -119,7 +128,8 @@ class Finding:
         else:
             text = (
                 "No second type of machine is visible, so the choice cannot be made: "
-                f"evidence {self.gain:.1f} nats, {SEEN:.0f} are needed. Label units of the other "
+                f"evidence {self.gain:.1f} nats, {SEEN:.0f} are needed. Some {self.num_wanted} "
+                "more labelled units would do if half of all are yours; or label units of the other "
                 "type, or add rows to every unit."
             )
         if self.num_labelled == 1:

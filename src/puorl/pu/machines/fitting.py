@@ -37,13 +37,19 @@ from puorl.pu.machines.model import (
     judge_lanes,
     label_others,
     quality,
+    thin,
     thin_rows,
+    visibility,
 )
 from puorl.pu.machines.sequences import Scalings, Sequences, build
 from puorl.pu.units import Unit, Units, number_units
 
 _NUM_COMPARED = 8_000
 """Rows, of all units together, whose states and actions are compared."""
+_NUM_JUDGED, _NUM_RUNS = 50_000, 400
+"""Held-out rows by which lanes are compared, and runs by which it is seen how much z varies."""
+_PARTED = 5.0
+"""Nats from which a later horizon may part units that the clearest view keeps together."""
 _UNTRUSTED = 1e3
 """Nats by which other lanes fall behind."""
 MIN_UNITS = 4
@@ -199,24 +205,21 @@ def find_types(
         made = _take_views(made, [view.horizon == 0 for view in made.views])
     # Units of several runs need not have one driver.
     has_runs = any(view.view == "relations" for view in made.views)
-    driver = np.zeros(len(label), int) if has_runs else group
-    views = _mixtures(made, label, driver, seed)
-    is_crossed = bool(driver.any()) and _best_gain(views) >= SEEN
-    if driver.any() and not is_crossed:  # no driver has machines of two types
+    driver, views = group, _mixtures(made, label, group, seed)
+    is_crossed = bool(group.any()) and _best_gain(views) >= (SURE if has_runs else SEEN)
+    if group.any() and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
         views = _mixtures(made, label, driver, seed)
-    counts = _choose_horizons(views, made, label)
+    counts = _choose_horizons(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
-    table = decide(views, made.latents, lanes, made.found, label, driver)
-    alpha, recall, precision = quality(table, lanes, seed)
-    if _best_gain(views) >= SEEN:
-        side = table.keep
-    elif group.any():
-        side = group == 0
-    else:
-        side = find_ranges(made.driven, made.driven_unit, rng) == 0
-    overlap = overlap_of_rows(made.driven, made.driven_unit, side)
+    seen = visibility(_best_gain(views))
+    table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen)
+    alpha, recall, precision = quality(table, lanes, seen, seed)
+    sides = [table.keep]
+    if _best_gain(views) < SEEN:
+        sides = [group == 0, find_ranges(made.driven, made.driven_unit, rng) == 0]
+    overlap = min(overlap_of_rows(made.driven, made.driven_unit, side) for side in sides)
     return MachineModel(
         config=config,
         unit=unit,
@@ -244,21 +247,23 @@ def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:
     return made._replace(views=tuple(views), latents=tuple(latents))
 
 
-def _choose_horizons(views: Sequence[ViewModel], made: Embedding, label: np.ndarray) -> list[bool]:
+def _choose_horizons(
+    views: Sequence[ViewModel], made: Embedding, label: np.ndarray, driver: np.ndarray
+) -> list[bool]:
     """Whether each view counts: a later horizon must see types best, or clearly see more of them.
 
     Over several steps noise adds up, too. So a later horizon may part units that the clearest view
-    keeps together only if that alone is as clear as a second view must be.
+    keeps together only if that alone is clear.
     """
     gain = [max(mixture.gain for mixture in view.mixtures) for view in views]
     best = int(np.argmax(gain))
-    [said] = judge_lanes([views[best]], [made.latents[best]], made.median_rows, fitted=True)
+    [said] = judge_lanes([views[best]], [made.latents[best]], made.median_rows, driver, fitted=True)
     kept = (said.weight @ said.chance >= 0.5) | (label == 0)
     counts = []
     for number, view in enumerate(views):
         clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
         z = view.embed(clearest.lane, made.latents[number][clearest.lane].z)
-        parts = gain[number] >= SURE and split_evidence(z, clearest, kept) >= SURE
+        parts = gain[number] >= SURE and split_evidence(z, clearest, kept, label) >= _PARTED
         counts.append(view.horizon == 0 or number == best or parts)
     return counts
 
@@ -348,11 +353,7 @@ def _finish(
     lanes, size = config.lanes, max(config.latent_sizes)
     used = np.asarray(dynamics.size_mask(config), np.float64)
     z = np.asarray(state.z, np.float64) * used[:, None]
-    judged = jax.tree.map(lambda leaf: leaf[held], rows)
-    by_run = rows._replace(unit=jnp.asarray(run, jnp.int32))
-    unit_of_run = np.zeros(int(run.max()) + 1, np.int64)
-    unit_of_run[run] = np.asarray(rows.unit)
-    num_runs = np.bincount(unit_of_run)[unit_of_run]
+    judged = thin(jax.tree.map(lambda leaf: leaf[held], rows), _NUM_JUDGED // num_units + 1)
     model = ViewModel(
         view=view,
         params=state.params,
@@ -374,13 +375,34 @@ def _finish(
         model.root[k] = np.linalg.cholesky(metric + 1e-9 * np.trace(metric) * np.eye(size))
         model.centre[k] = own.z.mean(axis=0)
         latents.append(own)
-    if (num_runs > 1).any():
-        k = int(np.argmin(model.held_out_nll))
-        first = latents[k].z[unit_of_run]
-        parts = estimate_latents(
-            model, k, by_run, len(first), config, start=first, num_iterations=3
-        )
-        apart = np.square(model.embed(k, parts.z) - model.embed(k, first)).mean(axis=1)
-        scaled = apart * parts.num_rows * num_runs / np.maximum(num_runs - 1, 1)
-        model.inflation[:] = max(float(scaled[num_runs > 1].mean()), 1.0)
+    k = int(np.argmin(model.held_out_nll))
+    model.inflation[:] = _inflation(model, k, rows, run, latents[k], config)
     return model, tuple(latents)
+
+
+def _inflation(
+    model: ViewModel,
+    lane: int,
+    rows: Batch,
+    run: np.ndarray,
+    own: UnitLatents,
+    config: MachineConfig,
+) -> float:
+    """Measure how much more z varies from run to run of a unit than its rows explain: 1 or more."""
+    unit_of_run = np.zeros(int(run.max()) + 1, np.int64)
+    unit_of_run[run] = np.asarray(rows.unit)
+    num_runs = np.bincount(unit_of_run)[unit_of_run]
+    asked = np.flatnonzero(num_runs > 1)
+    if not len(asked):
+        return 1.0
+    asked = asked[:: -(-len(asked) // _NUM_RUNS)]
+    place = np.full(len(num_runs), -1)
+    place[asked] = np.arange(len(asked))
+    used = place[run] >= 0
+    by_run = jax.tree.map(lambda leaf: leaf[used], rows)
+    by_run = by_run._replace(unit=jnp.asarray(place[run[used]], jnp.int32))
+    first = own.z[unit_of_run[asked]]
+    parts = estimate_latents(model, lane, by_run, len(asked), config, start=first, num_iterations=3)
+    apart = np.square(model.embed(lane, parts.z) - model.embed(lane, first)).mean(axis=1)
+    scaled = apart * parts.num_rows * num_runs[asked] / (num_runs[asked] - 1)
+    return max(float(scaled.mean()), 1.0)

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 MAX_TYPES = 5
-SEEN = 3.0
+SEEN = 4.0
 """Nats from which a second type, of machines or of drivers, counts as seen."""
-SURE = 6.0
+SURE = 8.0
 """Nats from which a second view counts: it may reject units, so it must be surer."""
 _PRIOR = 3.0
 """Weight of the sphere, in units."""
@@ -36,8 +36,9 @@ _NUM_REFINED, _NUM_MOVES = 8, 30
 _CLOSE = 7.0
 """Nats below the likeliest partition from which others do not count."""
 _MOST_KEPT = 12
-_TEMPERATURE = 3.0
-"""Nats by which a lane's gain must be higher to weigh e times as much."""
+_TEMPERATURE, _TEMPERATURE_WITHIN = 3.0, 2.0
+"""Nats by which the gain of a lane, or of a partition within it, must be higher to weigh e times as
+much: 1 would be right if latents were normal within types, as the likelihood assumes."""
 _NUM_DIRECTIONS = 4
 """In which units' mean states and actions are compared."""
 _OUTSIDE = 1e-3
@@ -65,11 +66,19 @@ class Mixture(NamedTuple):
     """Whose latents these are."""
     member: np.ndarray = np.zeros(0, np.int64)
     """(units of the fit,) int64. Their types."""
+    num_known: np.ndarray = np.zeros(1)
+    """(types,). Units of each type that were labelled: they do not count for its share."""
 
     @property
     def num_types(self) -> int:
         """Types, ours included."""
         return len(self.mean)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """(types,) float64. How common each type is among units that are not known."""
+        count = self.num_units - self.num_known + 1.0
+        return count / count.sum()
 
     def log_density(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n, types) float64. Log predictive density of new units: Student t, for few units.
@@ -87,7 +96,7 @@ class Mixture(NamedTuple):
 
     def log_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n, types) float64. Log probability of each type, for new units."""
-        return _normalised(self.log_density(z, extra) + np.log(self.num_units + 1.0))
+        return _normalised(self.log_density(z, extra) + np.log(self.shares))
 
     def fitted_log_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n, types) float64. The same for the units of the fit, each judged by the others."""
@@ -107,7 +116,8 @@ class Mixture(NamedTuple):
         if extra is not None:
             spread = spread + extra[:, None]
         density = _log_student(z[:, None] - mean, spread, degrees - 1.0)
-        return _normalised(density + np.log(count + 1.0))
+        unknown = np.maximum(count - self.num_known, 0.0)  # below 0 for units that are known
+        return _normalised(density + np.log(unknown + 1.0))
 
     def ours_probability(
         self, z: np.ndarray, extra: np.ndarray | None = None, *, fitted: bool = False
@@ -177,7 +187,7 @@ def fit_types(
     least = max(int(label.max()) + 1, 2)
     everyone = np.zeros((1, n), int)
     _, shift = _maximise(z, np.ones((1, n, 1)), np.zeros(0, int), driver)
-    one_type = _evidence(z - shift[0, driver], everyone, 1)[0][0]
+    one_type = _evidence(z - shift[0, driver], everyone, 1, np.minimum(label, 0))[0][0]
     found: dict[bytes, tuple[float, np.ndarray, np.ndarray, float]] = {}
     for num_types in range(least, max(MAX_TYPES, least) + 1):
         if num_types > max(n // 3, least):
@@ -193,27 +203,29 @@ def fit_types(
             break
         num_types = int(member.max()) + 1
         made.append(
-            _posterior(z - shift[driver], member, num_types, sphere)._replace(
+            _posterior(z - shift[driver], member, num_types, label, sphere)._replace(
                 gain=value - one_type, shift=shift, lane=lane
             )
         )
     return tuple(made)
 
 
-def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray) -> float:
+def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray, label: np.ndarray) -> float:
     """Nats by which a partition is likelier than with the types of some units joined to one.
 
     Args:
         z: (n, size). Latents that the partition was found in.
         mixture: The partition.
         kept: (n,) bool. Units that are to be of one type; infinite where they are already.
+        label: (n,) int. As in `fit_types`.
     """
     joined = np.isin(mixture.member, np.unique(mixture.member[kept]))
     if len(np.unique(mixture.member[joined])) < 2:
         return float("inf")
-    coarse = np.unique(np.where(joined, -1, mixture.member), return_inverse=True)[1].reshape(1, -1)
-    fine = _evidence(z, mixture.member[None], mixture.num_types)[0][0]
-    return float(fine - _evidence(z, coarse, int(coarse.max()) + 1)[0][0])
+    coarse = np.unique(np.where(joined, -1, mixture.member), return_inverse=True)[1].reshape(-1)
+    own = np.where(label >= 0, coarse, -1)
+    fine = _evidence(z, mixture.member[None], mixture.num_types, label)[0][0]
+    return float(fine - _evidence(z, coarse[None], int(coarse.max()) + 1, own)[0][0])
 
 
 def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
@@ -224,9 +236,10 @@ def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
     lane, gain = np.array([m.lane for m in mixtures]), np.array([m.gain for m in mixtures])
     weight = np.zeros(len(gain))
     for k in np.unique(lane):
-        own = gain[lane == k]
+        own = gain[lane == k] / _TEMPERATURE_WITHIN
         total = np.logaddexp.reduce(own)
-        weight[lane == k] = np.exp((total - gain.max()) / _TEMPERATURE + own - total)
+        clear = (_TEMPERATURE_WITHIN * total - gain.max()) / _TEMPERATURE
+        weight[lane == k] = np.exp(clear + own - total)
     return weight / weight.sum()
 
 
@@ -252,12 +265,16 @@ def _moments(
     return count, mean + centre, scatter
 
 
-def _evidence(z: np.ndarray, member: np.ndarray, num_types: int) -> tuple[np.ndarray, np.ndarray]:
+def _evidence(
+    z: np.ndarray, member: np.ndarray, num_types: int, label: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Log marginal likelihood of partitions, up to a constant; and the sphere that fits each best.
 
     Means of types have a normal prior around the mean of all units with 1 / `_SPACING` times the
     covariance of a type; the covariance an inverse Wishart prior around a sphere, whose size is
-    integrated out; types' shares a flat one. Which type has which number does not matter.
+    integrated out; types' shares a flat one. Which type has which number does not matter. Known
+    units were chosen for their type, so they say nothing about shares: units of a large type would
+    seldom all be known from one side of it.
     """
     from scipy.special import gammaln  # takes time to import
 
@@ -270,20 +287,26 @@ def _evidence(z: np.ndarray, member: np.ndarray, num_types: int) -> tuple[np.nda
         spectrum
     ).sum(axis=2)
     apart = 0.5 * size * np.log(_SPACING / (_SPACING + count)).sum(axis=1)
+    unknown = count - np.bincount(label[label >= 0], minlength=num_types)
     shares = (
-        gammaln(num_types) - gammaln(n + num_types) + gammaln(count + 1.0).sum(axis=1)
+        gammaln(num_types)
+        - gammaln((label < 0).sum() + num_types)
+        + gammaln(unknown + 1.0).sum(axis=1)
     ) + gammaln(num_types + 1.0)
     value = np.logaddexp.reduce(fit, axis=1) - np.log(len(sphere)) + apart + shares
     value -= _EXTRA * max(num_types - 2, 0)
     return value, sphere[np.argmax(fit, axis=1)]
 
 
-def _posterior(z: np.ndarray, member: np.ndarray, num_types: int, sphere: float) -> Mixture:
+def _posterior(
+    z: np.ndarray, member: np.ndarray, num_types: int, label: np.ndarray, sphere: float
+) -> Mixture:
     """Return what a partition says of means and covariance."""
     n, size = z.shape
     count, mean, scatter = _moments(z, member[None], num_types)
     covariance = (scatter[0] + _PRIOR * sphere * np.eye(size)) / (n + _PRIOR)
-    return Mixture(mean[0], covariance, count[0], 0.0, member=member)
+    known = np.bincount(member[label >= 0], minlength=num_types)
+    return Mixture(mean[0], covariance, count[0], 0.0, member=member, num_known=known)
 
 
 def _search(
@@ -296,14 +319,14 @@ def _search(
     member, shift = _maximise(z, start, fixed, driver)
     member, chosen = np.unique(_numbered(member, label), axis=0, return_index=True)
     shift = shift[chosen]
-    value, sphere = _evidence(z - shift[:, driver], member, num_types)
+    value, sphere = _evidence(z - shift[:, driver], member, num_types, label)
     found = []
     for k in np.argsort(-value)[:_NUM_REFINED]:
         if value[k] < value.max() - 2.0 * _CLOSE:
             break
         own = z - shift[k, driver]
         best, ends, around = _refine(
-            own, member[k], fixed, num_types, float(value[k]), float(sphere[k])
+            own, member[k], label, num_types, float(value[k]), float(sphere[k])
         )
         if len(np.unique(ends)) < num_types:
             best, ends, around = float(value[k]), member[k], float(sphere[k])
@@ -314,14 +337,15 @@ def _search(
 def _refine(
     z: np.ndarray,
     member: np.ndarray,
-    fixed: np.ndarray,
+    label: np.ndarray,
     num_types: int,
     value: float,
     sphere: float,
 ) -> tuple[float, np.ndarray, float]:
     """Move units to other types while that makes the partition likelier: all at once, or one."""
+    fixed = np.flatnonzero(label >= 0)
     for _ in range(_NUM_MOVES):
-        chance = _posterior(z, member, num_types, sphere).fitted_log_probability(z)
+        chance = _posterior(z, member, num_types, label, sphere).fitted_log_probability(z)
         chance[fixed] = -np.inf
         chance[fixed, member[fixed]] = 0.0
         wanted = np.argmax(chance, axis=1)
@@ -332,7 +356,7 @@ def _refine(
         lone = member.copy()
         lone[moved[np.argmax(surer)]] = wanted[moved[np.argmax(surer)]]
         trial = np.stack([wanted, lone])
-        values, spheres = _evidence(z, trial, num_types)
+        values, spheres = _evidence(z, trial, num_types, label)
         best = int(np.argmax(values))
         if values[best] <= value:
             break

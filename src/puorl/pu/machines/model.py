@@ -16,13 +16,15 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
-from puorl.pu.machines.mixture import SURE, Mixture, mahalanobis, weights
+from puorl.pu.machines.mixture import SEEN, SURE, Mixture, mahalanobis, weights
 from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
 
 _MOST_ROWS = {"dynamics": 1_000, "relations": 250, "behaviour": 1_000}
 """Rows of a unit at most that its latents are estimated from; a relation is a product a sensor."""
+_MOST_UNITS, _LEAST_ROWS = 200, 100
+"""Units from which each gives fewer rows, so that all together give no more; but at least some."""
 _NUM_DRAWS = 2_000
 FALSELY_OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called none of these."""
@@ -209,7 +211,8 @@ class MachineModel:
             )
         ]
         ordinary = self._ordinary(latents, fits)
-        return decide(self.views, latents, lanes, found, unlabelled, ordinary=ordinary)
+        seen = visibility(self.finding.gain)
+        return decide(self.views, latents, lanes, found, unlabelled, seen=seen, ordinary=ordinary)
 
     def with_row_fits(self, data: Dataset) -> "MachineModel":
         """Return the same with how well rows of its own data are predicted.
@@ -226,7 +229,8 @@ class MachineModel:
             lane = _clearest([view])[1].lane
             batch = dynamics.make_batch(view.view, rows, number)
             own = estimate_latents(view, lane, batch, len(found.name), config)
-            asked = thin(type(batch)(*(leaf[held] for leaf in batch)), _MOST_ROWS[view.view])
+            most = most_rows(view.view, len(found.name))
+            asked = thin(type(batch)(*(leaf[held] for leaf in batch)), most)
             params = dynamics.lane(view.params, lane)
             nll = dynamics.outputs_nll(view.view, params, asked, own.z, view.horizon).sum(axis=1)
             made.append(RowFit.of(lane, nll.astype(np.float64), np.asarray(asked.unit)))
@@ -303,8 +307,8 @@ def estimate_latents(
     start: np.ndarray | None = None,
     num_iterations: int = 8,
 ) -> UnitLatents:
-    """Estimate z of groups of rows by one lane; at most some thousand rows of each are used."""
-    rows = thin(rows, _MOST_ROWS[view.view])
+    """Estimate z of groups of rows by one lane; at most a thousand rows of each are used."""
+    rows = thin(rows, most_rows(view.view, num_groups))
     size = view.centre.shape[1]
     used = (np.arange(size) < view.sizes[lane]).astype(np.float64)
     if start is None:
@@ -325,12 +329,18 @@ def mean_nll(
     view: ViewModel, lane: int, rows: dynamics.Batch, own: UnitLatents
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean negative log-likelihood of each group's rows given z, and their number."""
-    rows = thin(rows, _MOST_ROWS[view.view])
+    rows = thin(rows, most_rows(view.view, len(own.z)))
     params = dynamics.lane(view.params, lane)
     nll = dynamics.outputs_nll(view.view, params, rows, own.z, view.horizon).sum(axis=1)
     unit = np.asarray(rows.unit)
     count = np.bincount(unit, minlength=len(own.z))
     return np.bincount(unit, nll, minlength=len(own.z)) / np.maximum(count, 1), count
+
+
+def most_rows(view: View, num_groups: int) -> int:
+    """Return how many rows of each group are used, at most."""
+    shared = _MOST_ROWS[view] * _MOST_UNITS // num_groups
+    return max(min(_MOST_ROWS[view], shared), _LEAST_ROWS)
 
 
 def thin(rows: dynamics.Batch, most: int) -> dynamics.Batch:
@@ -351,6 +361,7 @@ def thin_rows(unit: np.ndarray, most: int) -> np.ndarray:
 class LaneChances(NamedTuple):
     """What the partitions of one view say of all units."""
 
+    view: View
     chance: np.ndarray
     """(partitions, n) float64. Probability to be ours."""
     weight: np.ndarray
@@ -388,9 +399,10 @@ def judge_lanes(
             extra = _extra(view, mixture.lane, own, median_rows)
             z = view.embed(mixture.lane, own.z) - mixture.shift[who]
             chance.append(mixture.ours_probability(z, extra, fitted=fitted))
-            prior.append(mixture.num_units[list(mixture.ours)].sum() / mixture.num_units.sum())
+            prior.append(mixture.shares[list(mixture.ours)].sum())
         weight = weights(view.mixtures)
-        made.append(LaneChances(np.stack(chance), weight, float(weight @ np.array(prior))))
+        prior = float(weight @ np.array(prior))
+        made.append(LaneChances(view.view, np.stack(chance), weight, prior))
     return made
 
 
@@ -407,6 +419,7 @@ def decide(
     label: np.ndarray,
     driver: np.ndarray | None = None,
     *,
+    seen: float,
     ordinary: np.ndarray | None = None,
 ) -> UnitTable:
     """Combine all opinions to a decision about every unit: ours is ours in every view that counts.
@@ -419,17 +432,19 @@ def decide(
         label: (n,) int. 0 for units that are known to be ours, above 0 for those known to be of
             another type, -1 for unknown ones.
         driver: As in `judge_lanes`.
+        seen: Result of `visibility`. What is not seen leaves even odds.
         ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
             units of the fit, whose types are known.
     """
-    said = np.prod([each.weight @ each.chance for each in lanes], axis=0)
-    prior = float(np.prod([each.prior for each in lanes]))
+    said = _in_all(lanes, [each.weight @ each.chance for each in lanes])
+    prior = _in_all(lanes, [np.array(each.prior) for each in lanes])
+    said, prior = (0.5 + seen * (each - 0.5) for each in (said, prior))
     if ordinary is not None:  # as common as it is for an ordinary unit to look so: even odds
         said = said * ordinary / (ordinary + FALSELY_OUTSIDE)
     probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
-    agreement = np.prod(
-        [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes], axis=0
+    agreement = _in_all(
+        lanes, [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes]
     ) * np.where(keep, 1.0, np.max([each.weight @ (each.chance < 0.5) for each in lanes], axis=0))
     number = next(i for i, view in enumerate(views) if view is _clearest(views)[0])
     view, mixture = _clearest(views)
@@ -455,6 +470,23 @@ def decide(
         position=position,
         spread=np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale,
     )
+
+
+def _in_all(lanes: Sequence[LaneChances], said: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the chance to be ours in all views, given that in each.
+
+    Horizons of one model see nearly the same, so the least of theirs counts; views of different
+    models err each in their own way.
+    """
+    least: dict[View, np.ndarray] = {}
+    for each, chance in zip(lanes, said, strict=True):
+        least[each.view] = np.minimum(least.get(each.view, 1.0), chance)
+    return np.prod(list(least.values()), axis=0)
+
+
+def visibility(gain: float) -> float:
+    """Return the chance that types are seen at all, given the nats for more than one."""
+    return float(1.0 / (1.0 + np.exp(np.clip(SEEN - gain, -50.0, 50.0))))
 
 
 def _extra(view: ViewModel, lane: int, own: UnitLatents, median_rows: float) -> np.ndarray:
@@ -483,20 +515,25 @@ def project(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def quality(
-    table: UnitTable, lanes: Sequence[LaneChances], seed: int
+    table: UnitTable, lanes: Sequence[LaneChances], seen: float, seed: int
 ) -> tuple[Estimate, Estimate, Estimate]:
     """Return alpha, recall and precision over the rows of unlabelled units, with intervals.
 
     Lanes are drawn by their weight and units by their probabilities: where lanes disagree or units
-    lie between types, the intervals are wide.
+    lie between types, the intervals are wide. With the chance that no types are seen, any fraction
+    is as likely as any other; where that is likelier than not, the intervals say nothing.
     """
     asked = ~table.labelled
     rows, keep = table.num_rows[asked].astype(float), table.keep[asked]
     rng = generator(seed, "machines", "quality")
     ours = np.ones((_NUM_DRAWS, len(rows)), bool)
+    place = {view: rng.uniform(size=ours.shape) for view in dict.fromkeys(e.view for e in lanes)}
     for each in lanes:
         lane = rng.choice(len(each.weight), _NUM_DRAWS, p=each.weight)
-        ours &= rng.uniform(size=ours.shape) < each.chance[lane][:, asked]
+        ours &= place[each.view] < each.chance[lane][:, asked]
+    blind = rng.uniform(size=_NUM_DRAWS) >= seen
+    anyone = rng.uniform(size=ours.shape) < rng.uniform(size=(_NUM_DRAWS, 1))
+    ours = np.where(blind[:, None], anyone, ours)
     with np.errstate(invalid="ignore", divide="ignore"):
         alpha = (ours @ rows) / rows.sum()
         hit = (ours & keep) @ rows
@@ -512,6 +549,8 @@ def quality(
     for value, draws in zip(values, (alpha, recall, precision), strict=True):
         known = draws[np.isfinite(draws)]
         low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
+        if seen < 0.5:
+            low, high = 0.0, 1.0
         made.append(
             Estimate(float(value), float(min(low, value)), float(max(high, value)), "mixture")
         )
