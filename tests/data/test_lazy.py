@@ -319,3 +319,13 @@ def test_ids_that_look_otherwise_in_another_part_of_a_table(tmp_path, monkeypatc
         assert data.num_episodes == len(ids.split())
     assert sum(len(np.unique(part.episode)) for part in lazy) == len(ids.split())
     assert len(lazy) == len(ids.split()) // 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_few_whole_numbers_are_codes_if_they_are_repeated(tmp_path, times):
+    path = tmp_path / "log.csv"
+    rows = [f"{i / 7},{i % 6}\n" for i in range(6 * times)]
+    path.write_text("obs_0,act_0\n" + "".join(rows))
+    loaded, lazy = puorl.load(path), puorl.open(path)
+    assert lazy.to_dataset().action_codes == loaded.action_codes
+    assert (loaded.action_codes is None) == (times == 1)

@@ -177,7 +177,7 @@ class Index:
         middle = [(seen[-1] - 1) // 2, seen[-1] // 2]
         return float(values[np.searchsorted(seen, middle, side="right")].mean())
 
-    def codes(self, given: FieldNames) -> Any:
+    def codes(self, given: FieldNames, total: int) -> Any:
         """Decide for all rows whether actions are discrete; return the codes, or the option."""
         first, option = self._first, given.discrete_actions
         assert first is not None
@@ -188,7 +188,7 @@ class Index:
             return False
         look = RawRows(
             format=first.format,
-            arrays={"action": np.repeat(values, 2)[:, None]},
+            arrays={"action": np.resize(values, min(total, 2 * len(values)))[:, None]},
             action_names=first.action_names,
             action_codes=first.action_codes,
         )
