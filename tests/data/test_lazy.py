@@ -302,12 +302,13 @@ def test_a_link_into_another_file_is_not_followed(tmp_path):
         "1 2 3 1e0 5 6",
         "1 2 +1 +2 5 6",
         "true false True False",
+        "a _a b _b",
     ],
 )
 def test_ids_that_look_otherwise_in_another_part_of_a_table(tmp_path, monkeypatch, ids):
     monkeypatch.setattr("puorl.data.csv._BLOCK_LINES", 40)
     rows = [(name, i + j / 20) for i, name in enumerate(ids.split()) for j in range(20)]
-    lines = [f"{name},{x},{np.sin(x)}\n" for name, x in rows]
+    lines = [f"{name.replace('_', ' ')},{x},{np.sin(x)}\n" for name, x in rows]
     (tmp_path / "log.csv").write_text("episode,obs_0,act_0\n" + "".join(lines))
     loaded, lazy = (
         puorl.load(tmp_path / "log.csv"),

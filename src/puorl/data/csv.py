@@ -508,12 +508,14 @@ def _add_single(
     array = cells.typed(found)
     if name == "episode":
         rows.lost = is_empty if is_empty.any() else None
-        texts, is_text = {cell.strip() for cell in found}, rows.lost is not None
-        if as_text is not None:  # 1.0 or +1 may be 1 elsewhere
-            plain = {str(each) for each in np.unique(array).tolist()}
-            is_text |= column in as_text or array.dtype.kind in "fb" or texts != plain
-        if len(texts) > len(np.unique(array)) or is_text:
+        texts, lost = {cell.strip() for cell in found}, rows.lost is not None
+        if as_text is None and (lost or len(texts) > len(np.unique(array))):
             array = np.array([cell.strip() for cell in found])
+        elif as_text is not None and array.dtype.kind != "U":
+            # A part: 1.0 or +1 may be 1 elsewhere.
+            is_plain = texts == {str(each) for each in np.unique(array).tolist()}
+            if lost or column in as_text or array.dtype.kind in "fb" or not is_plain:
+                array = np.array(found)
         if len(texts) > len(np.unique(cells.typed(sorted(texts)))):
             # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.
             rows.notes.append(
