@@ -343,7 +343,10 @@ def check_array(
         return
     held: list[Any] = []
     dataset.chunk_iter(held.append)
-    full, summed = math.prod(chunks) * kind.itemsize, h5py.h5z.FILTER_FLETCHER32 in codes
+    full, summed = (
+        math.prod(chunks) * dataset.get_type().get_size(),
+        h5py.h5z.FILTER_FLETCHER32 in codes,
+    )
     if summed and min(full, *(chunk.size for chunk in held)) < _CHECKSUM_BYTES:
         raise DataError(
             f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
