@@ -1,6 +1,7 @@
 """Damage on which the HDF5 library would hang, crash or fill the memory, in its smallest forms."""
 
 import os
+import zlib
 
 import h5py
 import numpy as np
@@ -481,3 +482,23 @@ def test_what_was_never_written_may_be_a_flag_but_no_reward(filtered, options):
         handle.create_dataset("rewards", (N,), "f4", **options)
     with pytest.raises(DataError, match="rewards: claims 24 bytes .* was never filled"):
         puorl.load(filtered)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("way", ["short", "unfiltered", "garbage"])
+@pytest.mark.parametrize("fletcher32", [False, True])
+def test_a_chunk_that_unfolds_to_another_size(tmp_path, in_parts, way, fletcher32):
+    path = tmp_path / "rows.hdf5"
+    read = (lambda p: puorl.open(p).read(0)) if in_parts else puorl.load
+    with h5py.File(path, "w") as file:
+        file["observations"], file["actions"] = np.ones((6, 2)), np.ones((6, 1))
+        values = np.linspace(0, 1, 6)
+        options = {"compression": "gzip", "shuffle": True, "chunks": (2,)}
+        file.create_dataset("rewards", data=values, **options, fletcher32=fletcher32)
+    np.testing.assert_array_equal(read(path).reward, values[:5])
+    packed = {"short": zlib.compress(bytes(3)), "unfiltered": bytes(9), "garbage": bytes(9)}[way]
+    with h5py.File(path, "a") as file:  # as after a damaged address or mask of the chunk
+        mask = 0b111 if way == "unfiltered" else 0
+        file["rewards"].id.write_direct_chunk((2,), packed, mask)
+    with pytest.raises(DataError, match="rewards"):
+        read(path)

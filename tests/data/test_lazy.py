@@ -291,3 +291,42 @@ def test_a_link_into_another_file_is_not_followed(tmp_path):
         file["observations"] = h5py.ExternalLink("other", "/observations")
     with pytest.raises(DataError, match="expected the array 'observations' in this file"):
         puorl.open(path)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        "1 2 3 4 a b c d",
+        "a b 3 4 5 6",
+        "1 2 1.0 2.0 5 6",
+        "1 2 3 1e0 5 6",
+        "1 2 +1 +2 5 6",
+        "true false True False",
+        "a _a b _b",
+    ],
+)
+def test_ids_that_look_otherwise_in_another_part_of_a_table(tmp_path, monkeypatch, ids):
+    monkeypatch.setattr("puorl.data.csv._BLOCK_LINES", 40)
+    rows = [(name, i + j / 20) for i, name in enumerate(ids.split()) for j in range(20)]
+    lines = [f"{name.replace('_', ' ')},{x},{np.sin(x)}\n" for name, x in rows]
+    (tmp_path / "log.csv").write_text("episode,obs_0,act_0\n" + "".join(lines))
+    loaded, lazy = (
+        puorl.load(tmp_path / "log.csv"),
+        puorl.open(tmp_path / "log.csv", partition_rows=40),
+    )
+    made = lazy.to_dataset()
+    np.testing.assert_array_equal(made.next_obs, loaded.next_obs)
+    for data in (made, loaded):
+        assert data.num_episodes == len(ids.split())
+    assert sum(len(np.unique(part.episode)) for part in lazy) == len(ids.split())
+    assert len(lazy) == len(ids.split()) // 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_few_whole_numbers_are_codes_if_they_are_repeated(tmp_path, times):
+    path = tmp_path / "log.csv"
+    rows = [f"{i / 7},{i % 6}\n" for i in range(6 * times)]
+    path.write_text("obs_0,act_0\n" + "".join(rows))
+    loaded, lazy = puorl.load(path), puorl.open(path)
+    assert lazy.to_dataset().action_codes == loaded.action_codes
+    assert (loaded.action_codes is None) == (times == 1)

@@ -1,6 +1,8 @@
 import json
+import os
 import warnings
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -205,6 +207,8 @@ def test_wrong_metadata_is_named(home, change, message):
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(DataError, match=message):
         puorl.load(home / "test" / "foreign-v0")
+    with pytest.raises(DataError, match="foreign-v0: expected"):
+        puorl.open(home / "test" / "foreign-v0").to_dataset()
 
 
 def test_what_is_no_dataset_is_named(tmp_path, home):
@@ -228,8 +232,28 @@ def test_too_few_observations_are_named(home):
         puorl.load(home / "test" / "foreign-v0")
 
 
+def test_links_and_lost_records_in_parts(tmp_path, home):
+    path = home / foreign([episode(3), episode(4)], observation=box(2), action=box(3))
+    own = puorl.save(rows(), tmp_path / "own-v0")
+    record = own / "data" / "metadata.json"
+    record.write_text(record.read_text().replace('"puorl":', '"puosl":'))
+    with pytest.raises(DataError, match="content hash differs"):
+        puorl.open(own)
+    os.mkfifo(path / "data" / "other")  # opening it would wait for ever
+    with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+        del file["episode_1"]
+        file["episode_1"] = h5py.ExternalLink("other", "/episode_1")
+    with pytest.raises(DataError, match="episode_1: expected values stored in this file"):
+        puorl.open(path)
+
+
+def read_in_parts(path):
+    return puorl.open(path, partition_rows=2).to_dataset()
+
+
 @pytest.mark.parametrize("storage", ["hdf5", "arrow"])
-def test_damaged_files_never_end_in_a_traceback(home, storage):
+@pytest.mark.parametrize("read", [puorl.load, read_in_parts])
+def test_damaged_files_never_end_in_a_traceback(home, storage, read):
     foreign([episode(5)], observation=box(2), action=box(3), data_format=storage)
     path = home / "test" / "foreign-v0"
     files = [f for f in (path / "data").rglob("*") if f.suffix in (".hdf5", ".arrow", ".json")]
@@ -247,12 +271,12 @@ def test_damaged_files_never_end_in_a_traceback(home, storage):
                 broken[rng.integers(len(whole))] ^= 1 << int(rng.integers(8))
             file.write_bytes(broken)
             try:
-                puorl.load(path)
+                read(path)
             except PuorlError:
                 refused += 1
         file.write_bytes(whole)
     assert refused > 30
-    assert len(puorl.load(path)) == 5
+    assert len(read(path)) == 5
 
 
 @st.composite

@@ -76,15 +76,7 @@ class Checkpoint:
         return jax.tree.unflatten(shape, [_like(leaf, array) for leaf, array in pairs]), done
 
     def store(self, stage: str, state: Any, done: int, *, now: bool = False, **notes: str) -> None:
-        """Write the state if ``seconds`` have passed since the last write, or if ``now`` is set.
-
-        Args:
-            stage: Name of the state.
-            state: Tree of arrays.
-            done: Steps that were made.
-            now: Write in any case.
-            **notes: What else `notes` is to hold after `restore`.
-        """
+        """Write the state if ``seconds`` have passed since the last write, or if ``now`` is set."""
         if self._folder is None or not (now or time.monotonic() - self._last > self._seconds):
             return
         arrays = {

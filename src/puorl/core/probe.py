@@ -137,13 +137,7 @@ class ProbeResult(NamedTuple):
 
 
 def run_python(code: str, *words: str, **variables: str) -> ProbeResult:
-    """Run a small Python program.
-
-    Args:
-        code: The program; it prints its answers as lines that begin with ``PUORL``.
-        words: Its arguments.
-        variables: Environment variables to set.
-    """
+    """Run a small Python program."""
     try:
         run = subprocess.run(
             [sys.executable, "-c", code, *words],

@@ -95,15 +95,7 @@ def require_memory(
     free: int | None = None,
     error: type[ConfigError] | type[DataError] = ConfigError,
 ) -> None:
-    """Raise an error if more memory is needed than is free.
-
-    Args:
-        need: Lower bound of the bytes needed.
-        subject: Start of the message: what needs them.
-        repair: End of the message: what to do.
-        free: Free bytes; those of this machine if None.
-        error: Class of the error.
-    """
+    """Raise an error if more memory is needed than is free."""
     have = free_memory() if free is None else free
     if have is not None and need > have:
         raise error(

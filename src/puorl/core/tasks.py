@@ -87,7 +87,7 @@ def call_all(
         function: It, the items and the results can be pickled.
         items: Arguments.
         workers: Where; None is here, one call after the other, and an error ends all.
-        environment: As in `try_all`.
+        environment: Variables of the workers; None where they compute as this process does.
         advance: Is told of every item that is done.
 
     Raises:
@@ -174,15 +174,7 @@ def try_all(
     environment: Mapping[str, str] | None = None,
     advance: Advance = quiet,
 ) -> tuple[list[Any], dict[int, str]]:
-    """Call a function with every item; return the results, and errors of those that failed twice.
-
-    Args:
-        function: As in `call_all`.
-        items: Arguments.
-        workers: Where.
-        environment: Variables of the workers; None where they compute as this process does.
-        advance: Is told of every item that is done.
-    """
+    """Do as `call_all`; return the results, and the errors of calls that failed twice."""
     made, failed = [None] * len(items), dict[int, str]()
     function = partial(_in_step, function) if environment is None else function
     run = _on_ray if workers.engine == "ray" else _locally

@@ -30,11 +30,6 @@ def take_codes(raw: RawRows, discrete: Discrete, *, source: str) -> None:
 
     Where they are discrete, ``action`` (and ``next_action``) become (n,) positions, NaN where they
     are missing, and the rows get ``action_codes``.
-
-    Args:
-        raw: Rows of a reader; rows that puorl wrote are changed only if they are asked to be.
-        discrete: Whether actions are discrete, or their codes; None to recognise it.
-        source: The file; messages start with it.
     """
     action, stored = raw.arrays.get("action"), None
     if raw.provenance is not None:

@@ -221,7 +221,7 @@ def read_table(
     names: FieldNames,
     source: str,
     fraction: Callable[[], float],
-    as_text: Collection[str] = (),
+    as_text: Collection[str] | None = None,
 ) -> RawRows:
     """Read the rows of a table.
 
@@ -233,7 +233,7 @@ def read_table(
         names: Names that the user gave.
         source: The file; messages start with it.
         fraction: Returns the fraction of the file that has been read.
-        as_text: Columns that hold text elsewhere in the file.
+        as_text: For a part of a table: columns that hold text elsewhere in it.
     """
     require_distinct(header, source)
     table = _Table(source, delimiter, header, cells.claim(header, names, source), names.decimal)
@@ -262,7 +262,7 @@ def read_table(
             rows.arrays[name] = np.array(_cells(table, fields[name][0]), dtype=str)
     for name in table.claims.rest(header):
         found = _cells(table, name)
-        if name in as_text:
+        if name in (as_text or ()):
             rows.columns[name] = np.array(found)
             continue
         array = cells.typed(found if table.decimal == "." else cells.with_points(found))
@@ -493,7 +493,7 @@ def _cells(table: _Table, name: str) -> list[str]:
 
 
 def _add_single(
-    name: str, column: str, table: _Table, names: FieldNames, as_text: Collection[str]
+    name: str, column: str, table: _Table, names: FieldNames, as_text: Collection[str] | None
 ) -> None:
     """Convert the column of a flag, the episode or the time."""
     rows, found = table.rows, _cells(table, column)
@@ -508,9 +508,14 @@ def _add_single(
     array = cells.typed(found)
     if name == "episode":
         rows.lost = is_empty if is_empty.any() else None
-        texts = {cell.strip() for cell in found}
-        if len(texts) > len(np.unique(array)) or rows.lost is not None or column in as_text:
+        texts, lost = {cell.strip() for cell in found}, rows.lost is not None
+        if as_text is None and (lost or len(texts) > len(np.unique(array))):
             array = np.array([cell.strip() for cell in found])
+        elif as_text is not None and array.dtype.kind != "U":
+            # A part: 1.0 or +1 may be 1 elsewhere.
+            is_plain = texts == {str(each) for each in np.unique(array).tolist()}
+            if lost or column in as_text or array.dtype.kind in "fb" or not is_plain:
+                array = np.array(found)
         if len(texts) > len(np.unique(cells.typed(sorted(texts)))):
             # 10 and 1e1 may be two episodes, and joined rows would be transitions that never were.
             rows.notes.append(

@@ -67,12 +67,7 @@ def draw_rows(
 ) -> Draw:
     """Draw single rows without replacement: the paper's protocol; parts 80/10/10 in each domain.
 
-    Args:
-        target: The target domain.
-        others: The other domains.
-        counts: Number of rows of the target, then of each other domain.
-        num_labelled: Number of labelled target rows.
-        seed: Seed of all streams.
+    ``counts`` are rows of the target, then of each other domain.
     """
     _check_sizes(target, others, counts)
     picks = [
@@ -152,13 +147,6 @@ def parts_of_mask(
     """(n,) int8. Draw the part of each row, without a look at domains: 80/10/10, or episode folds.
 
     Copies of a row, or of a whole episode, get the same part.
-
-    Args:
-        dataset: The rows.
-        mask: (n,) bool. Labelled rows.
-        unit: Hold out single rows, or fold over whole episodes.
-        seed: Seed of the parts.
-        original: (n,) int64. First row with the same values, as `find_originals` returns it.
     """
     parts = np.empty(len(mask), np.int8)
     if unit == "transition":

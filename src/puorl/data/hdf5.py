@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import math
 import mmap
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -237,7 +238,7 @@ def _array(
         raise DataError(f"{source}: {key}: expected an array, got an empty dataset; write its rows")
     # Other kinds are refused later with a better message.
     whole = whole and dataset.dtype.kind in _PLAIN_KINDS
-    check_array(dataset.id, source, whole=whole)
+    check_array(dataset.id, source, whole=whole, part=part or slice(None))
     text = h5py.check_string_dtype(dataset.dtype)
     if text is not None and text.length is None:
         check_heaps(file, source)
@@ -302,7 +303,9 @@ _HEAP_MARK = b"GCOL\1\0\0\0"  # signature, version, and three bytes that are alw
 _SMALLEST_HEAP = 4096
 
 
-def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> None:
+def check_array(
+    dataset: h5py.h5d.DatasetID, source: str, *, whole: bool, part: slice = slice(None)
+) -> None:
     """Refuse an array that is stored elsewhere, or whose description does not fit its storage.
 
     Args:
@@ -310,6 +313,7 @@ def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> Non
         source: The file; messages start with it.
         whole: Refuse an array that was not written completely. HDF5 returns zeros for the rest,
             which are valid flags, but not valid states.
+        part: Rows that are to be read.
     """
     shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
     if filters.get_layout() == h5py.h5d.VIRTUAL or filters.get_external_count():
@@ -335,15 +339,47 @@ def check_array(dataset: h5py.h5d.DatasetID, source: str, *, whole: bool) -> Non
             f"holds {stored:,}; it is damaged or was never filled"
         )
     codes = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
-    if chunks is None or h5py.h5z.FILTER_FLETCHER32 not in codes:
+    if chunks is None or not {*codes} & {h5py.h5z.FILTER_FLETCHER32, h5py.h5z.FILTER_DEFLATE}:
         return
-    sizes = [math.prod(chunks) * kind.itemsize]  # unpacked, then as stored
-    dataset.chunk_iter(lambda chunk: sizes.append(chunk.size))
-    if min(sizes) < _CHECKSUM_BYTES:
+    held: list[Any] = []
+    dataset.chunk_iter(held.append)
+    full, summed = (
+        math.prod(chunks) * dataset.get_type().get_size(),
+        h5py.h5z.FILTER_FLETCHER32 in codes,
+    )
+    if summed and min(full, *(chunk.size for chunk in held)) < _CHECKSUM_BYTES:
         raise DataError(
             f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
             f"than {_CHECKSUM_BYTES} bytes; the file is damaged"
         )
+    deflate = h5py.h5z.FILTER_DEFLATE
+    if deflate in codes and not kind.hasobject:
+        before = codes[: codes.index(deflate)]
+        full += _CHECKSUM_BYTES * (h5py.h5z.FILTER_FLETCHER32 in before)
+        after = {*codes[len(before) + 1 :]} - {h5py.h5z.FILTER_FLETCHER32}
+        near = [chunk for chunk in held if _overlaps(chunk.chunk_offset[0], chunks[0], shape, part)]
+        for chunk in [] if after else near:
+            mask, packed = dataset.read_direct_chunk(chunk.chunk_offset)
+            # Of a chunk that unfolds to less, as that of another array does, HDF5 returns what was
+            # in memory before.
+            if len(packed) < full if mask else _unfolded_size(packed, full) != full:
+                raise DataError(
+                    f"{source}: {_key(dataset)}: expected {full:,} bytes in the chunk at "
+                    f"{chunk.chunk_offset}, got another size; the file is damaged"
+                )
+
+
+def _overlaps(start: int, length: int, shape: tuple[int, ...], part: slice) -> bool:
+    rows = range(shape[0])[part]
+    return start < rows.stop and start + length > rows.start
+
+
+def _unfolded_size(packed: bytes, most: int) -> int:
+    """Return the size of a deflated chunk, at most a byte more than ``most``; -1 of a bad one."""
+    try:
+        return len(zlib.decompressobj().decompress(packed, most + 1))
+    except zlib.error:
+        return -1
 
 
 def check_heaps(file: h5py.File, source: str) -> None:

@@ -58,12 +58,7 @@ def is_split(path: PathLike) -> bool:
 
 
 def read_split(folder: PathLike, **names: Any) -> LabelledRows:
-    """Read a saved split with the rows that it was drawn from.
-
-    Args:
-        folder: The split; paths that it holds count from here, or from where it was made.
-        names: As for `load`.
-    """
+    """Read a saved split with the rows that it was drawn from."""
     content = read_json(Path(folder) / SETTINGS_FILE, repair="split again")
     held = content if isinstance(content, dict) else {}
     made = held.get("config", {})

@@ -227,7 +227,7 @@ def open(
         raise DataError("missing: expected episode ids to hold values within, and found none")
     return LazyDataset(
         sources=tuple(sources),
-        names=dataclasses.replace(given, discrete_actions=index.codes(given)),
+        names=dataclasses.replace(given, discrete_actions=index.codes(given, total)),
         partitions=tuple(index.cut(total, partition_rows, given.gap)),
         step=index.median_step(),
         kinds=index.differing(),

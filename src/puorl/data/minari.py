@@ -67,9 +67,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     Dictionary observations become one row of numbers, their parts sorted by name.
     """
     folder = _data_folder(path)
-    metadata = read_json(folder / _METADATA)
-    if not isinstance(metadata, dict):
-        raise DataError(f"{path}: expected Minari metadata by name, got {type(metadata).__name__}")
+    metadata = _metadata(folder, str(path))
     own = metadata.get(_OWN) or {}
     # Given names have priority: with them, a folder that puorl wrote is read like any other.
     restoring = bool(own) and all(getattr(names, name) is None for name in FIELDS)
@@ -96,15 +94,19 @@ def blocks(path: str, names: FieldNames) -> list[Block]:
     """
     del names
     folder = _data_folder(Path(path))
-    metadata = read_json(folder / _METADATA)
+    metadata = _metadata(folder, path)
     if metadata.get(_OWN) or "action_space" not in metadata or "observation_space" not in metadata:
         raise DataError(
             f"{path}: expected a Minari dataset that stores its spaces and that another program "
             "wrote; load it as a whole, and save it as Parquet"
         )
-    stored = _minari("minari.dataset.minari_storage", "reading").MinariStorage.read(folder)
-    total = range(int(metadata.get("total_episodes") or 0))
-    lengths = [int(each.get("total_steps", 0)) for each in stored.get_episode_metadata(total)]
+    storage = _minari("minari.dataset.minari_storage", "reading").MinariStorage
+    with reading(path, "Minari dataset", "check that the folder is whole"):
+        total = range(int(metadata["total_episodes"]))
+        _check_files(folder, metadata["data_format"], len(total), path)
+        _check_record(folder / _MAIN_FILE, {}, path)
+        stored = storage.read(folder).get_episode_metadata(total)
+        lengths = [int(each.get("total_steps", 0)) for each in stored]
     if sum(lengths) != metadata.get("total_steps"):
         raise DataError(f"{path}: expected episodes that say how long they are; load it as a whole")
     found, first = [], 0
@@ -122,7 +124,7 @@ def read_blocks(
     """Read some episodes."""
     del keys_only
     folder = _data_folder(Path(path))
-    metadata = read_json(folder / _METADATA)
+    metadata = _metadata(folder, path)
     table = _Table(path, keep_all=False)
     first = chosen[0].place
     wanted = range(first, chosen[-1].place + chosen[-1].extent)
@@ -145,6 +147,15 @@ def _data_folder(path: Path) -> Path:
         f"{path}: expected a Minari dataset folder (with data/{_METADATA}) or an id known here, "
         f"found neither; download public datasets with: minari download {path}"
     )
+
+
+def _metadata(folder: Path, source: str) -> dict[str, Any]:
+    metadata = read_json(folder / _METADATA)
+    if not isinstance(metadata, dict):
+        raise DataError(
+            f"{source}: expected Minari metadata by name, got {type(metadata).__name__}"
+        )
+    return metadata
 
 
 def _episodes(

@@ -101,9 +101,14 @@ class Index:
     _last: "_Row | None" = None
 
     @property
+    def _are_texts(self) -> bool:
+        """Whether some ids are texts, so that all of them are."""
+        return any(each.dtype.kind == "U" for each in self._ids)
+
+    @property
     def numbered(self) -> bool:
         """Whether episodes are numbered anew."""
-        if not self._ids or self._ids[0].dtype.kind == "U":
+        if not self._ids or self._are_texts:
             return True
         pairs = np.unique(
             np.stack([np.concatenate(self._spans)[:, 0], np.concatenate(self._ids)]), axis=1
@@ -172,7 +177,7 @@ class Index:
         middle = [(seen[-1] - 1) // 2, seen[-1] // 2]
         return float(values[np.searchsorted(seen, middle, side="right")].mean())
 
-    def codes(self, given: FieldNames) -> Any:
+    def codes(self, given: FieldNames, total: int) -> Any:
         """Decide for all rows whether actions are discrete; return the codes, or the option."""
         first, option = self._first, given.discrete_actions
         assert first is not None
@@ -183,7 +188,7 @@ class Index:
             return False
         look = RawRows(
             format=first.format,
-            arrays={"action": np.repeat(values, 2)[:, None]},
+            arrays={"action": np.resize(values, min(total, 2 * len(values)))[:, None]},
             action_names=first.action_names,
             action_codes=first.action_codes,
         )
@@ -210,6 +215,8 @@ class Index:
             raise DataError("episode: expected ids in all files or in none; name the column")
         if self._ids:
             ids, spans = np.concatenate(self._ids), np.concatenate(self._spans)
+            if self._are_texts:
+                spans[:, 0] = 0  # they name the same episode in all files
             code = np.unique(ids, return_inverse=True)[1]
             order = np.lexsort((code, spans[:, 0]))
             same = (np.diff(code[order]) == 0) & (np.diff(spans[order, 0]) == 0)

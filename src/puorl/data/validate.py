@@ -165,10 +165,6 @@ def reading(source: Path | str, kind: str, advice: str) -> Iterator[None]:
 def canonical(arrays: Mapping[str, np.ndarray], *, source: str) -> dict[str, np.ndarray]:
     """Check every array and convert it to the shape and kind of its field.
 
-    Args:
-        arrays: Field to array. ``obs`` and ``action`` are required.
-        source: Origin of the rows; messages start with it.
-
     Returns:
         (n, d) float32/float64 matrices; (n,) floats, bools, int64 episode ids, float64 time.
     """
