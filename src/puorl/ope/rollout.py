@@ -2,10 +2,10 @@
 
 Each lane is a network fitted on its own draw of episodes. Roll-outs start at the logged starts and
 end where the discount leaves a thousandth. A state that leaves the logged range is put back to its
-edge, and such steps are counted: there the model knows nothing. So a roll-out that left the range
-is worth no more than the best logged episode, and no less than the worst. Where the log itself
-leaves the range of the states that it acted in only as the task ends, the roll-out ends, too. A
-column with two logged values, such as a switch, has no values between them.
+edge, and such steps are counted: there the model knows nothing. Where the log itself leaves the
+range of the states that it acted in only as the task ends, the roll-out ends, too. A roll-out that
+crossed an edge is worth no more than the best logged episode, and no less than the worst. A column
+with two logged values, such as a switch, has no values between them.
 """
 
 import math
@@ -144,6 +144,7 @@ def roll_out(
     obs = np.broadcast_to(start, (num_lanes, *start.shape)).astype(np.float32)
     alive = np.ones(obs.shape[:2])
     total, left, all_steps = (np.zeros(obs.shape[:2]) for _ in range(3))
+    crossed = np.zeros(obs.shape[:2], bool)
     rng = generator(seed, "ope", "roll-out")
     horizon = min(math.ceil(math.log(_TAIL) / math.log(gamma)), _LONGEST) if gamma > 0 else 1
     for step in range(horizon):
@@ -157,10 +158,11 @@ def roll_out(
         total += weight * reward
         beyond = ((moved < model.low) | (moved > model.high)).any(axis=-1)
         left += weight * (beyond & (survival > 0))
+        crossed |= beyond & (alive > 0.5)
         obs = np.clip(moved, model.low, model.high).astype(np.float32)
         all_steps += weight
         alive = alive * survival
-    total = np.where(left > 0, np.clip(total, *return_range(logged, gamma)), total)
+    total = np.where(crossed, np.clip(total, *return_range(logged, gamma)), total)
     return Rollout(total.mean(axis=1), float(left.sum() / all_steps.sum()))
 
 
