@@ -87,6 +87,7 @@ def test_where_drivers_differ_one_step_alone_decides(drivers):
     driven = view("dynamics", 1, away(np.arange(NUM_UNITS) % 2 == 0, 20.0), 3)
     model = decide([ONE_STEP, driven], drivers=drivers)
     assert [each.horizon for each in model.views] == ([0] if drivers else [0, 1])
+    assert model.finding.is_crossed is (drivers > 0)  # as JSON has it
 
 
 def test_where_no_type_is_seen_nothing_is_claimed():
