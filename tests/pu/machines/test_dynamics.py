@@ -361,3 +361,10 @@ def test_held_out_rows_are_a_fifth_in_blocks():
     blocks = held.reshape(-1, 20)
     assert (blocks.all(axis=1) | ~blocks.any(axis=1)).all()
     assert not np.array_equal(held, dynamics.held_out(Rows, seed=4))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 1_000, 4_096, 4_097, 17_000, 1_000_000])
+def test_there_is_room_for_all_and_little_more_in_large_sets(number):
+    room = dynamics._room(number)
+    assert number <= room < (2 * number if number <= 4_096 else 1.13 * number)
+    assert dynamics._room(room) == room

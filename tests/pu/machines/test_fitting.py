@@ -6,7 +6,8 @@ import pytest
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.dynamics import UnitLatents
 from puorl.pu.machines.fitting import Embedding, find_types
-from puorl.pu.machines.model import ViewModel
+from puorl.pu.machines.mixture import SEEN
+from puorl.pu.machines.model import ViewModel, visibility
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.units import Units, parse_unit
 
@@ -39,8 +40,8 @@ def view(name, horizon, centre, seed):
     )
 
 
-def decide(views, *, drivers=0.0):
-    """Find types with one unit of ours known; every other unit may be driven in another way."""
+def decide(views, *, drivers=0.0, known=(0,)):
+    """Find types with some units of ours known; every other unit may be driven in another way."""
     rng = np.random.default_rng(9)
     number = np.arange(NUM_UNITS)
     models, latents = zip(*views, strict=True)
@@ -59,7 +60,7 @@ def decide(views, *, drivers=0.0):
         driven=rng.normal(size=(1_000, 3)).astype(np.float32),
         driven_unit=np.arange(1_000) % NUM_UNITS,
     )
-    label = np.where(number == 0, 0, -1)
+    label = np.where(np.isin(number, known), 0, -1)
     return find_types(made, label, "", FilterConfig(), unit=parse_unit("column:robot"), seed=0)
 
 
@@ -86,3 +87,40 @@ def test_where_drivers_differ_one_step_alone_decides(drivers):
     driven = view("dynamics", 1, away(np.arange(NUM_UNITS) % 2 == 0, 20.0), 3)
     model = decide([ONE_STEP, driven], drivers=drivers)
     assert [each.horizon for each in model.views] == ([0] if drivers else [0, 1])
+    assert model.finding.is_crossed is (drivers > 0)  # as JSON has it
+
+
+def test_where_no_type_is_seen_nothing_is_claimed():
+    model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
+    assert model.finding.gain < SEEN
+    for estimate in (model.alpha, model.recall, model.precision):
+        assert (estimate.low, estimate.high) == (0.0, 1.0)
+    unknown = ~model.units.labelled
+    assert np.abs(model.units.probability[unknown] - 0.5).max() < 0.5 * visibility(SEEN)
+    assert np.abs(model.units.evidence).max() < 2.0
+
+
+def test_chances_move_to_even_odds_as_types_fade():
+    gaps = (20.0, 6.0, 0.0)
+    found = [decide([view("dynamics", 0, away(INVERTER, gap), 5)]) for gap in gaps]
+    gains = [model.finding.gain for model in found]
+    assert gains == sorted(gains, reverse=True)
+    assert visibility(gains[0]) > 0.99 > 0.5 > visibility(gains[-1])
+    doubt = [np.abs(model.units.probability[1:] - 0.5).mean() for model in found]
+    assert doubt == sorted(doubt, reverse=True)
+    assert found[0].alpha.high - found[0].alpha.low < 0.2
+
+
+def test_horizons_of_one_model_count_once_and_other_models_on_their_own():
+    def said(*views):
+        model = decide(views)
+        seen = visibility(model.finding.gain)
+        return 0.5 + (model.units.probability[1:] - 0.5) / seen
+
+    first, latents = view("dynamics", 0, away(INVERTER, 6.0), 6)
+    alone = said((first, latents))
+    assert ((alone > 0.01) & (alone < 0.99)).any()
+    again = said((first, latents), (first._replace(horizon=1), latents))
+    np.testing.assert_allclose(again, alone, atol=1e-6)
+    other = said((first, latents), (first._replace(view="relations"), latents))
+    np.testing.assert_allclose(other, alone**2, atol=1e-6)

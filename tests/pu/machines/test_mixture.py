@@ -258,6 +258,23 @@ def test_a_split_is_worth_what_joining_its_types_would_lose():
     np.testing.assert_allclose(split_evidence(z, found, everyone, label), found.gain)
 
 
+def test_known_units_on_one_side_speak_for_a_type_of_their_own():
+    """Two groups that hardly part: units known from one of them alone make the cut likelier."""
+    z, kind = groups(rng_of(11), (10, 10), gap=5.0)
+    cut, whole = kind[None], np.zeros((1, 20), int)
+    gains = []
+    for number in (0, 1, 3, 6):
+        label = np.full(20, -1)
+        label[:number] = 0
+        two = module._evidence(z, cut, 2, label)[0][0]
+        gains.append(two - module._evidence(z, whole, 1, label)[0][0])
+    # How seldom so many units, drawn from all, would be of one half; and shares of fewer units.
+    wanted = [
+        np.log((20 + 1) / (20 - k + 1)) - stats.hypergeom.logpmf(k, 20, 10, k) for k in (1, 3, 6)
+    ]
+    np.testing.assert_allclose(np.array(gains[1:]) - gains[0], wanted)
+
+
 def test_likely_partitions_are_kept_with_their_odds():
     """A unit halfway between two groups belongs to either."""
     rng = rng_of(8)

@@ -13,7 +13,7 @@ from puorl.core.files import read_json, write_json
 from puorl.core.run_folder import decode
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
-from puorl.pu.machines.model import RowFit, thin_rows
+from puorl.pu.machines.model import RowFit, most_rows, thin_rows
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.unit_table import type_of
 from puorl.pu.units import Unit, number_units
@@ -299,3 +299,10 @@ def test_thinned_rows_are_spread_evenly(unit, most):
         assert len(place) == min(most, len(own))
         gaps = np.diff([*place, len(own)])
         assert gaps.max() - gaps.min() <= 1
+
+
+def test_units_of_large_fleets_give_fewer_rows():
+    assert most_rows("dynamics", 1) == most_rows("dynamics", 200) == 1_000
+    assert most_rows("dynamics", 1_000) == 200
+    assert most_rows("dynamics", 100_000) == 100
+    assert most_rows("relations", 30) == 250

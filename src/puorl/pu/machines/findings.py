@@ -129,8 +129,8 @@ class Finding:
             text = (
                 "No second type of machine is visible, so the choice cannot be made: "
                 f"evidence {self.gain:.1f} nats, {SEEN:.0f} are needed. Some {self.num_wanted} "
-                "more labelled units would do if half of all are yours; or label units of the other "
-                "type, or add rows to every unit."
+                "more labelled units would do if half of all are yours; or label units of the "
+                "other type, or add rows to every unit."
             )
         if self.num_labelled == 1:
             return f"{text} Only one unit is known: all numbers hold only if it is typical."

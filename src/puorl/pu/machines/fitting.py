@@ -205,9 +205,11 @@ def find_types(
         made = _take_views(made, [view.horizon == 0 for view in made.views])
     # Units of several runs need not have one driver.
     has_runs = any(view.view == "relations" for view in made.views)
-    driver, views = group, _mixtures(made, label, group, seed)
-    is_crossed = bool(group.any()) and _best_gain(views) >= (SURE if has_runs else SEEN)
-    if group.any() and not is_crossed:  # no driver has machines of two types
+    needed = SURE if has_runs else SEEN
+    driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
+    views = _mixtures(made, label, driver, seed)
+    is_crossed = bool(driver.any() and _best_gain(views) >= needed)
+    if driver.any() and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
         views = _mixtures(made, label, driver, seed)
     counts = _choose_horizons(views, made, label, driver)
@@ -282,7 +284,7 @@ def _mixtures(made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int)
 
 
 def _best_gain(views: list[ViewModel]) -> float:
-    return max(mixture.gain for view in views for mixture in view.mixtures)
+    return float(max(mixture.gain for view in views for mixture in view.mixtures))
 
 
 def _trust_likelihood(view: ViewModel) -> ViewModel:
