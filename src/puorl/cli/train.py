@@ -232,7 +232,7 @@ class Train:
         each = " each" if self.seeds > 1 else ""
         console.print(f"{rows}; {_count(self.seeds)} by {learner.name}, {self.steps:,} steps{each}")
         if progress.resumed_step:
-            console.print(f"going on from step {progress.resumed_step:,} of an unfinished run")
+            console.print(f"resuming an unfinished run from step {progress.resumed_step:,}")
         evaluator = None
         if self.env is not None:
             domain = env if isinstance(env, DomainSpec) else self.env
