@@ -3,9 +3,6 @@
 import csv
 import json
 import re
-import sys
-import types
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,16 +11,8 @@ from messages import message
 
 import puorl
 from puorl.cli.main import main
+from puorl.pu.machines.drift import UnitCourse
 from puorl.pu.unit_table import COLUMNS
-
-
-class Course(NamedTuple):
-    name: str
-    time: np.ndarray
-    probability: np.ndarray
-    distance: np.ndarray
-    band: float
-    alarm: int | None
 
 
 @pytest.fixture
@@ -74,13 +63,11 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
         time, chance = np.array([0.0, 40.0, 1_740_991_519.0]), np.array([0.9, 0.9, 0.1])
         distance = np.array([np.nan, 0.4, 7.0])
         return [
-            Course("M-90", time, chance, distance, 2.0, 2),
-            Course("M-91", time, chance, distance, 9.0, None),
+            UnitCourse("M-90", time, chance, distance, 2.0, 2),
+            UnitCourse("M-91", time, chance, distance, 9.0, None),
         ]
 
-    stub = types.ModuleType("puorl.pu.machines.drift")
-    monkeypatch.setattr(stub, "follow", follow, raising=False)
-    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    monkeypatch.setattr("puorl.pu.machines.drift.follow", follow)
     call = ["score", str(fleet[0] / "run"), new, "--by-time", "40"]
     assert main([*call, "--out", "drift.csv"]) == 0
     printed = capsys.readouterr().out
