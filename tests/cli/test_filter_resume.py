@@ -50,7 +50,7 @@ def test_a_full_disk_loses_nothing(here, file, whole, capsys, monkeypatch):
     assert "once repaired, the same command goes on" in err
     assert [p.name for p in here.iterdir()] == [".run.part"]
     assert main(words(file)) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
+    assert "resuming an unfinished run" in capsys.readouterr().out
     assert hashes(here / "run") == hashes(whole)
 
 
@@ -71,7 +71,7 @@ def test_other_settings_do_not_go_on_from_an_unfinished_run(here, file, capsys, 
         assert "--force" in err
     # Where the kept rows go to is no matter of the fit.
     assert main(words(file, "--out-format", "hdf5")) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
+    assert "resuming an unfinished run" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(here, file, whole, start,
     process.wait()
     assert [p.name for p in here.iterdir()] == [".run.part"]
     assert main(words(file)) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
+    assert "resuming an unfinished run" in capsys.readouterr().out
     assert [p.name for p in here.iterdir()] == ["run"]
     assert hashes(here / "run") == hashes(whole)
 
@@ -146,4 +146,4 @@ def test_an_interrupted_run_says_that_it_goes_on_and_refuses_company(here, file,
     # A slow machine has written lines of progress before it.
     assert said.endswith("puorl: interrupted; the same command goes on from there\n")
     assert main(words(file)) == 0
-    assert "going on from an unfinished run" in capsys.readouterr().out
+    assert "resuming an unfinished run" in capsys.readouterr().out

@@ -3,9 +3,6 @@
 import csv
 import json
 import re
-import sys
-import types
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,19 +11,8 @@ from messages import message
 
 import puorl
 from puorl.cli.main import main
-from puorl.core.errors import ConfigError, DataError
+from puorl.pu.machines.drift import UnitCourse
 from puorl.pu.unit_table import COLUMNS
-from puorl.pu.units import parse_unit
-from puorl.pu.windows import Span, parse_span, windows
-
-
-class Course(NamedTuple):
-    name: str
-    time: np.ndarray
-    probability: np.ndarray
-    distance: np.ndarray
-    band: float
-    alarm: int | None
 
 
 @pytest.fixture
@@ -77,13 +63,11 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
         time, chance = np.array([0.0, 40.0, 1_740_991_519.0]), np.array([0.9, 0.9, 0.1])
         distance = np.array([np.nan, 0.4, 7.0])
         return [
-            Course("M-90", time, chance, distance, 2.0, 2),
-            Course("M-91", time, chance, distance, 9.0, None),
+            UnitCourse("M-90", time, chance, distance, 2.0, 2),
+            UnitCourse("M-91", time, chance, distance, 9.0, None),
         ]
 
-    stub = types.ModuleType("puorl.pu.machines.drift")
-    monkeypatch.setattr(stub, "follow", follow, raising=False)
-    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    monkeypatch.setattr("puorl.pu.machines.drift.follow", follow)
     call = ["score", str(fleet[0] / "run"), new, "--by-time", "40"]
     assert main([*call, "--out", "drift.csv"]) == 0
     printed = capsys.readouterr().out
@@ -99,54 +83,6 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
     assert main([*call, "--json"]) == 0
     units = json.loads(capsys.readouterr().out)["units"]
     assert [unit["alarm"] for unit in units] == [2, None]
-
-
-@pytest.mark.parametrize(
-    ("text", "span"),
-    [
-        ("1d", Span(86400.0, False)),
-        ("6h", Span(21600.0, False)),
-        ("30min", Span(1800.0, False)),
-        ("0.5", Span(0.5, False)),
-        ("500rows", Span(500.0, True)),
-    ],
-)
-def test_spans(text, span):
-    assert parse_span(text) == span
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "1w", "d", "1.5rows", "0rows", "nan", "1e9"])
-def test_wrong_spans(text):
-    with pytest.raises(ConfigError, match="such as 1d, 6h, 30min, 3600 or 500rows"):
-        parse_span(text)
-
-
-def test_windows_follow_the_clock_of_each_unit():
-    data = puorl.Dataset.from_arrays(
-        obs=np.zeros((6, 1)),
-        action=np.zeros((6, 1)),
-        next_obs=np.zeros((6, 1)),
-        time=np.array([105.0, 7.0, 100.0, 31.0, 119.0, 16.0]),
-        columns={"unit": np.array(["a", "b", "a", "b", "a", "b"])},
-    )
-    unit = parse_unit("column:unit")
-    assert windows(data, unit, Span(10.0, False)).tolist() == [0, 0, 0, 2, 1, 0]
-    assert windows(data, unit, Span(2.0, True)).tolist() == [0, 0, 0, 1, 1, 0]
-
-
-def test_a_clock_that_starts_anew_needs_rows():
-    data = puorl.Dataset.from_arrays(
-        obs=np.zeros((4, 1)),
-        action=np.zeros((4, 1)),
-        next_obs=np.zeros((4, 1)),
-        time=np.array([0.0, 1.0, 0.0, 1.0]),
-        episode=np.array([0, 0, 1, 1]),
-        columns={"unit": np.array(["a"] * 4)},
-    )
-    unit = parse_unit("column:unit")
-    with pytest.raises(DataError, match="give a number of rows such as 500rows"):
-        windows(data, unit, Span(1.0, False))
-    assert windows(data, unit, Span(2.0, True)).tolist() == [0, 0, 1, 1]
 
 
 def test_what_does_not_fit_is_refused(fleet, here, capsys):

@@ -93,7 +93,7 @@ def test_groups_are_counted(pool, draw):
     made = report(pool, draw, 5, size=200)
     assert made.verdict == "doubtful"
     assert "5 episodes" in made.warnings[0]
-    assert made.advice.startswith("Scores look separated (AUROC 0.8")
+    assert made.advice.startswith("The scores differ (AUROC 0.8")
 
 
 def test_three_labelled_episodes_that_part_well_are_doubtful(pool, draw):

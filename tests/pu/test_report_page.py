@@ -157,9 +157,9 @@ def test_each_verdict_has_its_own_words():
     headlines = {re.search(r'class="headline">(.*?)<', html)[1] for html in pages.values()}
     assert len(headlines) == 4
     assert "Verdict: cannot tell" in pages[cannot_tell]
-    assert "A shortcut: behaviour alone gives 98\u00a0%" in pages[behaviour]
-    assert "No shortcut: behaviour alone gives 18\u00a0%" in pages[clear]
-    assert "hardly any separation" in pages[cannot_tell]
+    assert "A shortcut: state and action alone explain 98\u00a0%" in pages[behaviour]
+    assert "No shortcut: state and action alone explain 18\u00a0%" in pages[clear]
+    assert "close to chance" in pages[cannot_tell]
     assert "No, they do not look like one." in pages[many_warnings]
     assert "Yes, as far as is known." in pages[clear]
 
@@ -188,7 +188,7 @@ def test_what_is_not_known_is_called_unsure():
     selection = Selection(Estimate(0.5, 0.0, 1.0), True, "Cannot be said.", False)
     unsure = dataclasses.replace(report, shortcut=shortcut, selection=selection)
     text = Content(as_page(unsure)).text
-    assert "Not clear: behaviour alone gives 97\u00a0% of the separation, but" in text
+    assert "Unclear: state and action alone explain 97\u00a0% of the AUROC above" in text
     assert "No shortcut" not in text
     assert "Unsure." in text
     assert "Yes, as far as is known." not in text

@@ -121,10 +121,10 @@ def test_what_is_not_known_is_marked_unsure():
     )
     wide = replace(REPORT, shortcut=shortcut, selection=selection, alphas=alphas, alphas_agree=True)
     assert row(wide, "behaviour").startswith("unsure")
-    assert "Not clear: behaviour alone gives 97 % of the separation" in row(wide, "behaviour")
+    assert "Unclear: state and action alone explain 97 % of the AUROC" in row(wide, "behaviour")
     assert row(wide, "selection").startswith("unsure Cannot be said")
     assert row(wide, "estimates").startswith("unsure")
-    assert "spans nearly everything" in row(wide, "estimates")
+    assert "nearly as wide as 0 to 100 %" in row(wide, "estimates")
     agreed = replace(REPORT, alphas_agree=True)
     for name in ("behaviour", "recording", "selection", "estimates"):
         assert row(agreed, name).startswith("fine")
@@ -133,7 +133,7 @@ def test_what_is_not_known_is_marked_unsure():
 
 def test_nothing_for_a_shortcut_to_explain():
     alike = Shortcut(Estimate(0.51, 0.48, 0.54), Estimate(0.5, 0.47, 0.53), 0.1, False, False)
-    assert "hardly any separation" in row(replace(REPORT, shortcut=alike), "behaviour")
+    assert "close to chance" in row(replace(REPORT, shortcut=alike), "behaviour")
 
 
 def test_unknown_precision_is_no_upper_estimate():

@@ -13,6 +13,7 @@ import puorl
 from puorl.cli.filter import Filter
 from puorl.core.files import read_json, write_json
 from puorl.pu.config import PRESETS
+from puorl.pu.result_folder import split_fingerprints
 
 FILTER_FIGURES = [
     "Estimates of alpha",
@@ -53,7 +54,8 @@ def make_filter_folder(folder, report):
     split = puorl.PUSplit.from_mask(rows, rows.columns["labelled"], seed=0)
     asked = Filter(("logs/*.npz",), Path("kept"), "checked == 1", unit="window:5", seed=3)
     kept = {"file": "kept.npz", "num_rows": len(rows), "fingerprint": rows.fingerprint}
-    settings = asked._settings(split, PRESETS["default"])
+    prints = split_fingerprints(split)
+    settings = asked._settings(prints, None, PRESETS["default"])
     (folder / "model").mkdir(parents=True)
     (folder / "model" / "filter.json").write_text("{}")
     puorl.save(rows, folder / "kept.npz")

@@ -235,9 +235,9 @@ def show_offline(seen: "OfflineEvaluation", groups: Sequence[str], console: Cons
 
     console.print(
         f"discounted return ({seen.gamma:g} a step) from {seen.num_episodes:,} logged starts; "
-        f"the log's own: {text_of(seen.behaviour.estimate)}"
+        f"the behaviour policy: {text_of(seen.behaviour.estimate)}"
     )
-    cells, warnings = [["estimate", "by", "rests on", "policy"]], []
+    cells, warnings = [["estimate", "by", "effective size", "policy"]], []
     for policy, values in seen.values.items():
         for name, value in values.items():
             mark = " (doubtful)" if value.is_doubtful else ""

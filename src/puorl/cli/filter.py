@@ -227,7 +227,7 @@ class Filter:
 
     def _begin(self, run: RunFolder, settings: result_folder.Settings, console: Console) -> None:
         if run.begin(result_folder.basis_of(settings)):
-            console.print(f"going on from an unfinished run ({run.work})")
+            console.print(f"resuming an unfinished run ({run.work})")
 
     def _fit(
         self, run: RunFolder, flt: "DomainFilter", split: PUSplit, console: Console

@@ -302,7 +302,7 @@ def make_console(*, json: bool = False) -> Console:
 def show_notes(notes: Iterable[str], console: Console) -> None:
     """Print what is worth knowing, a line each."""
     for note in notes:
-        console.print(f"note: {note}", style="dim")
+        console.print(Text(f"note: {note}", style="dim"))
 
 
 def facts_table(facts: Iterable[tuple[str, str | Text]], width: int | None = None) -> Table:
@@ -334,7 +334,7 @@ def print_aligned(cells: Sequence[Sequence[str]], console: Console, *, left: int
     for number, row in enumerate(cells):
         pairs = enumerate(zip(row, widths, strict=True))
         words = [v.rjust(w) if i < len(row) - left else v.ljust(w) for i, (v, w) in pairs]
-        console.print("  ".join(words).rstrip(), style="" if number else "bold")
+        console.print(Text("  ".join(words).rstrip(), style="" if number else "bold"))
 
 
 def write_page(path: Path, html: str, *, force: bool) -> None:

@@ -120,7 +120,15 @@ class Train:
         env = self._check_arguments()
         self._check_learner()
         with train_folder(self.out), self._rows() as chosen:
-            self._train(env, chosen)
+            learner, result, progress, seen = self._train(env, chosen)
+        for name, stop in result.stopped.items():
+            sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
+        if not result.policies:
+            raise TrainingError(
+                f"{self.out}: every policy was given up; look at the size of the rewards with "
+                "puorl inspect, or lower the learning rate with --set"
+            )
+        self._show(learner, result, progress, seen)
 
     def _check_arguments(self) -> Any:
         """Refuse wrong arguments before anything is loaded; return the environment of ``--env``."""
@@ -202,7 +210,9 @@ class Train:
             part = {"files": files, "num_rows": store.num_rows, "fingerprint": lazy.fingerprint}
             yield dataclasses.replace(store.chunk(0), metadata={"parts": [part]})
 
-    def _train(self, env: Any, chosen: TrainingSet) -> None:
+    def _train(
+        self, env: Any, chosen: TrainingSet
+    ) -> tuple[Learner, TrainResult, TrainProgress, Evaluation | None]:
         from puorl.rl.pool import check_rows, notes_on, with_action_bounds
 
         if self.action_bounds:
@@ -232,7 +242,7 @@ class Train:
         each = " each" if self.seeds > 1 else ""
         console.print(f"{rows}; {_count(self.seeds)} by {learner.name}, {self.steps:,} steps{each}")
         if progress.resumed_step:
-            console.print(f"going on from step {progress.resumed_step:,} of an unfinished run")
+            console.print(f"resuming an unfinished run from step {progress.resumed_step:,}")
         evaluator = None
         if self.env is not None:
             domain = env if isinstance(env, DomainSpec) else self.env
@@ -247,15 +257,8 @@ class Train:
             stack.enter_context(progress.bar())
             then = progress.on_checkpoint
             result = run(self.out, run_spec, sinks=sinks, evaluate=evaluator, on_checkpoint=then)
-        for name, stop in result.stopped.items():
-            sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
-        if not result.policies:
-            raise TrainingError(
-                f"{self.out}: every policy was given up; look at the size of the rewards with "
-                "puorl inspect, or lower the learning rate with --set"
-            )
-        seen = None if evaluator is None else evaluator.final(result.policies)
-        self._show(learner, result, progress, seen)
+        seen = evaluator.final(result.policies) if evaluator and result.policies else None
+        return learner, result, progress, seen
 
     def _invocation(self, chosen: TrainingSet, env: Any) -> dict[str, Any]:
         """Collect, for the record, the arguments that a resumed run may change."""

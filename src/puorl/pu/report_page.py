@@ -154,7 +154,7 @@ def _upper_fraction(bins: Histogram, fraction: tuple[float, ...]) -> str:
 
 _HEADLINES: dict[Verdict, tuple[page.Tone, str]] = {
     "clear": ("good", "The target's rows stand out"),
-    "behaviour": ("caution", "Behaviour separates the rows, not dynamics"),
+    "behaviour": ("caution", "The rows differ in behaviour, not in dynamics"),
     "doubtful": ("caution", "Check what was kept"),
     "cannot_tell": ("neutral", "No second domain is detectable with these inputs"),
 }
@@ -167,8 +167,7 @@ _TERMS = {
     "Score": "Probability that a row is the target's, from 0 to 1.",
     "AUROC": (
         "Probability that a labelled row scores above an unlabelled one; 0.5 is chance. The "
-        "target's rows among the unlabelled keep it below 1 even for a perfect filter. What lies "
-        "above 0.5 is called the separation."
+        "target's rows among the unlabelled keep it below 1 even for a perfect filter."
     ),
     "95 % interval": (
         "A range that holds the true number in 19 of 20 cases, if the labelled rows are a random "
@@ -395,8 +394,8 @@ def _scores(report: FilterReport) -> Markup:
             "a second peak at low scores is what the filter takes for other domains."
         ),
         page.paragraph(
-            "Two clear peaks with little between them make a safe choice. Where both outlines "
-            "have one shape, nothing was separated."
+            "Two clear peaks with little between them make a safe choice. Where both histograms "
+            "have the same shape, the filter found no difference."
         ),
     )
     caption = "Labelled rows were scored by networks that had not seen them."
@@ -414,15 +413,15 @@ def _shortcut(report: FilterReport) -> Markup:
     words = page.group(
         page.paragraph(describe_shortcut(check)),
         page.paragraph(
-            "The same learner was trained on states and actions alone. What it separates is who "
-            "acted and where, not how the system answered."
+            "The same learner was trained on states and actions alone. It sees the behaviour "
+            "policy and where it went, but not the dynamics: how the system responded."
         ),
     )
     caption = "Probability that a labelled row scores above an unlabelled one, with 95 % intervals."
-    columns = page.paragraph("No single column separates the labelled rows by how it was recorded.")
+    columns = page.paragraph("No column tells labelled from unlabelled rows by its recording.")
     if report.columns:
         columns = page.table(
-            "Columns that separate the labelled rows by how they were recorded",
+            "Columns that tell labelled from unlabelled rows by how they were recorded",
             ("Column", "AUROC", "Finding"),
             [
                 (

@@ -59,17 +59,17 @@ def describe_shortcut(check: Shortcut) -> str:
         return "This could not be checked."
     if check.is_shortcut:
         return (
-            f"A shortcut: behaviour alone gives {fraction} of the separation. The filter may "
-            "select rows by how the system was driven, not by how it answered."
+            f"A shortcut: state and action alone explain {fraction} of the AUROC above chance. The "
+            "filter may select rows by the behaviour policy, not by the dynamics."
         )
     if check.hardly_separated:
-        return "There is hardly any separation, so there is nothing for a shortcut to explain."
+        return "The AUROC is close to chance, so there is nothing for a shortcut to explain."
     if not check.is_sure:
         return (
-            f"Not clear: behaviour alone gives {fraction} of the separation, but the intervals are "
-            "too wide to call it a shortcut."
+            f"Unclear: state and action alone explain {fraction} of the AUROC above chance, but "
+            "the intervals are too wide to call it a shortcut."
         )
-    return f"No shortcut: behaviour alone gives {fraction} of the separation."
+    return f"No shortcut: state and action alone explain {fraction} of the AUROC above chance."
 
 
 def describe_alphas(report: FilterReport) -> str:
@@ -83,8 +83,8 @@ def describe_alphas(report: FilterReport) -> str:
         return f"There is one estimate of alpha and no second one to compare it with: {found}."
     if report.alphas_agree and not report.alphas_comparable:
         return (
-            f"Two estimates of alpha cannot be compared: {found}, but an interval spans nearly "
-            "everything."
+            f"Two estimates of alpha cannot be compared: {found}, but an interval is nearly as "
+            "wide as 0 to 100 %."
         )
     if report.alphas_agree:
         return f"Two estimates of alpha agree: {found}."
@@ -224,7 +224,7 @@ def _answers(report: FilterReport) -> Iterator[tuple[str, str, str]]:
     more = len(report.columns) - len(shown)
     if more > 0:
         shown.append(f"And {more} more.")
-    found = " ".join(shown) or "No column separates labelled from unlabelled rows."
+    found = " ".join(shown) or "No column tells labelled from unlabelled rows by its recording."
     yield "recording", _mark(not report.columns), found
     yield "selection", _mark(selection.is_random, is_known=selection.is_known), selection.sentence
     is_known = report.alphas_comparable or not report.alphas_agree

@@ -74,7 +74,7 @@ def test_the_next_step_where_rows_look_alike():
         ALIKE, may_use_reward=True, num_groups=30, num_groups_u=90, unit=Unit("episode")
     )
     advice = decide(rewarded)[1]
-    assert "label rows in more episodes or let the filter see rewards too" in advice
+    assert "label rows in more episodes or add rewards to the inputs" in advice
     by_value = replace(
         rewarded, unit=Unit("column", column="robot_id"), may_use_reward=False, has_episodes=False
     )
@@ -122,9 +122,9 @@ SEPARATED = replace(
 def test_separated_scores_of_few_rows_are_doubtful_not_alike(changes, few):
     verdict, advice, warnings = decide(replace(SEPARATED, **changes))
     assert verdict == "doubtful"
-    assert advice.startswith(f"Scores look separated (AUROC 0.98), but {few}")
+    assert advice.startswith(f"The scores differ (AUROC 0.98), but {few}")
     assert any("0.40 to 1.00" in text for text in warnings)
-    assert any("83% of the separation, but" in text for text in warnings)
+    assert any("83% of the AUROC above chance, but" in text for text in warnings)
 
 
 def test_values_of_a_column_are_not_called_episodes():
@@ -159,15 +159,15 @@ def alpha(value, low, high):
         (replace(GOOD, num_groups=4, num_groups_u=90), "4 episodes", "in more episodes"),
         (
             replace(GOOD, shortcut=replace(GOOD.shortcut, fraction=0.97, is_sure=False)),
-            "97% of the separation, but the intervals are too wide",
+            "97% of the AUROC above chance, but the intervals are too wide",
             "whole episodes",
         ),
         (quality(precision=Estimate(0.7, 0.65, 0.8)), "About 30% of the kept", "65 % to 80 %"),
         (quality(recall=Estimate(0.6, 0.5, 0.7)), "About 40% of the target's", "doubtful"),
-        (quality(precision_is_upper=True), "bounded from above only", "whole episodes"),
+        (quality(precision_is_upper=True), "Alpha is an upper bound", "whole episodes"),
         (
             quality(precision=Estimate(0.95, 0.7, 1.0)),
-            "roughly only: 70% to 100% of the kept rows",
+            "interval of the precision is wide: 70% to 100%",
             "anything from 70 % to 100 %",
         ),
         (
@@ -207,7 +207,7 @@ def test_a_wide_precision_is_no_certainty():
     )
     verdict, advice, warnings = decide(evidence)
     assert verdict == "doubtful"
-    assert "is known roughly only: anything from 15 % to 100 % fits the data" in advice
+    assert "The precision is uncertain: anything from 15 % to 100 % of" in advice
     assert "likely yours" not in advice
     assert any("15% to 100%" in text for text in warnings)
 

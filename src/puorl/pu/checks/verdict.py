@@ -116,8 +116,8 @@ def decide(evidence: CheckResults) -> tuple[Verdict, str, tuple[str, ...]]:
     shortcut = evidence.shortcut
     if shortcut.is_shortcut:
         gravest = (
-            f"(s, a) alone gives {shortcut.fraction:.0%} of the separation "
-            f"(AUROC {shortcut.auroc_behaviour.value:.2f} of {shortcut.auroc.value:.2f})."
+            f"State and action alone give an AUROC of {shortcut.auroc_behaviour.value:.2f}, all "
+            f"inputs {shortcut.auroc.value:.2f}: behaviour explains {shortcut.fraction:.0%} of it."
         )
         return "behaviour", _behaviour_advice(evidence), (gravest, *doubts, *notes)
     if doubts:
@@ -130,7 +130,7 @@ def _cannot_tell_advice(evidence: CheckResults) -> str:
     if evidence.may_use_episodes:
         steps.append("decide by whole episodes")
     if evidence.may_use_reward:
-        steps.append("let the filter see rewards too (inputs sars)")
+        steps.append("add rewards to the inputs (sars)")
     *first, last = steps
     either = f"{', '.join(first)} or {last}" if first else last
     known = evidence.quality.precision_is_known
@@ -146,9 +146,9 @@ def _behaviour_advice(evidence: CheckResults) -> str:
     if evidence.quality.is_soft:
         said, rejected = "has a high weight", f"{evidence.groups_name} of low weight"
     return (
-        "State and action alone separate the rows almost as well as all inputs do, so what "
-        f"{said} may be a way of acting and not a domain. Check that the labelled rows hold every "
-        f"way in which your system is operated, and look at some {rejected} before you train."
+        "State and action alone tell the rows apart almost as well as all inputs do, so what "
+        f"{said} may be a behaviour policy and not a domain. Check that the labelled rows hold "
+        f"every way in which your system is operated, and look at some {rejected} before you train."
     )
 
 
@@ -205,7 +205,7 @@ def _few_advice(evidence: CheckResults) -> str:
     if not evidence.looks_separated:
         return f"{few} are too few to be sure: {more} and fit again."
     auroc = f"{evidence.shortcut.auroc.value:.2f}"
-    return f"Scores look separated (AUROC {auroc}), but {few} are too few to be sure: {more}."
+    return f"The scores differ (AUROC {auroc}), but {few} are too few to be sure: {more}."
 
 
 def _label_more(evidence: CheckResults) -> str:
@@ -226,10 +226,7 @@ def _target_fraction(evidence: CheckResults) -> str:
         return f"How many of {kept} are yours is not known."
     low, high = _percent(precision.low), _percent(precision.high)
     if evidence.precision_is_rough:
-        return (
-            f"How many of {kept} are yours is known roughly only: anything from {low} to {high} "
-            "fits the data."
-        )
+        return f"The precision is uncertain: anything from {low} to {high} of {kept} may be yours."
     if evidence.quality.precision_is_upper:
         return f"At most {high} of {kept} are yours, and it may be far fewer."
     return f"Of {kept} {low} to {high} are likely yours."
@@ -244,8 +241,8 @@ def _data_warnings(evidence: CheckResults) -> Iterator[str]:
     if evidence.columns:
         first, *others = evidence.columns
         more = f" Likewise {len(others)} more, listed with the columns." if others else ""
-        yield f"Recording separates labelled rows from unlabelled ones. {first.sentence}{more}"
-    rough = "every number here is rough."
+        yield f"Labelled and unlabelled rows were recorded differently. {first.sentence}{more}"
+    rough = "all numbers here are uncertain."
     if evidence.few == "rows":
         yield f"Only {evidence.num_scored:,} labelled rows could be scored; {rough}"
     elif evidence.few:
@@ -260,13 +257,13 @@ def _number_warnings(evidence: CheckResults) -> Iterator[str]:
     if not evidence.second_domain_detectable:
         auroc = evidence.shortcut.auroc
         yield (
-            f"The AUROC is known roughly only: {auroc.low:.2f} to {auroc.high:.2f}, and 0.50 is "
+            f"The 95 % interval of the AUROC is wide: {auroc.low:.2f} to {auroc.high:.2f}; 0.50 is "
             "chance."
         )
     if evidence.shortcut.is_large and not evidence.shortcut.is_sure:
         yield (
-            f"(s, a) alone gives {evidence.shortcut.fraction:.0%} of the separation, but the "
-            "intervals are too wide to call it a shortcut."
+            f"State and action alone explain {evidence.shortcut.fraction:.0%} of the AUROC above "
+            "chance, but the intervals are too wide to call it a shortcut."
         )
     if quality.num_kept == 0:
         yield f"No unlabelled row {'weighs 0.5 or more' if quality.is_soft else 'is kept'}."
@@ -279,10 +276,10 @@ def _number_warnings(evidence: CheckResults) -> Iterator[str]:
         said = " and ".join(f"{a.method} {a.value:.2f}" for a in evidence.alphas)
         yield f"Two estimates of alpha disagree: {said}."
     if high - low > _WIDE:
-        yield f"Alpha is known roughly only: {low:.0%} to {high:.0%}."
+        yield f"The 95 % interval of alpha is wide: {low:.0%} to {high:.0%}."
     if quality.precision_is_upper:
         also = ", and so is the precision" if quality.precision_is_known else ""
-        yield f"Alpha is bounded from above only{also}."
+        yield f"Alpha is an upper bound{also}."
     if not evidence.selection.is_random:
         yield evidence.selection.sentence
     precision, kept = quality.precision, evidence.kept_rows
@@ -293,9 +290,9 @@ def _number_warnings(evidence: CheckResults) -> Iterator[str]:
     elif quality.num_kept > 0:
         if evidence.precision_is_rough:
             ends = f"{precision.low:.0%} to {precision.high:.0%}"
-            yield f"The precision is known roughly only: {ends} of {kept} are the target's."
+            yield f"The 95 % interval of the precision is wide: {ends}."
         if precision.value < _LOW_PRECISION:
             yield f"About {1 - precision.value:.0%} of {kept} are not the target's."
     if quality.recall.value < _LOW_RECALL:
-        lost = "get a weight below 0.5" if quality.is_soft else "are thrown away"
+        lost = "get a weight below 0.5" if quality.is_soft else "are dropped"
         yield f"About {1 - quality.recall.value:.0%} of the target's rows {lost}."
