@@ -70,7 +70,10 @@ def test_a_column_becomes_the_reward_of_kept_rows(here):
     made = read_training_set(["units"], reward="kpi")
     np.testing.assert_array_equal(made.dataset.reward, np.arange(300.0))
     assert made.returns == return_range([made.dataset.rows])  # of whole episodes
-    for name, said in (("kpj", "unknown name .kpj.; known: kpi"), ("name", "expected numbers")):
+    for name, said in (
+        ("kpj", "unknown name .kpj.; known columns: kpi"),
+        ("name", "expected numbers"),
+    ):
         with pytest.raises((DataError, ConfigError), match=f"kept.npz: --reward: .*{said}"):
             read_training_set(["units"], reward=name)
 
