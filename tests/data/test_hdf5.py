@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import puorl
 from puorl.core.errors import DataError
@@ -484,17 +485,41 @@ def test_what_was_never_written_may_be_a_flag_but_no_reward(filtered, options):
         puorl.load(filtered)
 
 
+@given(
+    shape=hnp.array_shapes(min_dims=1, max_dims=3, max_side=7),
+    dtype=st.sampled_from(["f4", "f8", ">f4", "i8", "u1", "?"]),
+    data=st.data(),
+)
+def test_deflated_arrays_are_read_as_by_h5py(shape, dtype, data):
+    chunks = tuple(data.draw(st.integers(1, n), label="chunk") for n in shape)
+    begin = data.draw(st.integers(0, shape[0] - 1), label="begin")
+    part = data.draw(st.sampled_from([None, slice(begin, shape[0]), slice(0, begin + 1)]))
+    values = data.draw(hnp.arrays(dtype, shape), label="values")
+    with h5py.File("memory", "w", driver="core", backing_store=False) as file:
+        stored = file.create_dataset("x", data=values, chunks=chunks, compression="gzip")
+        never = file.create_dataset("never", shape, dtype, chunks=chunks, compression="gzip")
+        if data.draw(st.booleans(), label="written in part"):
+            never[:1] = values[:1]
+        for each in (stored, never):
+            found = hdf5._array(file, each.name, "memory", part=part)
+            expected = each[() if part is None else part]
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("in_parts", [False, True])
 @pytest.mark.parametrize("way", ["short", "unfiltered", "garbage"])
-@pytest.mark.parametrize("fletcher32", [False, True])
-def test_a_chunk_that_unfolds_to_another_size(tmp_path, in_parts, way, fletcher32):
+@pytest.mark.parametrize(
+    "filters", [{}, {"shuffle": True}, {"shuffle": True, "fletcher32": True}], ids=len
+)
+def test_a_chunk_that_unfolds_to_another_size(tmp_path, in_parts, way, filters):
     path = tmp_path / "rows.hdf5"
     read = (lambda p: puorl.open(p).read(0)) if in_parts else puorl.load
     with h5py.File(path, "w") as file:
         file["observations"], file["actions"] = np.ones((6, 2)), np.ones((6, 1))
         values = np.linspace(0, 1, 6)
-        options = {"compression": "gzip", "shuffle": True, "chunks": (2,)}
-        file.create_dataset("rewards", data=values, **options, fletcher32=fletcher32)
+        options = {"compression": "gzip", "chunks": (2,), **filters}
+        file.create_dataset("rewards", data=values, **options)
     np.testing.assert_array_equal(read(path).reward, values[:5])
     packed = {"short": zlib.compress(bytes(3)), "unfiltered": bytes(9), "garbage": bytes(9)}[way]
     with h5py.File(path, "a") as file:  # as after a damaged address or mask of the chunk

@@ -238,7 +238,9 @@ def _array(
         raise DataError(f"{source}: {key}: expected an array, got an empty dataset; write its rows")
     # Other kinds are refused later with a better message.
     whole = whole and dataset.dtype.kind in _PLAIN_KINDS
-    check_array(dataset.id, source, whole=whole, part=part or slice(None))
+    rows = part or slice(None)
+    deflated = bool(dataset.chunks and dataset.size) and _is_deflated_only(dataset.id)
+    check_array(dataset.id, source, whole=whole, part=rows, unfold=not deflated)
     text = h5py.check_string_dtype(dataset.dtype)
     if text is not None and text.length is None:
         check_heaps(file, source)
@@ -251,7 +253,10 @@ def _array(
         )
     if part is None:
         require_readable(dataset.size * dataset.dtype.itemsize, f"{source}: {key}")
-    array = np.asarray(dataset[() if part is None or not dataset.shape else part])
+    if deflated:
+        array = _unfold(dataset.id, source, rows)
+    else:
+        array = np.asarray(dataset[() if part is None or not dataset.shape else part])
     if _WIDTH in dataset.attrs and dataset.attrs.get_id(_WIDTH).dtype.kind in "iu":
         texts, width = np.char.decode(array, "utf-8"), int(np.asarray(dataset.attrs[_WIDTH]))
         if texts.dtype.itemsize > 4 * max(width, 1):
@@ -304,7 +309,12 @@ _SMALLEST_HEAP = 4096
 
 
 def check_array(
-    dataset: h5py.h5d.DatasetID, source: str, *, whole: bool, part: slice = slice(None)
+    dataset: h5py.h5d.DatasetID,
+    source: str,
+    *,
+    whole: bool,
+    part: slice = slice(None),
+    unfold: bool = True,
 ) -> None:
     """Refuse an array that is stored elsewhere, or whose description does not fit its storage.
 
@@ -314,6 +324,7 @@ def check_array(
         whole: Refuse an array that was not written completely. HDF5 returns zeros for the rest,
             which are valid flags, but not valid states.
         part: Rows that are to be read.
+        unfold: Look into compressed chunks; whoever unfolds them itself need not do it twice.
     """
     shape, kind, filters = dataset.shape, dataset.dtype, dataset.get_create_plist()
     if filters.get_layout() == h5py.h5d.VIRTUAL or filters.get_external_count():
@@ -352,21 +363,77 @@ def check_array(
             f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
             f"than {_CHECKSUM_BYTES} bytes; the file is damaged"
         )
-    deflate = h5py.h5z.FILTER_DEFLATE
-    if deflate in codes and not kind.hasobject:
-        before = codes[: codes.index(deflate)]
-        full += _CHECKSUM_BYTES * (h5py.h5z.FILTER_FLETCHER32 in before)
-        after = {*codes[len(before) + 1 :]} - {h5py.h5z.FILTER_FLETCHER32}
-        near = [chunk for chunk in held if _overlaps(chunk.chunk_offset[0], chunks[0], shape, part)]
-        for chunk in [] if after else near:
-            mask, packed = dataset.read_direct_chunk(chunk.chunk_offset)
-            # Of a chunk that unfolds to less, as that of another array does, HDF5 returns what was
-            # in memory before.
-            if len(packed) < full if mask else _unfolded_size(packed, full) != full:
-                raise DataError(
-                    f"{source}: {_key(dataset)}: expected {full:,} bytes in the chunk at "
-                    f"{chunk.chunk_offset}, got another size; the file is damaged"
-                )
+    if unfold:
+        for _ in _unfolded_chunks(dataset, source, part):
+            pass
+
+
+def _is_deflated_only(dataset: h5py.h5d.DatasetID) -> bool:
+    """Tell whether chunks are plain numbers behind deflate alone: `_unfold` reads and checks it."""
+    filters, kind = dataset.get_create_plist(), dataset.dtype
+    return (
+        kind.kind in "biuf"
+        and filters.get_nfilters() == 1
+        and filters.get_filter(0)[0] == h5py.h5z.FILTER_DEFLATE
+        and filters.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED
+        and dataset.get_type() == h5py.h5t.py_create(kind)
+    )
+
+
+def _unfold(dataset: h5py.h5d.DatasetID, source: str, part: slice) -> np.ndarray:
+    """Read an array that is deflated and nothing else; chunks that were never written are 0."""
+    shape, chunks = dataset.shape, dataset.get_create_plist().get_chunk()
+    rows = range(shape[0])[part]
+    found = np.zeros((len(rows), *shape[1:]), dataset.dtype)
+    for offset, content in _unfolded_chunks(dataset, source, part):
+        block = np.frombuffer(content, dataset.dtype).reshape(chunks)
+        first = max(offset[0], rows.start)
+        last = min(offset[0] + chunks[0], rows.stop)
+        inner = tuple(
+            slice(min(length, n - start))
+            for start, length, n in zip(offset[1:], chunks[1:], shape[1:], strict=True)
+        )
+        place = tuple(
+            slice(start, start + length)
+            for start, length in zip(offset[1:], chunks[1:], strict=True)
+        )
+        found[(slice(first - rows.start, last - rows.start), *place)] = block[
+            (slice(first - offset[0], last - offset[0]), *inner)
+        ]
+    return found
+
+
+def _unfolded_chunks(
+    dataset: h5py.h5d.DatasetID, source: str, part: slice
+) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    """Yield places and contents of the deflated chunks of some rows, before any filter but deflate.
+
+    Of a chunk that unfolds to less, as that of another array does, HDF5 itself returns what was in
+    memory before.
+    """
+    shape, filters = dataset.shape, dataset.get_create_plist()
+    chunks, deflate = filters.get_chunk(), h5py.h5z.FILTER_DEFLATE
+    codes = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
+    if deflate not in codes or dataset.dtype.hasobject:
+        return
+    before = codes[: codes.index(deflate)]
+    if {*codes[len(before) + 1 :]} - {h5py.h5z.FILTER_FLETCHER32}:
+        return
+    full = math.prod(chunks) * dataset.get_type().get_size()
+    full += _CHECKSUM_BYTES * (h5py.h5z.FILTER_FLETCHER32 in before)
+    held: list[Any] = []
+    dataset.chunk_iter(held.append)
+    for chunk in held:
+        if not _overlaps(chunk.chunk_offset[0], chunks[0], shape, part):
+            continue
+        mask, packed = dataset.read_direct_chunk(chunk.chunk_offset)
+        content = packed[:full] if mask else _unfolded(packed, full)
+        if len(content) != full:
+            raise DataError(
+                f"{source}: {_key(dataset)}: expected {full:,} bytes in the chunk at "
+                f"{chunk.chunk_offset}, got another size; the file is damaged"
+            )
+        yield chunk.chunk_offset, content
 
 
 def _overlaps(start: int, length: int, shape: tuple[int, ...], part: slice) -> bool:
@@ -374,12 +441,12 @@ def _overlaps(start: int, length: int, shape: tuple[int, ...], part: slice) -> b
     return start < rows.stop and start + length > rows.start
 
 
-def _unfolded_size(packed: bytes, most: int) -> int:
-    """Return the size of a deflated chunk, at most a byte more than ``most``; -1 of a bad one."""
+def _unfolded(packed: bytes, most: int) -> bytes:
+    """Return what a chunk unfolds to, at most a byte more than ``most``; nothing of a bad one."""
     try:
-        return len(zlib.decompressobj().decompress(packed, most + 1))
+        return zlib.decompressobj().decompress(packed, most + 1)
     except zlib.error:
-        return -1
+        return b""
 
 
 def check_heaps(file: h5py.File, source: str) -> None:
