@@ -76,7 +76,8 @@ _PACKED = (".gz", ".zst")
 _NO_ROWS = {
     "split.json": "found a split, which has its own labels: give it alone to puorl filter or "
     "puorl inspect, without --labelled",
-    "run.json": "found a run of puorl train; its policies are for puorl evaluate and puorl report",
+    "run.json": "found a run of puorl train; its policies are for puorl evaluate, puorl report and "
+    "puorl export --to onnx",
 }
 """File in a folder that holds no rows to where the folder belongs."""
 
