@@ -197,7 +197,7 @@ def _remarks(c: ColumnProfile) -> Iterator[str]:
     if c.stuck:
         yield f"stuck up to {c.longest_run:,} rows"
     if c.step is not None:
-        yield "whole numbers" if c.step == 1 else f"rounded to {c.step:g}"
+        yield "whole numbers" if c.step == 1 and c.decimals == 0 else f"rounded to {c.step:g}"
 
 
 def _hanging(label: str, style: str, text: str) -> Table:
