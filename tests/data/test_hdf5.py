@@ -527,3 +527,30 @@ def test_a_chunk_that_unfolds_to_another_size(tmp_path, in_parts, way, filters):
         file["rewards"].id.write_direct_chunk((2,), packed, mask)
     with pytest.raises(DataError, match="rewards"):
         read(path)
+
+
+@pytest.mark.parametrize("name", ["rewards", "terminals", "timeouts"])
+def test_a_column_named_as_the_array_of_a_field_is_verified_as_itself(tmp_path, name):
+    rows = np.ones((6, 2), np.float32)
+    made = Dataset.from_arrays(
+        obs=rows,
+        action=rows,
+        reward=np.arange(6.0),
+        next_obs=rows,
+        columns={name: np.arange(6) + 7.5},
+    )
+    puorl.save(made, tmp_path / "rows.hdf5")
+    np.testing.assert_array_equal(
+        puorl.open(tmp_path / "rows.hdf5").read(0).columns[name], np.arange(6) + 7.5
+    )
+
+
+def test_filters_that_change_sizes_and_arrays_without_chunks_are_read(tmp_path):
+    with h5py.File(tmp_path / "rows.hdf5", "w") as file:
+        file["observations"], file["actions"] = np.ones((100, 2)), np.ones((100, 1))
+        scaled = {"chunks": (50,), "scaleoffset": 0, "compression": "gzip"}
+        file.create_dataset("rewards", data=np.arange(100, dtype="i4"), **scaled)
+        file.create_dataset("terminals", (100,), "u1", chunks=(50,), fletcher32=True)
+    found = puorl.load(tmp_path / "rows.hdf5")
+    np.testing.assert_array_equal(found.reward, np.arange(99))
+    assert not found.terminal.any()

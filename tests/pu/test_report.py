@@ -65,8 +65,8 @@ def test_cannot_tell_calls_the_precision_an_upper_estimate(pool, draw):
     made = report(pool, draw, 0.2)
     assert made.verdict == "cannot_tell"
     assert made.quality.precision_is_upper
-    assert "rewards too" in made.advice
-    assert "rewards too" not in report(pool, draw, 0.2, inputs="sars").advice
+    assert "add rewards to the inputs" in made.advice
+    assert "add rewards" not in report(pool, draw, 0.2, inputs="sars").advice
 
 
 def test_few_others_that_part_well_leave_the_precision_an_upper_estimate(pool, draw):

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -125,19 +125,24 @@ def exclusive(path: Path, out: Path) -> Iterator[None]:
     """
     check_reachable(out)
     work = path.parent
-    held = (work, *work.rglob("*")) if work.suffix in (".part", ".parts") else ()
-    if link := next((each for each in held if each.is_symlink()), None):
-        raise DataError(
-            f"{link}: expected what puorl wrote or nothing, found a link; remove it, or choose "
-            "another --out"
-        )
+    is_hidden = work.suffix in (".part", ".parts")
+    _refuse_links([work] if is_hidden else [])
     with lock(path) as is_ours:
         if not is_ours:
             raise DataError(
                 f"{out}: another run is filling this folder at the moment; wait for it, or choose "
                 "another --out"
             )
+        _refuse_links(work.rglob("*") if is_hidden else [])  # nobody else changes it now
         yield
+
+
+def _refuse_links(held: Iterable[Path]) -> None:
+    if link := next((each for each in held if each.is_symlink()), None):
+        raise DataError(
+            f"{link}: expected what puorl wrote or nothing, found a link; remove it, or choose "
+            "another --out"
+        )
 
 
 @contextlib.contextmanager

@@ -111,7 +111,10 @@ def verify(path: str) -> str | None:
             )
 
         fields = {name: pieces(first.keys.get(name, _LAYOUT[name])) for name in first.arrays}
-        named = {_column_name(key): key for key in sizes if sizes[key][:1] == (total,)}
+        # A column may have the name of a field's array: our own columns come last, and win.
+        long = [key for key in sizes if sizes[key][:1] == (total,)]
+        long.sort(key=lambda key: key.startswith(f"{_COLUMNS}/"))
+        named = {_column_name(key): key for key in long}
         columns = {name: pieces(named[name]) for name in first.columns if name in named}
         codes = None if first.provenance is None else first.provenance.action_codes
         found = fingerprint(fields, columns, codes)
@@ -358,7 +361,7 @@ def check_array(
         math.prod(chunks) * dataset.get_type().get_size(),
         h5py.h5z.FILTER_FLETCHER32 in codes,
     )
-    if summed and min(full, *(chunk.size for chunk in held)) < _CHECKSUM_BYTES:
+    if summed and min([full, *(chunk.size for chunk in held)]) < _CHECKSUM_BYTES:
         raise DataError(
             f"{source}: {_key(dataset)}: expected chunks that hold a checksum, got one of fewer "
             f"than {_CHECKSUM_BYTES} bytes; the file is damaged"
@@ -419,6 +422,8 @@ def _unfolded_chunks(
     before = codes[: codes.index(deflate)]
     if {*codes[len(before) + 1 :]} - {h5py.h5z.FILTER_FLETCHER32}:
         return
+    if {*before} - {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}:
+        return  # such filters change the size
     full = math.prod(chunks) * dataset.get_type().get_size()
     full += _CHECKSUM_BYTES * (h5py.h5z.FILTER_FLETCHER32 in before)
     held: list[Any] = []
