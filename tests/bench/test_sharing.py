@@ -22,6 +22,7 @@ _OWN = {
     "igdf": _NETS | {"num_dims": 2},
     "otdf": {"num_anchors": 20, "num_iterations": 5, "block": 400},
     "bosa": _NETS | {"num_members": 2},
+    "srpo": _NETS,
     "share": _NETS | {"num_members": 2, "tolerance": 100.0},
 }
 
@@ -50,7 +51,7 @@ def rows(tmp_path_factory):
 
 def test_all_of_them_train_together(rows):
     assert [row["error"] for row in rows.values()] == [None] * len(rows)
-    assert len(rows) == 13
+    assert len(rows) == 16
     assert len({row["group"] for row in rows.values()}) == 1
     assert all(len(row["scores"]) == BUDGET.episodes for row in rows.values())
     trainings = [row["training"] for row in rows.values()]
@@ -66,6 +67,6 @@ def test_sharing_nothing_is_the_very_training_of_pu(rows):
 
 
 def test_what_a_filters_labels_cost_can_be_read(rows):
-    for name in ("dara", "igdf", "otdf", "bosa"):
+    for name in ("dara", "igdf", "otdf", "bosa", "srpo"):
         assert "alpha_interval" in rows[f"pu_{name}"]["metadata"]
         assert rows[f"oracle_{name}"]["metadata"]["alpha"] == pytest.approx(0.22, abs=0.05)

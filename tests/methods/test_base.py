@@ -20,6 +20,7 @@ _PLAIN = {
     "igdf": _NETS | {"num_dims": 2},
     "otdf": {"num_anchors": 20, "num_iterations": 5, "block": 400},
     "bosa": _NETS | {"num_members": 2},
+    "srpo": _NETS,
     "pu_share": _NETS | {"num_members": 2, "tolerance": 100.0},
 }
 TINY = {name: _PLAIN.get(name) or _PLAIN.get(name.partition("_")[2], {}) for name in METHODS}
@@ -135,6 +136,7 @@ def test_the_oracle_takes_all_target_rows_and_no_other(small_split):
         ("pu_share", {"imitate": "some"}, "imitate: expected one of better, all, none"),
         ("otdf", {"xi": 0.0}, "expected xi above 0 and up to 1"),
         ("bosa", {"support": 1.0}, "expected support between 0 and 1"),
+        ("srpo", {"low_fraction": 1.0}, "expected low_fraction between 0 and 1"),
         ("olp", {"eta": 1}, "olp: expected no settings; got eta"),
         ("dara", {"xi": 1, "beta": 2}, "dara: expected settings among eta, .*; got beta, xi"),
         ("dara", {"sampling": "thirds"}, "sampling: expected one of union, half, got 'thirds'"),
@@ -168,8 +170,9 @@ def test_titles_are_known_without_importing_a_method():
         titles[entry.is_published].append(entry.title)
     assert titles[True] == ["OLP", "Sharing-All", "DARA", "IGDF", "PU", "Oracle"]
     assert titles[False] == [
-        *("PU + sharing", "OTDF", "BOSA", "PU + DARA", "Oracle + DARA", "PU + IGDF"),
+        *("PU + sharing", "OTDF", "BOSA", "SRPO", "PU + DARA", "Oracle + DARA", "PU + IGDF"),
         *("Oracle + IGDF", "PU + OTDF", "Oracle + OTDF", "PU + BOSA", "Oracle + BOSA"),
+        *("PU + SRPO", "Oracle + SRPO"),
     ]
     code = "import sys, puorl.methods; assert 'jax' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

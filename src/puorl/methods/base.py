@@ -106,6 +106,7 @@ _DARA = MethodEntry("puorl.methods.dara.DARA", "DARA", default_seconds=20.0)
 _IGDF = MethodEntry("puorl.methods.igdf.IGDF", "IGDF", default_seconds=20.0)
 _OTDF = MethodEntry("puorl.methods.otdf.OTDF", "OTDF", default_seconds=90.0, is_published=False)
 _BOSA = MethodEntry("puorl.methods.bosa.BOSA", "BOSA", default_seconds=60.0, is_published=False)
+_SRPO = MethodEntry("puorl.methods.srpo.SRPO", "SRPO", default_seconds=60.0, is_published=False)
 METHODS = {
     "olp": MethodEntry("puorl.methods.baselines.OLP", "OLP", shares_training_by="labelled"),
     "sharing_all": MethodEntry("puorl.methods.baselines.SharingAll", "Sharing-All"),
@@ -126,7 +127,8 @@ METHODS = {
     ),
     "otdf": _OTDF,
     "bosa": _BOSA,
-    **_by_labels(dara=_DARA, igdf=_IGDF, otdf=_OTDF, bosa=_BOSA),
+    "srpo": _SRPO,
+    **_by_labels(dara=_DARA, igdf=_IGDF, otdf=_OTDF, bosa=_BOSA, srpo=_SRPO),
 }
 """Methods by name, in the order of tables; classes are imported when first used."""
 

@@ -35,8 +35,9 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import check_choice, check_positive
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
-from puorl.methods import advantage, dynamics
+from puorl.methods import dynamics
 from puorl.methods.pu import Filtering
+from puorl.methods.values import values_of_rows
 
 Imitate = Literal["better", "all", "none"]
 
@@ -211,19 +212,17 @@ class PUShare(Filtering):
         reward[num:] += change.astype(reward.dtype)
         learns = np.full(len(theirs), self.imitate == "all")
         if self.imitate == "better":
-            learns = (
-                advantage.advantages(
-                    pool.rows[rows],
-                    reward,
-                    next_obs,
-                    num_first=num,
-                    seed=seed,
-                    hidden=self.hidden,
-                    num_steps=self.num_steps,
-                    batch_size=self.batch_size,
-                )[num:]
-                > 0.0
+            q, v = values_of_rows(
+                pool.rows[rows],
+                reward,
+                next_obs,
+                num_first=num,
+                seed=seed,
+                hidden=self.hidden,
+                num_steps=self.num_steps,
+                batch_size=self.batch_size,
             )
+            learns = q[num:] > v[num:]
         in_policy = np.where(learns, 1.0, _CRITIC_ONLY)
         weight = np.append(np.ones(num), moved.trust * in_policy)
         return TrainingSet(

@@ -1,4 +1,4 @@
-"""Advantages of logged actions: how much better each is than the value of its state.
+"""Values of logged actions and states; their difference says how good an action is in its state.
 
 Values are those of IQL (Kostrikov et al. 2022): the expectile of Q over the actions that the rows
 have, and Q of the reward and the next state's value. No action outside the rows is asked for. They
@@ -40,7 +40,7 @@ class _Rows(NamedTuple):
     goes_on: jax.Array  # (n,) 0 or 1
 
 
-def advantages(
+def values_of_rows(
     rows: Transitions,
     reward: np.ndarray,
     next_obs: np.ndarray,
@@ -50,8 +50,10 @@ def advantages(
     hidden: Sequence[int],
     num_steps: int,
     batch_size: int,
-) -> np.ndarray:
-    """(n,) float32. Q - V of every row, relative to the mean size of a discounted sum of rewards.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q and V of every row, (n,) float32 each.
+
+    Their unit is the mean size of a discounted sum of rewards.
 
     Args:
         rows: States, actions and ends.
@@ -83,7 +85,8 @@ def advantages(
         key = jax.random.fold_in(batch_key, start)
         shape = (min(_CHUNK, num_steps - start), max(1, batch_size // 2))
         state = _run(state, key, data, num_first, shape)
-    return np.asarray(_advantage(state[0], data.x))
+    q, v = _values(state[0], data.x)
+    return np.asarray(q), np.asarray(v)
 
 
 def expectile_loss(error: jax.Array, expectile: float = _EXPECTILE) -> jax.Array:
@@ -125,11 +128,11 @@ def _run(state: Any, key: jax.Array, data: _Rows, num_first: int, shape: Any) ->
 
 
 @jax.jit
-def _advantage(values: Values, x: jax.Array) -> jax.Array:
+def _values(values: Values, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     num_obs = values.v[0].w.shape[0]
 
-    def one(row: jax.Array) -> jax.Array:
+    def one(row: jax.Array) -> tuple[jax.Array, jax.Array]:
         q = mlp.apply_ensemble(values.target, row[None])[:, 0, 0].min()
-        return q - mlp.apply_mlp(values.v, row[None, :num_obs])[0, 0]
+        return q, mlp.apply_mlp(values.v, row[None, :num_obs])[0, 0]
 
     return jax.lax.map(one, x, batch_size=_BLOCK)
