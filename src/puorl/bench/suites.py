@@ -246,6 +246,13 @@ def _control() -> Suite:
     )
 
 
+@cache
+def _half() -> Suite:
+    choices = (MethodChoice("dara", {"sampling": "half"}, variant="half"),)
+    parts = tuple(dataclasses.replace(part, methods=choices) for part in _core().parts)
+    return Suite("half", "core: DARA with half of every batch labelled, as in its scripts", parts)
+
+
 _OWN_ROWS = (3_000, 10_000, 30_000)
 _SHARES = tuple(
     MethodChoice("pu_share", {"share": share / 100}, variant=f"{share}") for share in (25, 50, 75)
@@ -297,6 +304,7 @@ _MAKERS = {
     "paper": _paper,
     "reward": _reward,
     "control": _control,
+    "half": _half,
     "sharing": _sharing,
     "few": _few,
     "shifts": _shifts,
