@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from puorl.nn.mlp import Layer
 from puorl.pu.config import FilterConfig
-from puorl.pu.machines.dynamics import UnitLatents
+from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.fitting import Embedding, find_types
 from puorl.pu.machines.mixture import SEEN
 from puorl.pu.machines.model import ViewModel, visibility
@@ -13,6 +14,10 @@ from puorl.pu.units import Units, parse_unit
 
 NUM_UNITS, SIZE, NUM_ROWS = 24, 2, 500
 OURS, INVERTER, HOIST = (np.arange(NUM_UNITS) % 3 == k for k in range(3))
+
+
+# One lane that sees three numbers and z, and predicts a tenth of the first number of z.
+NETWORK = (Layer(0.1 * np.eye(5, 2, -3, np.float32)[None], np.zeros((1, 2), np.float32)),)
 
 
 def away(units, gap):
@@ -27,7 +32,7 @@ def view(name, horizon, centre, seed):
     return (
         ViewModel(
             view=name,
-            params=(),
+            params=NETWORK,
             sizes=(SIZE,),
             centre=np.zeros((1, SIZE)),
             root=np.eye(SIZE)[None],
@@ -40,10 +45,18 @@ def view(name, horizon, centre, seed):
     )
 
 
-def decide(views, *, drivers=0.0, known=(0,)):
-    """Find types with some units of ours known; every other unit may be driven in another way."""
+def decide(views, *, drivers=0.0, known=(0,), outcome=None):
+    """Find types with some units of ours known; every other unit may be driven in another way.
+
+    Others of those drive with larger numbers; ``outcome`` is what came of them, given units.
+    """
     rng = np.random.default_rng(9)
     number = np.arange(NUM_UNITS)
+    unit = np.arange(4_800) % NUM_UNITS
+    driven = rng.normal(size=(len(unit), 3)).astype(np.float32)
+    driven[:, 0] += 2.0 * (unit % 2 == 0) * (drivers > 0)
+    came = np.zeros(len(unit)) if outcome is None else outcome(driven[:, 0], unit)
+    came = (came + 0.3 * rng.normal(size=len(unit))).astype(np.float32)[:, None]
     models, latents = zip(*views, strict=True)
     none = Scaling(np.zeros(1), np.ones(1))
     made = Embedding(
@@ -57,8 +70,9 @@ def decide(views, *, drivers=0.0, known=(0,)):
         latents=latents,
         median_rows=float(NUM_ROWS),
         behaviour=away(number % 2 == 0, drivers) + rng.normal(size=(NUM_UNITS, SIZE)),
-        driven=rng.normal(size=(1_000, 3)).astype(np.float32),
-        driven_unit=np.arange(1_000) % NUM_UNITS,
+        driven=driven,
+        driven_unit=unit,
+        driven_rows=Batch(driven, np.zeros((len(unit), 0, 1)), came, np.ones_like(came), unit),
     )
     label = np.where(np.isin(number, known), 0, -1)
     return find_types(made, label, "", FilterConfig(), unit=parse_unit("column:robot"), seed=0)
@@ -88,6 +102,22 @@ def test_where_drivers_differ_one_step_alone_decides(drivers):
     model = decide([ONE_STEP, driven], drivers=drivers)
     assert [each.horizon for each in model.views] == ([0] if drivers else [0, 1])
     assert model.finding.is_crossed is (drivers > 0)  # as JSON has it
+
+
+@pytest.mark.parametrize("verdict", ["both", "behaviour"])
+def test_types_with_own_drivers_must_differ_where_both_drive(verdict):
+    second = np.arange(NUM_UNITS) % 2 == 0
+    latents = view("dynamics", 0, away(second, 8.0), 6)
+    z = latents[1][0].z[:, 0]
+
+    def outcome(x, unit):
+        # Either units move as their z says; or all move alike, and z is what each meets at most.
+        return 0.1 * z[unit] if verdict == "both" else 0.4 * x
+
+    model = decide([latents], drivers=20.0, known=(1,), outcome=outcome)
+    assert model.finding.verdict == verdict
+    assert (model.finding.gain >= SEEN) == (verdict == "both")
+    assert not model.finding.is_crossed
 
 
 def test_where_no_type_is_seen_nothing_is_claimed():

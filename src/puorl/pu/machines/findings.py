@@ -151,8 +151,6 @@ def overlap_of_rows(x: np.ndarray, unit: np.ndarray, keep: np.ndarray, *, seed: 
         keep: (units,) bool.
         seed: Of the rows that are compared.
     """
-    from scipy.spatial import KDTree
-
     side = keep[unit]
     size = min(int(side.sum()), int((~side).sum()))
     if size == 0:
@@ -161,9 +159,31 @@ def overlap_of_rows(x: np.ndarray, unit: np.ndarray, keep: np.ndarray, *, seed: 
     parts = np.flatnonzero(side), np.flatnonzero(~side)
     rows = np.concatenate([rng.choice(part, size, replace=False) for part in parts])
     x, unit, side = x[rows], unit[rows], side[rows]
-    near = np.asarray(KDTree(x).query(x, min(_NUM_SEARCHED, len(x)))[1])
-    elsewhere = unit[near] != unit[:, None]
-    counted = elsewhere & (np.cumsum(elsewhere, axis=1) <= _NUM_NEIGHBOURS)
+    near, counted = _neighbours(x, unit)
     if not counted.any():
         return 0.0
     return float(min(1.0, 2.0 * np.mean((side[near] != side[:, None])[counted])))
+
+
+def shared_rows(x: np.ndarray, unit: np.ndarray, side: np.ndarray) -> np.ndarray:
+    """(n,) float64. Of each row's nearest rows of other units, the part on the other side.
+
+    As weights these leave the rows that either side could have: what both have is compared.
+
+    Args:
+        x: (n, f) float. Standardised states and actions.
+        unit: (n,) int. Unit of each row.
+        side: (units,) bool.
+    """
+    near, counted = _neighbours(x, unit)
+    across = (side[unit][near] != side[unit][:, None]) & counted
+    return across.sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
+
+
+def _neighbours(x: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nearest rows of each, (n, k) int, and which of them count, (n, k) bool: of other units."""
+    from scipy.spatial import KDTree
+
+    near = np.asarray(KDTree(x).query(x, min(_NUM_SEARCHED, len(x)))[1])
+    elsewhere = unit[near] != unit[:, None]
+    return near, elsewhere & (np.cumsum(elsewhere, axis=1) <= _NUM_NEIGHBOURS)

@@ -20,7 +20,7 @@ from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
-from puorl.pu.machines.findings import Finding, overlap_of_rows
+from puorl.pu.machines.findings import Finding, overlap_of_rows, shared_rows
 from puorl.pu.machines.mixture import (
     SEEN,
     SURE,
@@ -52,6 +52,12 @@ _PARTED = 5.0
 """Nats from which a later horizon may part units that the clearest view keeps together."""
 _UNTRUSTED = 1e3
 """Nats by which other lanes fall behind."""
+_MATCHED = 2.0
+"""Nats from which types of machines, each with drivers of its own, differ where both drive."""
+_MOST_TRAINED = 150
+"""Units at most that networks are trained on: more of them would leave too few steps for each."""
+_FIRST_ROWS, _FIRST_STEPS = 50, 6
+"""Rows of each other unit from which its z is guessed, and steps of that."""
 MIN_UNITS = 4
 """Fewer units cannot show that there are types."""
 
@@ -71,6 +77,8 @@ class Embedding(NamedTuple):
     """(k, s + a) float32. States and actions of some rows, standardised."""
     driven_unit: np.ndarray
     """(k,) int64. Their units."""
+    driven_rows: Batch
+    """The same rows, with what came of them."""
 
 
 def fit(
@@ -147,6 +155,9 @@ def embed(
         behaviour=driver.embed(0, driven_by.z),
         driven=rows.given[sample, : rows.state.shape[1] + rows.action.shape[1]],
         driven_unit=number[sample],
+        driven_rows=dynamics.make_batch(
+            "dynamics", Sequences(*(part[sample] for part in rows)), number[sample]
+        ),
     )
 
 
@@ -166,12 +177,45 @@ def _learn_view(
     """Train the model of one view; return it with the latents, for each horizon."""
     own = _behaviour_config(config) if view == "behaviour" else config
     every = dynamics.make_batch(view, rows, number)
-    shown = jax.tree.map(lambda leaf: leaf[~held], every)
+    stride = -(-num_units // _MOST_TRAINED)
+    trained = np.arange(0, num_units, stride)
+    used = ~held & (number % stride == 0)
+    shown = jax.tree.map(lambda leaf: leaf[used], every)
+    shown = shown._replace(unit=shown.unit // stride)
     state = dynamics.train(
-        view, shown, num_units, own, seed=seed, checkpoint=checkpoint, advance=advance
+        view, shown, len(trained), own, seed=seed, checkpoint=checkpoint, advance=advance
     )
+    if stride > 1:
+        z = _guess_others(view, state, every, trained, num_units, own)
+        state = state._replace(z=jnp.asarray(z, jnp.float32))
     horizons = range(every.num_horizons)
     return [_finish(view, state, every, held, run, num_units, own, each) for each in horizons]
+
+
+def _guess_others(
+    view: View,
+    state: TrainState,
+    rows: Batch,
+    trained: np.ndarray,
+    num_units: int,
+    config: MachineConfig,
+) -> np.ndarray:
+    """(lanes, units, size). z of all units, where the networks were trained on some of them."""
+    known, used = np.asarray(state.z, np.float64), np.asarray(dynamics.size_mask(config))
+    few = thin(rows, _FIRST_ROWS)
+    z = np.repeat(known.mean(axis=1, keepdims=True), num_units, axis=1)
+    for k, start in enumerate(z):
+        z[k] = dynamics.fit_latents(
+            view,
+            dynamics.lane(state.params, k),
+            used[k],
+            few,
+            start,
+            num_iterations=_FIRST_STEPS,
+            penalty=config.penalty,
+        ).z
+    z[:, trained] = known
+    return z
 
 
 def _behaviour_config(config: MachineConfig) -> MachineConfig:
@@ -207,11 +251,12 @@ def find_types(
     has_runs = any(view.view == "relations" for view in made.views)
     needed = SURE if has_runs else SEEN
     driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
+    several = bool(driver.any())
     views = _mixtures(made, label, driver, seed)
-    is_crossed = bool(driver.any() and _best_gain(views) >= needed)
-    if driver.any() and not is_crossed:  # no driver has machines of two types
+    is_crossed = several and _best_gain(views) >= needed
+    if several and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
-        views = _mixtures(made, label, driver, seed)
+        views = [_compare_matched(made, _mixtures(made, label, driver, seed)[0])]
     counts = _choose_horizons(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
@@ -301,6 +346,47 @@ def _trust_likelihood(view: ViewModel) -> ViewModel:
         for mixture in view.mixtures
     )
     return view._replace(mixtures=mixtures)
+
+
+def _compare_matched(made: Embedding, view: ViewModel) -> ViewModel:
+    """Let types count only if they differ on rows that either side could have.
+
+    Where each driver keeps to units of its own, the model errs in another way where each drives,
+    and latents take that up. On rows with neighbours on both sides, the mean latents of the other
+    side must cost units more than those of their own side do: else the sides differ no more than
+    units of one side. Nats for that, with units as the sample, limit those for the types.
+    """
+    clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
+    ours = np.isin(clearest.member, clearest.ours)
+    if clearest.gain < SEEN or min(ours.sum(), (~ours).sum()) < 2:
+        return view
+    rows, unit = made.driven_rows, made.driven_unit
+    weight = shared_rows(made.driven, unit, ours)
+    own_side = (~ours).astype(int)
+    side = np.eye(2)[own_side].T
+    count = side.sum(axis=1, keepdims=True)
+    more = np.zeros(len(unit))
+    for k, own in enumerate(made.latents[0]):
+        params = dynamics.lane(view.params, k)
+        total = side @ own.z
+        across = (total / count)[1 - own_side]
+        among = (total[own_side] - own.z) / (count[own_side] - 1.0)
+        cost = [
+            dynamics.outputs_nll(view.view, params, rows, z, view.horizon).sum(axis=1)
+            for z in (across, among, own.z)
+        ]
+        more += cost[0] - 2.0 * cost[1] + cost[2]
+    by_unit = np.bincount(unit, weight * more) / np.maximum(np.bincount(unit, weight), 1e-9)
+    found = _nats_above_0(by_unit)
+    lower = max(clearest.gain - found, 0.0) if found < _MATCHED else 0.0
+    return view._replace(mixtures=tuple(m._replace(gain=m.gain - lower) for m in view.mixtures))
+
+
+def _nats_above_0(value: np.ndarray) -> float:
+    """Log ratio of likelihoods of a normal sample with any mean and with mean 0; 0 below that."""
+    n = len(value)
+    ratio = value.mean() ** 2 / max(value.var(), 1e-12)
+    return 0.5 * n * float(np.log1p(ratio)) if value.mean() > 0 else 0.0
 
 
 def choose_views(found: Units, data: Dataset) -> tuple[View, ...]:
