@@ -52,6 +52,8 @@ _PARTED = 5.0
 """Nats from which a later horizon may part units that the clearest view keeps together."""
 _UNTRUSTED = 1e3
 """Nats by which other lanes fall behind."""
+_SHORT = 1.0 / 3.0
+"""Rows, in those of the median unit, below which a single episode does not shape types."""
 MIN_UNITS = 4
 """Fewer units cannot show that there are types."""
 
@@ -207,11 +209,12 @@ def find_types(
     has_runs = any(view.view == "relations" for view in made.views)
     needed = SURE if has_runs else SEEN
     driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
-    views = _mixtures(made, label, driver, seed)
+    num_trusted = config.machines.num_trusted
+    views = _mixtures(made, label, driver, num_trusted, seed)
     is_crossed = bool(driver.any() and _best_gain(views) >= needed)
     if driver.any() and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
-        views = _mixtures(made, label, driver, seed)
+        views = _mixtures(made, label, driver, num_trusted, seed)
     counts = _choose_horizons(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
@@ -270,33 +273,48 @@ def _choose_horizons(
     return counts
 
 
-def _mixtures(made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int) -> list[ViewModel]:
+def _mixtures(
+    made: Embedding, label: np.ndarray, driver: np.ndarray, num_trusted: int, seed: int
+) -> list[ViewModel]:
     """Find the types in all lanes; with several drivers, in those of the dynamics alone."""
-    views = []
+    views, shapes = [], _shaping(made, label, driver)
     for view, latents in zip(made.views, made.latents, strict=True):
         rng = generator(seed, "machines", view.view)
         mixtures = [
-            fit_types(view.embed(k, own.z), label, rng, driver, lane=k)
+            fit_types(view.embed(k, own.z), label, rng, driver, lane=k, shapes=shapes)
             for k, own in enumerate(latents)
         ]
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
-    return [_trust_likelihood(views[0])] if driver.any() else views
+    return [_trust_likelihood(views[0], num_trusted)] if driver.any() else views
+
+
+def _shaping(made: Embedding, label: np.ndarray, driver: np.ndarray) -> np.ndarray | None:
+    """(units,) bool. Which units shape types: not the shortest of single episodes; None for all.
+
+    An episode that ends early was cut short by what it did: it shows a start and a fall, where the
+    model is at its worst, and several of them look like a type of their own.
+    """
+    if any(view.view == "relations" for view in made.views):
+        return None
+    shapes = (made.found.num_rows >= _SHORT * made.median_rows) | (label >= 0)
+    return shapes if len(np.unique(driver[shapes])) > driver.max() else None
 
 
 def _best_gain(views: list[ViewModel]) -> float:
     return float(max(mixture.gain for view in views for mixture in view.mixtures))
 
 
-def _trust_likelihood(view: ViewModel) -> ViewModel:
-    """Let the lane decide that predicts held-out rows best.
+def _trust_likelihood(view: ViewModel, num_trusted: int) -> ViewModel:
+    """Let the lanes decide that predict held-out rows best, each with the same weight.
 
     With several drivers a lane may find types by what its model gets wrong where one of them
     drives: how clear its types are says little then, and its likelihood more.
     """
-    best = int(np.argmin(view.held_out_nll))
+    trusted = np.argsort(view.held_out_nll, kind="stable")[:num_trusted].tolist()
+    clear = {k: max(m.gain for m in view.mixtures if m.lane == k) for k in trusted}
     mixtures = tuple(
-        mixture.with_near()
-        if mixture.lane == best
+        mixture.with_near()._replace(gain=mixture.gain + (clear[trusted[0]] - clear[mixture.lane]))
+        if mixture.lane in clear
         else mixture._replace(gain=mixture.gain - _UNTRUSTED)
         for mixture in view.mixtures
     )
