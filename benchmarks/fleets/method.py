@@ -17,7 +17,7 @@ from baseline import above_largest_gap, one_step_scores
 import puorl
 from puorl.core.checkpoint import Checkpoint
 from puorl.core.stats import Estimate
-from puorl.pu.config import FilterConfig, preset_config
+from puorl.pu.config import FilterConfig, MachineConfig, preset_config
 from puorl.pu.machines import fitting
 from puorl.pu.units import number_units, parse_unit
 
@@ -77,7 +77,11 @@ class Method:
         named = {"method": self.name} | ({"trial": self.trial} if self.trial else {})
         if self.name == "linear":
             return named
-        return named | {"preset": self.preset, "filter": asdict(self.filter_config)}
+        settings = asdict(self.filter_config)
+        for added in ("latent_start", "num_trusted"):  # rows from before these stay valid
+            if settings["machines"][added] == getattr(MachineConfig, added):
+                del settings["machines"][added]
+        return named | {"preset": self.preset, "filter": settings}
 
     def decide(self, data: puorl.Dataset, tasks: Sequence[Task]) -> list[Decision]:
         """Decide about all units of a dataset, once for each task."""

@@ -15,7 +15,8 @@ the end where there is one policy:
 Data is made once and kept below `--cache`. Episodes that were cut to make numbers of rows exact are
 left out, and the others shuffled: neither a name nor a place says where an episode is from. Cells
 of `--held-out` are for the final judgement. `--read-out` adds what a classifier over episodes can
-tell that knows the truth.
+tell that knows the truth. The filter has the preset ``robots``. Files of several runs may be joined
+with `cat` and shown with `--show`.
 """
 
 import argparse
@@ -207,10 +208,10 @@ def cell_config(method: Method, cell: Cell, rows: int, seed: int) -> dict[str, A
 
 
 def measure(
-    method: Method, cell: Cell, found: Episodes, rows: int, draws: int, recorded: Recorded
+    method: Method, cell: Cell, found: Episodes, rows: int, draws: range, recorded: Recorded
 ) -> None:
     """Add the draws that are missing."""
-    missing = [s for s in range(draws) if not recorded.find(cell_config(method, cell, rows, s))]
+    missing = [s for s in draws if not recorded.find(cell_config(method, cell, rows, s))]
     tasks = [draw_task(cell, found, seed) for seed in missing]
     for task, decision in zip(tasks, decided(method, found.data, tasks, cell.name), strict=False):
         asked = ~np.isin(found.units, task.known)
@@ -338,6 +339,7 @@ def main() -> None:
     parser.add_argument("--questions", nargs="+", choices=list(SHIFTS), default=list(SHIFTS))
     parser.add_argument("--held-out", action="store_true", help="the cells kept for the end")
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--first-draw", type=int, default=0, help="leave out those before it")
     parser.add_argument("--policy-rows", type=int, default=200_000, help="of a cell")
     parser.add_argument("--driver-rows", type=int, default=10_000, help="of each of four parts")
     parser.add_argument("--read-out", action="store_true", help="with the truth told, as well")
@@ -346,6 +348,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the cells")
     parser.add_argument("--collect", action="store_true", help="make the data alone")
     method_options(parser)
+    parser.set_defaults(preset="robots")
     args = parser.parse_args()
     chosen = [
         cell
@@ -370,7 +373,7 @@ def main() -> None:
                 f"{cell.name}: {len(found.data):,} rows, {len(found.units):,} episodes", flush=True
             )
             continue
-        measure(method, cell, found, rows, args.draws, recorded)
+        measure(method, cell, found, rows, range(args.first_draw, args.draws), recorded)
         if args.read_out:
             measure_read_out(method, cell, found, rows, recorded)
     if not args.collect:

@@ -264,7 +264,7 @@ def test_nothing_is_overwritten_or_even_read_without_force(here, file, whole, ca
         (["--unit", "window:many"], "window"),
         (["--unit", "column:robbot"], "no such column; did you mean column:robot?"),
         (["--format", "xml"], "invalid choice 'xml'"),
-        (["--preset", "best"], "'default', 'thorough', 'paper'"),
+        (["--preset", "best"], "'default', 'thorough', 'robots', 'paper'"),
         (["--alpha-estimator", "best"], "'bbe', 'en', 'scott', 'dedpul'"),
         (["--seed", "-1"], "seed: expected a whole number, 0 or above"),
         (["--out-format", "csv"], "parquet"),

@@ -98,8 +98,9 @@ class Filter:
     """What to decide about: transition, window:50 (steps), episode, or column:NAME."""
     evidence: Literal["auto", "dynamics", "rows"] = "auto"
     """Decide about units by how they move, or by the mean score of rows; auto: by how they move."""
-    preset: Literal["default", "thorough", "paper"] = "default"
-    """Ours, ours with larger models (needs a GPU to be fast), or as published."""
+    preset: Literal["default", "thorough", "robots", "paper"] = "default"
+    """Ours; with larger models (needs a GPU to be fast); for episodes of robots whose whole state
+    is logged without noise; or as published."""
     mode: Literal["hard", "top_alpha", "soft"] = "hard"
     """Keep likely target rows; the estimated fraction of them; or all, with a column 'weight'."""
     inputs: Literal["sas", "sar", "sars"] = "sas"

@@ -82,6 +82,11 @@ class MachineConfig:
     """Deviation of the noise on z in training."""
     penalty: float = 1e-3
     """On |z|²."""
+    latent_start: float = 0.0
+    """Fraction of the steps before z begins to move: what states and actions tell is learnt first,
+    so that less of how a unit is driven goes into z."""
+    num_trusted: int = 1
+    """Lanes that decide where several drive: those that predict held-out rows best."""
     num_lags: int = 2
     """Rows before the present one that a model sees: sensors are noisy."""
     horizons: tuple[int, ...] = (1, 4, 12)
@@ -145,6 +150,10 @@ class FilterConfig:
             del content["alpha_estimator"]
         if self.machines == MachineConfig():
             del content["machines"]
+        else:
+            for name in ("latent_start", "num_trusted"):
+                if getattr(self.machines, name) == getattr(MachineConfig, name):
+                    del content["machines"][name]
         return content
 
     @classmethod
@@ -169,6 +178,19 @@ PRESETS = {
     "thorough": FilterConfig(
         residuals=ResidualConfig(hidden=(512, 512), num_steps=20_000, batch_size=1_024),
         network=NetworkConfig(hidden=(256, 256), layer_norm=True, averaging=0.998),
+    ),
+    "robots": FilterConfig(
+        machines=MachineConfig(
+            hidden=(256, 256),
+            latent_sizes=(1,),
+            num_seeds=6,
+            num_steps=6_000,
+            penalty=0.003,
+            latent_start=0.15,
+            num_trusted=3,
+            num_lags=0,
+            horizons=(1,),
+        )
     ),
     "paper": FilterConfig(
         features=FeatureConfig(difference=False, standardise=False),

@@ -334,6 +334,14 @@ def test_training_moves_only_the_numbers_that_a_lane_uses():
     assert (moved[used == 1] > 0.01).all()
 
 
+def test_latents_wait_for_their_start():
+    config = dataclasses.replace(CONFIG, latent_start=0.5)
+    waiting = trained(config=dataclasses.replace(config, latent_start=1.0))
+    first = dynamics.init_state("dynamics", batch(300, 5), 5, CONFIG, 7)
+    np.testing.assert_array_equal(waiting.z, first.z)
+    assert (np.asarray(trained(config=config).z) != np.asarray(first.z)).any()
+
+
 def test_training_brings_the_likelihood_down_and_parts_units_that_differ():
     rng = np.random.default_rng(0)
     rows, kind = batch(2_000, 6, known=1.0), np.array([0, 0, 0, 1, 1, 1])

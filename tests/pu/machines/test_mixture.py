@@ -296,3 +296,24 @@ def test_a_few_units_that_are_all_alike_are_not_parted(n):
     found = fit_types(z, np.array([0] + [-1] * (n - 1)), rng_of(0))[0]
     assert np.isfinite(found.gain)
     assert found.gain < SEEN
+
+
+def test_units_that_do_not_shape_types_are_judged_as_new_ones():
+    rng = rng_of(5)
+    z, kind = groups(rng, [12, 12], gap=12.0, size=1)
+    odd = z[:3] + np.sign(z[0] - z[-1]) * 6.0  # three of ours, on the far side
+    z, label = np.vstack([z, odd]), np.append(one_known(kind), [-1, -1, -1])
+    shapes = np.arange(len(z)) < len(kind)
+    found = fit_types(z, label, rng, shapes=shapes)[0]
+    alone = fit_types(z[shapes], label[shapes], rng)[0]
+    assert found.num_types == alone.num_types == 2
+    np.testing.assert_array_equal(found.member, [*alone.member, -1, -1, -1])
+    chance = found.ours_probability(z, fitted=True)
+    np.testing.assert_allclose(chance[shapes], alone.ours_probability(z[shapes], fitted=True))
+    np.testing.assert_allclose(chance[~shapes], alone.ours_probability(odd))
+    assert (chance[~shapes] > 0.9).all()
+    kept = chance >= 0.5
+    assert split_evidence(z, found, np.ones(len(z), bool), label) == pytest.approx(
+        split_evidence(z[shapes], alone, np.ones(len(kind), bool), label[shapes])
+    )
+    assert kept.sum() == 15

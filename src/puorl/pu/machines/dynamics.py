@@ -143,7 +143,7 @@ def _run(
     config: MachineConfig,
     length: int,
 ) -> TrainState:
-    used = size_mask(config)
+    used, waits = size_mask(config), round(config.latent_start * config.num_steps)
 
     def loss(
         params: mlp.Params, z: jax.Array, used: jax.Array, rows: Batch, key: jax.Array
@@ -170,6 +170,8 @@ def _run(
         grad, z_grad = gradient(params, z, used, rows, keys)
         pace = 0.5 * (1.0 + jnp.cos(jnp.pi * number.astype(jnp.float32) / config.num_steps))
         rates = config.learning_rate * pace, config.latent_learning_rate * pace
+        if waits:
+            rates = rates[0], jnp.where(number < waits, 0.0, rates[1])
         params, moments = mlp.apply_adam(params, grad, moments, learning_rate=rates[0])
         z, z_moments = mlp.apply_adam(z, z_grad, z_moments, learning_rate=rates[1])
         return (params, z, moments, z_moments), None

@@ -1,6 +1,7 @@
 """From a split to a MachineModel: train the views, estimate latents, find types, decide."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, compress
@@ -54,10 +55,14 @@ _UNTRUSTED = 1e3
 """Nats by which other lanes fall behind."""
 _MATCHED = 2.0
 """Nats from which types of machines, each with drivers of its own, differ where both drive."""
-_MOST_TRAINED = 150
-"""Units at most that networks are trained on: more of them would leave too few steps for each."""
+_FEWEST_PASSES = 8
+"""Times at least that networks see a row: with too many rows they are trained on some units."""
+_FEWEST_TRAINED = 100
+"""Units at least that networks are trained on."""
 _FIRST_ROWS, _FIRST_STEPS = 50, 6
 """Rows of each other unit from which its z is guessed, and steps of that."""
+_SHORT = 1.0 / 3.0
+"""Rows, in those of the median unit, below which a single episode does not shape types."""
 MIN_UNITS = 4
 """Fewer units cannot show that there are types."""
 
@@ -177,7 +182,8 @@ def _learn_view(
     """Train the model of one view; return it with the latents, for each horizon."""
     own = _behaviour_config(config) if view == "behaviour" else config
     every = dynamics.make_batch(view, rows, number)
-    stride = -(-num_units // _MOST_TRAINED)
+    wanted = math.ceil(_FEWEST_PASSES * (~held).sum() / (own.num_steps * own.batch_size))
+    stride = max(1, min(wanted, num_units // _FEWEST_TRAINED))
     trained = np.arange(0, num_units, stride)
     used = ~held & (number % stride == 0)
     shown = jax.tree.map(lambda leaf: leaf[used], every)
@@ -252,11 +258,12 @@ def find_types(
     needed = SURE if has_runs else SEEN
     driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
     several = bool(driver.any())
-    views = _mixtures(made, label, driver, seed)
+    num_trusted = config.machines.num_trusted
+    views = _mixtures(made, label, driver, num_trusted, seed)
     is_crossed = several and _best_gain(views) >= needed
     if several and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
-        views = [_compare_matched(made, _mixtures(made, label, driver, seed)[0])]
+        views = [_compare_matched(made, _mixtures(made, label, driver, num_trusted, seed)[0])]
     counts = _choose_horizons(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
@@ -315,33 +322,48 @@ def _choose_horizons(
     return counts
 
 
-def _mixtures(made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int) -> list[ViewModel]:
+def _mixtures(
+    made: Embedding, label: np.ndarray, driver: np.ndarray, num_trusted: int, seed: int
+) -> list[ViewModel]:
     """Find the types in all lanes; with several drivers, in those of the dynamics alone."""
-    views = []
+    views, shapes = [], _shaping(made, label, driver)
     for view, latents in zip(made.views, made.latents, strict=True):
         rng = generator(seed, "machines", view.view)
         mixtures = [
-            fit_types(view.embed(k, own.z), label, rng, driver, lane=k)
+            fit_types(view.embed(k, own.z), label, rng, driver, lane=k, shapes=shapes)
             for k, own in enumerate(latents)
         ]
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
-    return [_trust_likelihood(views[0])] if driver.any() else views
+    return [_trust_likelihood(views[0], num_trusted)] if driver.any() else views
+
+
+def _shaping(made: Embedding, label: np.ndarray, driver: np.ndarray) -> np.ndarray | None:
+    """(units,) bool. Which units shape types: not the shortest of single episodes; None for all.
+
+    An episode that ends early was cut short by what it did: it shows a start and a fall, where the
+    model is at its worst, and several of them look like a type of their own.
+    """
+    if any(view.view == "relations" for view in made.views):
+        return None
+    shapes = (made.found.num_rows >= _SHORT * made.median_rows) | (label >= 0)
+    return shapes if len(np.unique(driver[shapes])) > driver.max() else None
 
 
 def _best_gain(views: list[ViewModel]) -> float:
     return float(max(mixture.gain for view in views for mixture in view.mixtures))
 
 
-def _trust_likelihood(view: ViewModel) -> ViewModel:
-    """Let the lane decide that predicts held-out rows best.
+def _trust_likelihood(view: ViewModel, num_trusted: int) -> ViewModel:
+    """Let the lanes decide that predict held-out rows best, each with the same weight.
 
     With several drivers a lane may find types by what its model gets wrong where one of them
     drives: how clear its types are says little then, and its likelihood more.
     """
-    best = int(np.argmin(view.held_out_nll))
+    trusted = np.argsort(view.held_out_nll, kind="stable")[:num_trusted].tolist()
+    clear = {k: max(m.gain for m in view.mixtures if m.lane == k) for k in trusted}
     mixtures = tuple(
-        mixture.with_near()
-        if mixture.lane == best
+        mixture.with_near()._replace(gain=mixture.gain + (clear[trusted[0]] - clear[mixture.lane]))
+        if mixture.lane in clear
         else mixture._replace(gain=mixture.gain - _UNTRUSTED)
         for mixture in view.mixtures
     )

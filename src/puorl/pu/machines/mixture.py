@@ -65,7 +65,7 @@ class Mixture(NamedTuple):
     lane: int = 0
     """Whose latents these are."""
     member: np.ndarray = np.zeros(0, np.int64)
-    """(units of the fit,) int64. Their types."""
+    """(units of the fit,) int64. Their types; -1 for those that did not shape them."""
     num_known: np.ndarray = np.zeros(1)
     """(types,). Units of each type that were labelled: they do not count for its share."""
 
@@ -123,8 +123,12 @@ class Mixture(NamedTuple):
         self, z: np.ndarray, extra: np.ndarray | None = None, *, fitted: bool = False
     ) -> np.ndarray:
         """(n,) float64. Probability to be ours, of new units or of those of the fit."""
-        found = self.fitted_log_probability if fitted else self.log_probability
-        return np.exp(found(z, extra)[:, list(self.ours)]).sum(axis=1)
+        found = self.log_probability(z, extra)
+        if fitted:
+            of = self.member >= 0
+            own = self._replace(member=self.member[of])
+            found[of] = own.fitted_log_probability(z[of], None if extra is None else extra[of])
+        return np.exp(found[:, list(self.ours)]).sum(axis=1)
 
     def with_near(self) -> "Mixture":
         """Count types that lie near ours, seen from the others, as ours driven in another way."""
@@ -171,6 +175,7 @@ def fit_types(
     driver: np.ndarray | None = None,
     *,
     lane: int = 0,
+    shapes: np.ndarray | None = None,
 ) -> tuple[Mixture, ...]:
     """Find the likeliest partitions of units into two types or more, the best first.
 
@@ -181,9 +186,17 @@ def fit_types(
         driver: (n,) int. Who drives each unit: every driver shifts the latents of all types by the
             same amount, which is estimated; 0 has no shift. None for one driver.
         lane: Number to note in the results.
+        shapes: (n,) bool. Units that shape types, of every driver some; None for all.
     """
     n = len(z)
     driver = np.zeros(n, int) if driver is None else driver
+    if shapes is not None and not shapes.all():
+        made = fit_types(z[shapes], label[shapes], rng, driver[shapes], lane=lane)
+        member = np.full((len(made), n), -1)
+        member[:, shapes] = [mixture.member for mixture in made]
+        return tuple(
+            mixture._replace(member=own) for mixture, own in zip(made, member, strict=True)
+        )
     least = max(int(label.max()) + 1, 2)
     everyone = np.zeros((1, n), int)
     _, shift = _maximise(z, np.ones((1, n, 1)), np.zeros(0, int), driver)
@@ -219,6 +232,9 @@ def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray, label: np.
         kept: (n,) bool. Units that are to be of one type; infinite where they are already.
         label: (n,) int. As in `fit_types`.
     """
+    of = mixture.member >= 0
+    z, kept, label = z[of], kept[of], label[of]
+    mixture = mixture._replace(member=mixture.member[of])
     joined = np.isin(mixture.member, np.unique(mixture.member[kept]))
     if len(np.unique(mixture.member[joined])) < 2:
         return float("inf")
