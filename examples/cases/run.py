@@ -35,8 +35,8 @@ ROOT = HERE.parents[1]
 LOG, TRUTH, EPISODES = "log.csv.gz", "truth.csv", "episodes.csv"
 CANNOT_TELL = ("neither", "confounded")
 """Verdicts that say so."""
-STAGES = ("log", "filter", "compare", "judge")
-"""The second and the third need no simulator, and not each other: they can run side by side."""
+STAGES = ("log", "filter", "episodes", "compare", "judge")
+"""Those between need no simulator, and not each other: they can run side by side."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +177,10 @@ def find(case: Case, log: Path, truth: Path, out: Path, do: Commands) -> None:
         do.puorl("score", str(out / "ours"), str(log.parent / "later" / LOG), "--by-time",
                  case.window, "--out", str(out / "drift.csv"), "--page",
                  str(out / "drift.html"))  # fmt: skip
+
+
+def find_episodes(case: Case, log: Path, out: Path, do: Commands) -> None:
+    """Find which single episodes are ours, in a case that asks for it."""
     if case.episodes_known:
         chosen = out / "known-episodes.csv"
         drawn = known_episodes(case, log.parent)
@@ -208,6 +212,7 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
     actions: dict[str, Callable[[Commands], None]] = {
         "log": lambda do: do.simulator(case, "log", size_name, str(seed), str(out / "log")),
         "filter": lambda do: find(case, log, truth, out, do),
+        "episodes": lambda do: find_episodes(case, log, out, do),
         "compare": lambda do: compare(case, size, log, truth, out, do),
         "judge": lambda do: do.simulator(
             case, "judge", str(out / "policies"), str(out / "returns.csv"), "--episodes",
@@ -224,7 +229,8 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
         ))  # fmt: skip
     if "judge" not in stages:
         return {}
-    notes = [read_json(out / f"{stage}.json") for stage in STAGES]
+    files = (out / f"{stage}.json" for stage in STAGES)
+    notes = [read_json(file) for file in files if file.exists()]
     told = told_the_truth(case, log, truth)
     return {
         "case": case.name,
@@ -240,10 +246,9 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
         "drift": _drift(case, out, log.parent / "later" / TRUTH) if case.window else None,
         "commands": [line for note in notes for line in note["commands"]],
         **{
-            kind: {name: spent for note in notes for name, spent in note[kind].items()}
-            for kind in ("seconds", "processor_seconds")
+            kind: _sums([note[kind] for note in notes]) for kind in ("seconds", "processor_seconds")
         },
-        "versions": notes[STAGES.index("compare")]["versions"],
+        "versions": read_json(out / "compare.json")["versions"],
     }
 
 
@@ -288,6 +293,11 @@ def beside_truth(case: Case, folder: Path, truth: Path, *, is_decidable: bool) -
         "true": true,
         "units": units,
     }
+
+
+def _sums(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for table in tables for name in table)
+    return {name: round(sum(table.get(name, 0.0) for table in tables), 1) for name in names}
 
 
 def known_units(case: Case, truth: Path) -> list[str]:

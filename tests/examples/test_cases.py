@@ -41,6 +41,7 @@ def test_a_case_runs_on_recorded_rows(name, tmp_path, monkeypatch):
     shutil.copytree(RECORDED / name, tmp_path / "log")
     truth = tmp_path / "log" / run.TRUTH
     run.find(case, tmp_path / "log" / run.LOG, truth, tmp_path, do)
+    run.find_episodes(case, tmp_path / "log" / run.LOG, tmp_path, do)
     run.compare(case, TINY, tmp_path / "log" / run.LOG, truth, tmp_path, do)
     assert len(run.known_units(case, truth)) == case.num_known
     found = run.beside_truth(case, tmp_path / "ours", truth, is_decidable=True)
