@@ -10,18 +10,22 @@ Result rows go to `--rows`, one for each run.
 import argparse
 import csv
 import json
+import os
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from decidable import read_out
 from tables import METHODS, summary
 
+import puorl
 from puorl.cli.main import main as run_puorl
 from puorl.core.files import read_json
 from puorl.rl import trainer
@@ -29,7 +33,10 @@ from puorl.rl import trainer
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LOG, TRUTH, EPISODES = "log.csv.gz", "truth.csv", "episodes.csv"
-STAGES = ("log", "learn", "judge")
+CANNOT_TELL = ("neither", "confounded")
+"""Verdicts that say so."""
+STAGES = ("log", "filter", "episodes", "compare", "judge")
+"""Those between need no simulator, and not each other: they can run side by side."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Case:
     fields: tuple[str, ...]
     """Options that say where the fields are."""
     verdicts: tuple[str, ...]
-    """Verdicts of the filter that are right."""
+    """Verdicts of the filter that are right, where units can be told apart at all."""
     learner: str = "td3_bc"
     gamma: float = 0.99
     window: str = ""
@@ -127,103 +134,136 @@ class Commands:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.seconds: dict[str, float] = {}
+        self.processor_seconds: dict[str, float] = {}
+        """Of all threads: other work on the machine does not change them much."""
 
     def puorl(self, *words: str) -> None:
         """Run a command of puorl."""
-        self._note("puorl", *words)
-        began = time.perf_counter()
-        if code := run_puorl(list(words)):
-            raise SystemExit(f"puorl {words[0]} ended with code {code}")
-        self.seconds[words[0]] = round(time.perf_counter() - began, 1)
+        with self._timed(words[0], "puorl", *words):
+            if code := run_puorl(list(words)):
+                raise SystemExit(f"puorl {words[0]} ended with code {code}")
 
     def simulator(self, case: Case, *words: str) -> None:
         """Run the simulator in its own environment."""
         python = ROOT / ".venv-cases" / case.name / "bin" / "python"
         if not python.exists():
             raise SystemExit(f"{python} is missing; run: make case CASE={case.name}")
-        self._note("python", f"examples/cases/{case.name}.py", *words)
-        began = time.perf_counter()
-        program = [python, "-W", "ignore", HERE / f"{case.name}.py", *words]
-        subprocess.run(program, check=True)
-        self.seconds[f"simulator {words[0]}"] = round(time.perf_counter() - began, 1)
+        script = HERE / f"{case.name}.py"
+        with self._timed(f"simulator {words[0]}", "python", str(script.relative_to(ROOT)), *words):
+            subprocess.run([python, "-W", "ignore", script, *words], check=True)
 
     def forget(self, folder: Path) -> None:
         """Take a folder out of what is kept of the commands: where it was matters to nobody."""
         self.lines = [line.replace(f"{folder}/", "") for line in self.lines]
 
-    def _note(self, *words: str) -> None:
+    @contextmanager
+    def _timed(self, name: str, *words: str) -> Iterator[None]:
         self.lines.append(shlex.join(words))
         print(f"\n$ {self.lines[-1]}", flush=True)
+        began, worked = time.perf_counter(), sum(os.times()[:4])
+        yield
+        spent = time.perf_counter() - began, sum(os.times()[:4]) - worked
+        for table, more in zip((self.seconds, self.processor_seconds), spent, strict=True):
+            table[name] = round(table.get(name, 0.0) + more, 1)
 
 
-def learn(case: Case, size: Size, log: Path, truth: Path, out: Path, do: Commands) -> list[str]:
-    """Do what needs no simulator: inspect, filter, compare, export. Return the known units."""
-    units = read_table(truth)
-    ours = [row[case.unit] for row in units if row["ours"] == "1"]
-    known = ours[: case.num_known]
+def find(case: Case, log: Path, truth: Path, out: Path, do: Commands) -> None:
+    """Inspect the log, and find what is ours; where units are watched afterwards, watch them."""
+    known = known_units(case, truth)
     data = [str(log), *case.fields, "--labelled", _among(case.unit, known)]
-    unit = ["--unit", f"column:{case.unit}"]
     do.puorl("inspect", *data)
-    do.puorl("filter", *data, *unit, "--out", str(out / "ours"))
-    sizes = [f"hidden={size.hidden}", f"batch_size={size.batch_size}"]
-    do.puorl(
-        "compare", *data, *unit, "--methods", ",".join(METHODS),
-        "--truth", _among(case.unit, ours), "--learner", case.learner, "--gamma", f"{case.gamma:g}",
-        "--seeds", str(size.seeds), "--steps", str(size.steps), "--set", *sizes,
-        "--judge", f"updates={size.judge_updates}", f"hidden={size.hidden}",
-        "--out", str(out / "compared"),
-    )  # fmt: skip
-    do.puorl("export", str(out / "compared" / "run"), "--to", "onnx", "--out",
-             str(out / "policies"))  # fmt: skip
+    do.puorl("filter", *data, "--unit", f"column:{case.unit}", "--out", str(out / "ours"))
+    if case.window:
+        do.puorl("score", str(out / "ours"), str(log.parent / "later" / LOG), "--by-time",
+                 case.window, "--out", str(out / "drift.csv"), "--page",
+                 str(out / "drift.html"))  # fmt: skip
+
+
+def find_episodes(case: Case, log: Path, out: Path, do: Commands) -> None:
+    """Find which single episodes are ours, in a case that asks for it."""
     if case.episodes_known:
         chosen = out / "known-episodes.csv"
         drawn = known_episodes(case, log.parent)
         chosen.write_text("\n".join(["run", *drawn]) + "\n", encoding="utf-8")
         do.puorl("filter", str(log), *case.fields, "--labelled", str(chosen), "--unit", "episode",
                  "--evidence", "rows", "--out", str(out / "episodes"))  # fmt: skip
-    if case.window:
-        do.puorl("score", str(out / "ours"), str(log.parent / "later" / LOG), "--by-time",
-                 case.window, "--out", str(out / "drift.csv"), "--page",
-                 str(out / "drift.html"))  # fmt: skip
-    return known
+
+
+def compare(case: Case, size: Size, log: Path, truth: Path, out: Path, do: Commands) -> None:
+    """Train all methods, let the log judge them, and export the policies."""
+    ours = [row[case.unit] for row in read_table(truth) if row["ours"] == "1"]
+    known = known_units(case, truth)
+    do.puorl(
+        "compare", str(log), *case.fields, "--labelled", _among(case.unit, known),
+        "--unit", f"column:{case.unit}", "--methods", ",".join(METHODS),
+        "--truth", _among(case.unit, ours), "--learner", case.learner, "--gamma", f"{case.gamma:g}",
+        "--seeds", str(size.seeds), "--steps", str(size.steps),
+        "--set", f"hidden={size.hidden}", f"batch_size={size.batch_size}",
+        "--judge", f"updates={size.judge_updates}", f"hidden={size.hidden}",
+        "--out", str(out / "compared"),
+    )  # fmt: skip
+    do.puorl("export", str(out / "compared" / "run"), "--to", "onnx", "--out",
+             str(out / "policies"))  # fmt: skip
 
 
 def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str]) -> dict[str, Any]:
     """Run the stages of a case in a folder; return its row of results after the last one."""
-    size, do = _SIZES[size_name], Commands()
-    log, truth, learnt = out / "log" / LOG, out / "log" / TRUTH, out / "learnt.json"
-    if "log" in stages:
-        do.simulator(case, "log", size_name, str(seed), str(out / "log"))
-    if "learn" in stages:
-        known = learn(case, size, log, truth, out, do)
+    size, log, truth = _SIZES[size_name], out / "log" / LOG, out / "log" / TRUTH
+    actions: dict[str, Callable[[Commands], None]] = {
+        "log": lambda do: do.simulator(case, "log", size_name, str(seed), str(out / "log")),
+        "filter": lambda do: find(case, log, truth, out, do),
+        "episodes": lambda do: find_episodes(case, log, out, do),
+        "compare": lambda do: compare(case, size, log, truth, out, do),
+        "judge": lambda do: do.simulator(
+            case, "judge", str(out / "policies"), str(out / "returns.csv"), "--episodes",
+            str(size.episodes)
+        ),
+    }  # fmt: skip
+    for stage in (each for each in STAGES if each in stages):
+        do = Commands()
+        actions[stage](do)
         do.forget(out)
-        learnt.write_text(json.dumps({"known": known, "commands": do.lines, "seconds": do.seconds,
-                                      "versions": trainer.versions()}))  # fmt: skip
+        (out / f"{stage}.json").write_text(json.dumps(
+            {"commands": do.lines, "seconds": do.seconds,
+             "processor_seconds": do.processor_seconds, "versions": trainer.versions()}
+        ))  # fmt: skip
     if "judge" not in stages:
         return {}
-    returns, before = out / "returns.csv", read_json(learnt)
-    do.simulator(case, "judge", str(out / "policies"), str(returns), "--episodes",
-                 str(size.episodes))  # fmt: skip
-    do.forget(out)
+    files = (out / f"{stage}.json" for stage in STAGES)
+    notes = [read_json(file) for file in files if file.exists()]
+    told = told_the_truth(case, log, truth)
     return {
         "case": case.name,
         "size": size_name,
         "seed": seed,
         "settings": {**asdict(size), "learner": case.learner, "gamma": case.gamma},
-        "known": before["known"],
-        "filter": beside_truth(case, out / "ours", truth),
+        "known": known_units(case, truth),
+        "told": told,
+        "filter": beside_truth(case, out / "ours", truth, is_decidable=told["is_decidable"]),
         "episodes": _episodes(case, out, log.parent),
         "log_judges": _judged_from_log(read_json(out / "compared" / "compare.json")),
-        "simulator_judges": _judged_in_simulator(read_table(returns)),
+        "simulator_judges": _judged_in_simulator(read_table(out / "returns.csv")),
         "drift": _drift(case, out, log.parent / "later" / TRUTH) if case.window else None,
-        "commands": [*before["commands"], do.lines[-1]],
-        "seconds": before["seconds"] | do.seconds,
-        "versions": before["versions"],
+        "commands": [line for note in notes for line in note["commands"]],
+        **{
+            kind: _sums([note[kind] for note in notes]) for kind in ("seconds", "processor_seconds")
+        },
+        "versions": read_json(out / "compare.json")["versions"],
     }
 
 
-def beside_truth(case: Case, folder: Path, truth: Path) -> dict[str, Any]:
-    """Compare a filter's decisions and its report with the truth, unlabelled units alone."""
+def told_the_truth(case: Case, log: Path, truth: Path) -> dict[str, Any]:
+    """Say how well units can be told apart at all."""
+    names = (word.removeprefix("--") for word in case.fields[::2])
+    options: dict[str, Any] = dict(zip(names, case.fields[1::2], strict=True))
+    return read_out(puorl.load(log, **options), case.unit, read_table(truth))
+
+
+def beside_truth(case: Case, folder: Path, truth: Path, *, is_decidable: bool) -> dict[str, Any]:
+    """Compare a filter's decisions and its report with the truth, unlabelled units alone.
+
+    Where nobody can tell the units apart, the right verdict is that.
+    """
     report, kinds = read_json(folder / "report.json"), {}
     for row in read_table(truth):
         kinds[row[case.unit]] = (row["ours"] == "1", row["kind"])
@@ -244,7 +284,7 @@ def beside_truth(case: Case, folder: Path, truth: Path) -> dict[str, Any]:
     }
     return {
         "verdict": report["verdict"],
-        "verdict_is_right": report["verdict"] in case.verdicts,
+        "verdict_is_right": report["verdict"] in (case.verdicts if is_decidable else CANNOT_TELL),
         "num_rows": int(sum(each["rows"] for each in units)),
         "num_asked": len(asked),
         "num_right": int((ours == kept).sum()),
@@ -253,6 +293,17 @@ def beside_truth(case: Case, folder: Path, truth: Path) -> dict[str, Any]:
         "true": true,
         "units": units,
     }
+
+
+def _sums(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for table in tables for name in table)
+    return {name: round(sum(table.get(name, 0.0) for table in tables), 1) for name in names}
+
+
+def known_units(case: Case, truth: Path) -> list[str]:
+    """Return the known ones of our units: the first by their place in the log."""
+    ours = [row[case.unit] for row in read_table(truth) if row["ours"] == "1"]
+    return ours[: case.num_known]
 
 
 def known_episodes(case: Case, folder: Path) -> list[str]:

@@ -113,9 +113,9 @@ def last_rows() -> dict[str, dict[str, Any]]:
 def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Make the tables over all cases, as Markdown: what the filter found, and the policies."""
     filters = [
-        "| case | size | rows | units, known | right: units | rows | recall, estimated (true) | "
-        "precision, estimated (true) | verdict |",
-        "|---|---|--:|--:|--:|--:|--:|--:|---|",
+        "| case | size | rows | units, known | told the truth | right: units | rows | "
+        "recall, estimated (true) | precision, estimated (true) | verdict |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     policies = [
         "| case | OLP | all rows | PU | Oracle | first by the log |",
@@ -129,6 +129,7 @@ def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
             row["size"],
             f"{found['num_rows']:,}",
             f"{len(found['units'])}, {len(row['known'])}",
+            told_text(row.get("told")),
             f"{found['num_right']} of {found['num_asked']}",
             f"{found['rows_right']:.1%}",
             *(
@@ -142,7 +143,32 @@ def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
         means = [_both(mean_estimate(own)) for own in scores(row).values()]
         said = f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})"
         policies.append(f"| {' | '.join([link, *means, said])} |")
-    return "\n".join([*filters, "", *policies])
+    return "\n".join([*filters, "", *policies, "", holds_text(rows)])
+
+
+def told_text(told: Mapping[str, Any] | None) -> str:
+    """Say how many units a read-out gets right that is told the truth of the others."""
+    if told is None:
+        return "not asked"
+    most = max(told[seen]["num_right"] for seen in ("dynamics", "habits", "both"))
+    return f"{most} of {told['num_units']}"
+
+
+def holds_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Count where PU is at least as good as the better of OLP and all rows, or within noise."""
+    above, near, below = [], [], []
+    for name, row in rows.items():
+        means = {method: float(np.mean(own)) for method, own in scores(row).items()}
+        better = max(("olp", "sharing_all"), key=lambda method: means[method])
+        if means["pu"] >= means[better]:
+            above.append(name)
+        else:
+            (below if minus(row, better, "pu").is_above_zero else near).append(name)
+    parts = [f"{len(found)} {words} ({', '.join(found)})"
+             for found, words in ((above, "above both"), (near, "within noise of the better"),
+                                  (below, "clearly below it")) if found]  # fmt: skip
+    return (f"PU against OLP and all rows: at least as good, or within noise of the better, in "
+            f"{len(above) + len(near)} of {len(rows)}: {'; '.join(parts)}.")  # fmt: skip
 
 
 def details(row: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ import actuator  # noqa: E402
 import run  # noqa: E402
 import simulator  # noqa: E402
 import tables  # noqa: E402
+from decidable import read_out  # noqa: E402
 
 RECORDED = Path(__file__).parent / "recorded"
 QUICK = FilterConfig(
@@ -39,9 +40,11 @@ def test_a_case_runs_on_recorded_rows(name, tmp_path, monkeypatch):
         case = replace(case, episodes_known=0.5)  # the recorded rows are of few episodes
     shutil.copytree(RECORDED / name, tmp_path / "log")
     truth = tmp_path / "log" / run.TRUTH
-    known = run.learn(case, TINY, tmp_path / "log" / run.LOG, truth, tmp_path, do)
-    assert len(known) == case.num_known
-    found = run.beside_truth(case, tmp_path / "ours", truth)
+    run.find(case, tmp_path / "log" / run.LOG, truth, tmp_path, do)
+    run.find_episodes(case, tmp_path / "log" / run.LOG, tmp_path, do)
+    run.compare(case, TINY, tmp_path / "log" / run.LOG, truth, tmp_path, do)
+    assert len(run.known_units(case, truth)) == case.num_known
+    found = run.beside_truth(case, tmp_path / "ours", truth, is_decidable=True)
     assert found["num_asked"] + case.num_known == len(found["units"])
     compared = read_json(tmp_path / "compared" / "compare.json")
     assert [each["method"] for each in compared["outcomes"]] == list(tables.METHODS)
@@ -52,6 +55,18 @@ def test_a_case_runs_on_recorded_rows(name, tmp_path, monkeypatch):
         assert (episodes["num_known"], episodes["num_asked"]) == (40, 120)
         # Who knows both tables errs in some admissions, and in fewer than half of them.
         assert 60 < episodes["num_right_by_truth"] < 120
+
+
+def test_weak_legs_can_be_told_and_labels_at_random_cannot():
+    log = RECORDED / "actuator" / run.LOG
+    told = run.told_the_truth(run.CASES["actuator"], log, log.with_name(run.TRUTH))
+    assert told["num_units"] == told["dynamics"]["num_right"]
+    assert told["is_decidable"]
+    data = puorl.load(log, episode="run", time="time", terminal="fell")
+    names = sorted(set(data.columns["robot"]))
+    mixed = [{"robot": name, "ours": str(k // 2 % 2), "kind": "any"}
+             for k, name in enumerate(names)]  # fmt: skip
+    assert not read_out(data, "robot", mixed)["is_decidable"]
 
 
 @pytest.mark.slow  # up to ten minutes each on two cores
