@@ -43,6 +43,8 @@ _NUM_DIRECTIONS = 4
 """In which units' mean states and actions are compared."""
 _OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called outside."""
+_FEW = 0.1
+"""Fraction of a type's or a driver's units that may be wrong where types are matched."""
 _NEAR_DRIVERS, _NEAR_TYPES = 1.3, 3.0
 """Groups are one driver, or one type under several, if others lie so many times farther apart."""
 
@@ -135,6 +137,31 @@ class Mixture(NamedTuple):
         group = _merge_near(self.mean, _NEAR_TYPES)
         ours = tuple(np.flatnonzero(group == group[0]).tolist())
         return self._replace(ours=ours) if len(ours) < self.num_types else self
+
+    def with_driven(self, driver: np.ndarray) -> "Mixture":
+        """Count a type that one driver alone has as ours, where that driver lacks ours.
+
+        Drivers may change how far machines lie apart, not only where. So a driver who shares
+        another type with the known units' driver, and whose further type lies on our side of it,
+        has ours.
+
+        Args:
+            driver: (units of the fit,) int. 0 drives most of the known units.
+        """
+        of, ours = self.member >= 0, list(self.ours)
+        count = np.zeros((self.num_types, int(driver.max()) + 1), int)
+        np.add.at(count, (self.member[of], driver[of]), 1)
+        for who in range(1, count.shape[1]):
+            shared = np.where(count[:, 0] > 0, count[:, who], 0)
+            shared[ours] = 0
+            if count[ours, who].sum() > _FEW * count[:, who].sum() or not shared.any():
+                continue
+            other = self.mean[np.argmax(shared)]
+            side = (self.mean - other) @ (self.mean[0] - other)
+            side[count[:, who] < (1.0 - _FEW) * count.sum(axis=1)] = 0.0
+            if side.max() > 0.0:
+                ours.append(int(np.argmax(side)))
+        return self._replace(ours=tuple(ours))
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
