@@ -343,3 +343,12 @@ def test_a_driver_who_lacks_ours_has_it_in_a_type_of_its_own_on_our_side():
 )
 def test_other_types_are_not_called_ours_for_their_drivers(driver):
     assert driven_types().with_driven(driver).ours == (0,)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_all_units_are_one_type_another_can_still_be_named(seed):
+    rng = rng_of(seed)
+    label = np.where(np.arange(2_000) < 60, 0, -1)
+    found = fit_types(rng.normal(size=(2_000, 1)), label, rng)
+    assert max(mixture.num_types for mixture in found) > 1
+    assert max(mixture.gain for mixture in found) < SEEN

@@ -237,10 +237,13 @@ def fit_types(
             key = each[1].tobytes()
             found[key] = max(found.get(key, each), each, key=lambda one: one[0])
     ranked = sorted(found.values(), key=lambda each: -each[0])
+    chosen = [each for each in ranked[:_MOST_KEPT] if each[0] >= ranked[0][0] - _CLOSE]
+    if all(each[1].max() == 0 for each in chosen):  # one type; decisions must name another
+        chosen.append(
+            next((each for each in ranked if each[1].max() > 0), _halves(z, label, driver))
+        )
     made = []
-    for value, member, shift, sphere in ranked[:_MOST_KEPT]:
-        if value < ranked[0][0] - _CLOSE:
-            break
+    for value, member, shift, sphere in chosen:
         num_types = int(member.max()) + 1
         made.append(
             _posterior(z - shift[driver], member, num_types, label, sphere)._replace(
@@ -248,6 +251,16 @@ def fit_types(
             )
         )
     return tuple(made)
+
+
+def _halves(
+    z: np.ndarray, label: np.ndarray, driver: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray, float]:
+    """Return a partition into halves, as `_search` does, where no other was found."""
+    member = np.where(label >= 0, label, z[:, 0] > np.median(z[:, 0])).astype(int)
+    value, sphere = _evidence(z, member[None], int(member.max()) + 1, label)
+    shift = np.zeros((int(driver.max()) + 1, z.shape[1]))
+    return float(value[0]), member, shift, float(sphere[0])
 
 
 def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray, label: np.ndarray) -> float:
