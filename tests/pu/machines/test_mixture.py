@@ -317,3 +317,38 @@ def test_units_that_do_not_shape_types_are_judged_as_new_ones():
         split_evidence(z[shapes], alone, np.ones(len(kind), bool), label[shapes])
     )
     assert kept.sum() == 15
+
+
+def driven_types(**given):
+    """Types on a line: ours at 0, another at -6, and a third, each of 10 units."""
+    mean = np.array([[0.0], [-6.0], [given.get("third", -2.0)]])
+    count = np.array([10.0, 20.0, 10.0])
+    member = np.repeat([0, 1, 1, 2], 10)
+    return Mixture(mean, np.eye(1), count, 50.0, member=member)
+
+
+def test_a_driver_who_lacks_ours_has_it_in_a_type_of_its_own_on_our_side():
+    driver = np.repeat([0, 0, 1, 1], 10)
+    assert driven_types().with_driven(driver).ours == (0, 2)
+    assert driven_types(third=-9.0).with_driven(driver).ours == (0,)
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        np.repeat([0, 0, 0, 1], 10),  # no type is shared: another machine, perhaps
+        np.repeat([0, 0, 1, 0], 10),  # the third type has the known units' driver
+        np.where(np.arange(40) % 2, 1, 0),  # ours has both drivers
+    ],
+)
+def test_other_types_are_not_called_ours_for_their_drivers(driver):
+    assert driven_types().with_driven(driver).ours == (0,)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_all_units_are_one_type_another_can_still_be_named(seed):
+    rng = rng_of(seed)
+    label = np.where(np.arange(2_000) < 60, 0, -1)
+    found = fit_types(rng.normal(size=(2_000, 1)), label, rng)
+    assert max(mixture.num_types for mixture in found) > 1
+    assert max(mixture.gain for mixture in found) < SEEN

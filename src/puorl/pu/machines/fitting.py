@@ -253,9 +253,7 @@ def find_types(
     group, behaviour_gain = find_drivers(made.behaviour, label, rng)
     if group.any():  # over several steps, drivers would count as machines
         made = _take_views(made, [view.horizon == 0 for view in made.views])
-    # Units of several runs need not have one driver.
-    has_runs = any(view.view == "relations" for view in made.views)
-    needed = SURE if has_runs else SEEN
+    needed = SURE if _has_runs(made) else SEEN
     driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
     several = bool(driver.any())
     num_trusted = config.machines.num_trusted
@@ -334,7 +332,18 @@ def _mixtures(
             for k, own in enumerate(latents)
         ]
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
-    return [_trust_likelihood(views[0], num_trusted)] if driver.any() else views
+    if not driver.any():
+        return views
+    trusted = _trust_likelihood(views[0], num_trusted)
+    if _has_runs(made):
+        return [trusted]
+    driven = tuple(mixture.with_driven(driver) for mixture in trusted.mixtures)
+    return [trusted._replace(mixtures=driven)]
+
+
+def _has_runs(made: Embedding) -> bool:
+    """Whether units were recorded several times: such units need not have one driver."""
+    return any(view.view == "relations" for view in made.views)
 
 
 def _shaping(made: Embedding, label: np.ndarray, driver: np.ndarray) -> np.ndarray | None:
@@ -343,7 +352,7 @@ def _shaping(made: Embedding, label: np.ndarray, driver: np.ndarray) -> np.ndarr
     An episode that ends early was cut short by what it did: it shows a start and a fall, where the
     model is at its worst, and several of them look like a type of their own.
     """
-    if any(view.view == "relations" for view in made.views):
+    if _has_runs(made):
         return None
     shapes = (made.found.num_rows >= _SHORT * made.median_rows) | (label >= 0)
     return shapes if len(np.unique(driver[shapes])) > driver.max() else None

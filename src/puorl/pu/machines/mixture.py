@@ -43,6 +43,8 @@ _NUM_DIRECTIONS = 4
 """In which units' mean states and actions are compared."""
 _OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called outside."""
+_FEW = 0.1
+"""Fraction of a type's or a driver's units that may be wrong where types are matched."""
 _NEAR_DRIVERS, _NEAR_TYPES = 1.3, 3.0
 """Groups are one driver, or one type under several, if others lie so many times farther apart."""
 
@@ -136,6 +138,31 @@ class Mixture(NamedTuple):
         ours = tuple(np.flatnonzero(group == group[0]).tolist())
         return self._replace(ours=ours) if len(ours) < self.num_types else self
 
+    def with_driven(self, driver: np.ndarray) -> "Mixture":
+        """Count a type that one driver alone has as ours, where that driver lacks ours.
+
+        Drivers may change how far machines lie apart, not only where. So a driver who shares
+        another type with the known units' driver, and whose further type lies on our side of it,
+        has ours.
+
+        Args:
+            driver: (units of the fit,) int. 0 drives most of the known units.
+        """
+        of, ours = self.member >= 0, list(self.ours)
+        count = np.zeros((self.num_types, int(driver.max()) + 1), int)
+        np.add.at(count, (self.member[of], driver[of]), 1)
+        for who in range(1, count.shape[1]):
+            shared = np.where(count[:, 0] > 0, count[:, who], 0)
+            shared[ours] = 0
+            if count[ours, who].sum() > _FEW * count[:, who].sum() or not shared.any():
+                continue
+            other = self.mean[np.argmax(shared)]
+            side = (self.mean - other) @ (self.mean[0] - other)
+            side[count[:, who] < (1.0 - _FEW) * count.sum(axis=1)] = 0.0
+            if side.max() > 0.0:
+                ours.append(int(np.argmax(side)))
+        return self._replace(ours=tuple(ours))
+
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
         from scipy import stats  # takes time to import
@@ -210,10 +237,13 @@ def fit_types(
             key = each[1].tobytes()
             found[key] = max(found.get(key, each), each, key=lambda one: one[0])
     ranked = sorted(found.values(), key=lambda each: -each[0])
+    chosen = [each for each in ranked[:_MOST_KEPT] if each[0] >= ranked[0][0] - _CLOSE]
+    if all(each[1].max() == 0 for each in chosen):  # one type; decisions must name another
+        chosen.append(
+            next((each for each in ranked if each[1].max() > 0), _halves(z, label, driver))
+        )
     made = []
-    for value, member, shift, sphere in ranked[:_MOST_KEPT]:
-        if value < ranked[0][0] - _CLOSE:
-            break
+    for value, member, shift, sphere in chosen:
         num_types = int(member.max()) + 1
         made.append(
             _posterior(z - shift[driver], member, num_types, label, sphere)._replace(
@@ -221,6 +251,16 @@ def fit_types(
             )
         )
     return tuple(made)
+
+
+def _halves(
+    z: np.ndarray, label: np.ndarray, driver: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray, float]:
+    """Return a partition into halves, as `_search` does, where no other was found."""
+    member = np.where(label >= 0, label, z[:, 0] > np.median(z[:, 0])).astype(int)
+    value, sphere = _evidence(z, member[None], int(member.max()) + 1, label)
+    shift = np.zeros((int(driver.max()) + 1, z.shape[1]))
+    return float(value[0]), member, shift, float(sphere[0])
 
 
 def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray, label: np.ndarray) -> float:

@@ -413,7 +413,7 @@ def judge_lanes(
 
 def _clearest(views: Sequence[ViewModel]) -> tuple[ViewModel, Mixture]:
     pairs = [(view, mixture) for view in views for mixture in view.mixtures]
-    return max(pairs, key=lambda pair: pair[1].gain)
+    return max(pairs, key=lambda pair: (pair[1].num_types > 1, pair[1].gain))
 
 
 def decide(
