@@ -297,6 +297,7 @@ def text_table(found: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Measure what is missing, print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--first", type=int, default=0, help="first pool, counted from 0 or 1,000")
     parser.add_argument("--pools", type=int, default=12, help="of ten watched units each")
     parser.add_argument("--judged", action="store_true", help="pools kept for the end")
     parser.add_argument("--out", type=Path, default=RESULTS / "fleets-drift.jsonl")
@@ -307,7 +308,7 @@ def main() -> None:
     if args.judged:
         print("WARNING: these pools are for the final judgement; change no method after this.")
     recorded, method = Recorded(args.out), chosen_method(args)
-    first = JUDGED_FROM if args.judged else 0
+    first = args.first + JUDGED_FROM * args.judged
     seeds = range(first, first + args.pools)
     for seed in () if args.show else seeds:
         measure(method, seed, recorded)

@@ -13,6 +13,7 @@ from puorl.core.files import read_json, write_json
 from puorl.core.run_folder import decode
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
+from puorl.pu.machines import fitting
 from puorl.pu.machines.model import RowFit, most_rows, thin_rows
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.unit_table import type_of
@@ -45,6 +46,13 @@ def test_one_known_unit_decides_about_all(split, fitted):
     np.testing.assert_array_equal(table.num_rows, number_units(split.pool, ROBOT).num_rows)
     assert fitted.alpha_.low <= 5 / 11 <= fitted.alpha_.high
     assert fitted.verdict_ == "dynamics"
+
+
+def test_many_units_are_decided_by_networks_trained_on_some(split, fitted, monkeypatch):
+    monkeypatch.setattr(fitting, "_FEWEST_TRAINED", 7)
+    monkeypatch.setattr(fitting, "_FEWEST_PASSES", 10**6)
+    model = DomainFilter(unit="column:robot", config=fitted.config).fit(split, seed=0)
+    np.testing.assert_array_equal(model.units_.keep, is_ours(model.units_.name))
 
 
 def test_rows_have_the_decision_of_their_unit(split, fitted):

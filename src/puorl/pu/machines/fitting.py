@@ -1,7 +1,6 @@
 """From a split to a MachineModel: train the views, estimate latents, find types, decide."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain, compress
@@ -182,16 +181,18 @@ def _learn_view(
     """Train the model of one view; return it with the latents, for each horizon."""
     own = _behaviour_config(config) if view == "behaviour" else config
     every = dynamics.make_batch(view, rows, number)
-    wanted = math.ceil(_FEWEST_PASSES * (~held).sum() / (own.num_steps * own.batch_size))
-    stride = max(1, min(wanted, num_units // _FEWEST_TRAINED))
-    trained = np.arange(0, num_units, stride)
-    used = ~held & (number % stride == 0)
+    passes = own.num_steps * own.batch_size / (~held).sum()
+    num_trained = max(_FEWEST_TRAINED, int(num_units * passes / _FEWEST_PASSES))
+    trained = np.sort(np.random.default_rng(seed).permutation(num_units)[:num_trained])
+    place = np.full(num_units, -1)
+    place[trained] = np.arange(len(trained))
+    used = ~held & (place[number] >= 0)
     shown = jax.tree.map(lambda leaf: leaf[used], every)
-    shown = shown._replace(unit=shown.unit // stride)
+    shown = shown._replace(unit=jnp.asarray(place[number[used]], jnp.int32))
     state = dynamics.train(
         view, shown, len(trained), own, seed=seed, checkpoint=checkpoint, advance=advance
     )
-    if stride > 1:
+    if len(trained) < num_units:
         z = _guess_others(view, state, every, trained, num_units, own)
         state = state._replace(z=jnp.asarray(z, jnp.float32))
     horizons = range(every.num_horizons)
@@ -358,8 +359,20 @@ def _shaping(made: Embedding, label: np.ndarray, driver: np.ndarray) -> np.ndarr
     return shapes if len(np.unique(driver[shapes])) > driver.max() else None
 
 
-def _best_gain(views: list[ViewModel]) -> float:
-    return float(max(mixture.gain for view in views for mixture in view.mixtures))
+def _best_gain(views: Sequence[ViewModel]) -> float:
+    """Nats for types that two lanes of a view see, or the only one that is trusted.
+
+    Each was trained by itself: what one alone sees is as likely to be the best of many guesses.
+    """
+    return max(_second_best(view) for view in views)
+
+
+def _second_best(view: ViewModel) -> float:
+    best = dict.fromkeys((mixture.lane for mixture in view.mixtures), -np.inf)
+    for mixture in view.mixtures:
+        best[mixture.lane] = max(best[mixture.lane], float(mixture.gain))
+    trusted = sorted(gain for gain in best.values() if gain > -_UNTRUSTED / 2.0)
+    return trusted[-2] if len(trusted) > 1 else trusted[-1]
 
 
 def _trust_likelihood(view: ViewModel, num_trusted: int) -> ViewModel:
