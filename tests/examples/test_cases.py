@@ -44,7 +44,7 @@ def test_a_case_runs_on_recorded_rows(name, tmp_path, monkeypatch):
     run.find_episodes(case, tmp_path / "log" / run.LOG, tmp_path, do)
     run.compare(case, TINY, tmp_path / "log" / run.LOG, truth, tmp_path, do)
     assert len(run.known_units(case, truth)) == case.num_known
-    found = run.beside_truth(case, tmp_path / "ours", truth, is_decidable=True)
+    found = run.beside_truth(case, tmp_path / "ours", truth)
     assert found["num_asked"] + case.num_known == len(found["units"])
     compared = read_json(tmp_path / "compared" / "compare.json")
     assert [each["method"] for each in compared["outcomes"]] == list(tables.METHODS)
