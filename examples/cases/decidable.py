@@ -1,7 +1,8 @@
 """What can be known of a case's units: a classifier that is told the truth of all other units.
 
-It is the read-out of `benchmarks/fleets`, on the log of a case. Where it fails, a filter that knows
-a few units cannot be asked to succeed, and should say that it cannot tell.
+It is the read-out of `benchmarks/fleets`, on the log of a case. Where it
+succeeds, the log shows the types. Where it fails, little follows: it is one simple classifier over
+few units, and another may see more.
 """
 
 import sys

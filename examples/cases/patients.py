@@ -2,8 +2,9 @@
 
     .venv-cases/diabetes/bin/python -W ignore examples/cases/patients.py
 
-prints lines of JSON. All that a log can show of how a patient's glucose moves is in these
-parameters. The read-out is that of `decidable.py`: it is told the truth of all other patients.
+prints lines of JSON. The read-out is that of `decidable.py`, told the truth of other patients. It
+shows how little a failed read-out proves: insulin clearance, a product of three of the parameters,
+tells all ages, and a regression on all 27 of them does not find that from 30 patients.
 """
 
 import json
@@ -30,8 +31,10 @@ def main() -> None:
     table = pd.read_csv(PATIENT_PARA_FILE)
     kind = np.array([GROUPS.index(name.partition("#")[0]) for name in table.Name])
     seen = {"all": PARAMETERS, "all but the weight": PARAMETERS[1:], "the weight": PARAMETERS[:1]}
-    for name, columns in seen.items():
-        value = np.log(table[columns].to_numpy(float))
+    values = {name: np.log(table[columns].to_numpy(float)) for name, columns in seen.items()}
+    clearance = table.m2 * table.Vi * table.BW
+    values["clearance, m2 x Vi x BW"] = np.log(clearance.to_numpy(float))[:, None]
+    for name, value in values.items():
         logit = held_out_logits([(value - value.mean(axis=0)) / value.std(axis=0)], kind)
         kept = {group: int(np.sum(logit[kind == k] > 0)) for k, group in enumerate(GROUPS)}
         print(json.dumps({

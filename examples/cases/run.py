@@ -33,8 +33,6 @@ from puorl.rl import trainer
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LOG, TRUTH, EPISODES = "log.csv.gz", "truth.csv", "episodes.csv"
-CANNOT_TELL = ("neither", "confounded")
-"""Verdicts that say so."""
 STAGES = ("log", "filter", "episodes", "compare", "judge")
 """Those between need no simulator, and not each other: they can run side by side."""
 
@@ -64,7 +62,7 @@ class Case:
     fields: tuple[str, ...]
     """Options that say where the fields are."""
     verdicts: tuple[str, ...]
-    """Verdicts of the filter that are right, where units can be told apart at all."""
+    """Verdicts of the filter that are right."""
     learner: str = "td3_bc"
     gamma: float = 0.99
     window: str = ""
@@ -239,7 +237,7 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
         "settings": {**asdict(size), "learner": case.learner, "gamma": case.gamma},
         "known": known_units(case, truth),
         "told": told,
-        "filter": beside_truth(case, out / "ours", truth, is_decidable=told["is_decidable"]),
+        "filter": beside_truth(case, out / "ours", truth),
         "episodes": _episodes(case, out, log.parent),
         "log_judges": _judged_from_log(read_json(out / "compared" / "compare.json")),
         "simulator_judges": _judged_in_simulator(read_table(out / "returns.csv")),
@@ -253,17 +251,14 @@ def run(case: Case, size_name: str, seed: int, out: Path, stages: Sequence[str])
 
 
 def told_the_truth(case: Case, log: Path, truth: Path) -> dict[str, Any]:
-    """Say how well units can be told apart at all."""
+    """Say how well one simple classifier tells units apart that is told the truth."""
     names = (word.removeprefix("--") for word in case.fields[::2])
     options: dict[str, Any] = dict(zip(names, case.fields[1::2], strict=True))
     return read_out(puorl.load(log, **options), case.unit, read_table(truth))
 
 
-def beside_truth(case: Case, folder: Path, truth: Path, *, is_decidable: bool) -> dict[str, Any]:
-    """Compare a filter's decisions and its report with the truth, unlabelled units alone.
-
-    Where nobody can tell the units apart, the right verdict is that.
-    """
+def beside_truth(case: Case, folder: Path, truth: Path) -> dict[str, Any]:
+    """Compare a filter's decisions and its report with the truth, unlabelled units alone."""
     report, kinds = read_json(folder / "report.json"), {}
     for row in read_table(truth):
         kinds[row[case.unit]] = (row["ours"] == "1", row["kind"])
@@ -284,7 +279,7 @@ def beside_truth(case: Case, folder: Path, truth: Path, *, is_decidable: bool) -
     }
     return {
         "verdict": report["verdict"],
-        "verdict_is_right": report["verdict"] in (case.verdicts if is_decidable else CANNOT_TELL),
+        "verdict_is_right": report["verdict"] in case.verdicts,
         "num_rows": int(sum(each["rows"] for each in units)),
         "num_asked": len(asked),
         "num_right": int((ours == kept).sum()),
