@@ -114,6 +114,21 @@ class LoggedEpisodes:
         """Arrange values of rows (n,) by episode and step, (e, t); ``fill`` after the end."""
         return np.where(self.place >= 0, values[self.place], fill)
 
+    @property
+    def is_cut(self) -> np.ndarray:
+        """(e,) bool. Episodes whose record stops before the task has ended."""
+        length = (self.place >= 0).sum(axis=1)
+        return ~self.terminal[self.place[np.arange(len(length)), length - 1]]
+
+    def returns(self, gamma: float) -> np.ndarray:
+        """(e,) float64. Discounted returns; a record that was cut counts as if repeated for ever.
+
+        What policies are worth goes on behind the cut, too.
+        """
+        length = (self.place >= 0).sum(axis=1)
+        logged = self.in_steps(self.reward) @ gamma ** np.arange(self.place.shape[1])
+        return logged / np.where(self.is_cut, 1.0 - gamma**length, 1.0)
+
     def standardise(self, state: np.ndarray) -> np.ndarray:
         """Return states (k, d) in the units of ``obs``."""
         return ((state - self.centre) / self.scale).astype(np.float32)
