@@ -62,7 +62,8 @@ class LoggedEpisodes:
         """
         if dataset.reward is None:
             raise DataError(
-                "ope: expected rows with a reward, got none; name its column, or give a formula"
+                "ope: expected rows with a reward, got none; name its column or give a formula "
+                "with --reward (reward= in Python)"
             )
         if dataset.episode is None or (dataset.num_episodes or 0) < 2:
             raise DataError(
@@ -97,7 +98,11 @@ class LoggedEpisodes:
             discrete=discrete,
         )
         if discrete and not np.array_equal(made.action, made.action.astype(bool)):
-            raise DataError("ope: expected one-hot columns of action codes, got other numbers")
+            raise DataError(
+                "ope: expected a log of action codes, as the policies act in codes, got amounts; "
+                "name the column of codes with --action (action= in Python), or say with "
+                "--action-kind discrete (discrete_actions=True) that its numbers are codes"
+            )
         return made
 
     @property

@@ -165,8 +165,8 @@ def _chosen(
         if name in DENSITIES and not has_densities:
             raise ConfigError(
                 f"{name}: expected a policy with probabilities, got a deterministic one, whose "
-                "actions have no density; state action_noise=, e.g. 0.1, to value it with noise, "
-                "or use fqe or model"
+                "actions have no density; state --action-noise (action_noise=), e.g. 0.1, to value "
+                "it with noise, or use fqe or model"
             )
     asked = [name for name in ESTIMATORS if name in estimators and name != "behaviour"]
     if not asked:
