@@ -251,14 +251,14 @@ def show(path: Path) -> None:
         if "values" not in row:  # a trial of the model alone
             continue
         where = row["task"], row["label"], row["seed"], row["rows"], row["updates"]
-        truth[where][row["policy"]] = row["truth"]
         for name, value in row["values"].items():
+            truth[where, name][row["policy"]] = row["truth"]  # tasks may have been made again
             groups[where, name][row["policy"]] = value
     head = ("task", "label", "estimator", "policies", "Spearman", "regret@1", "coverage", "width")
     print(f"{head[0]:<13}{head[1]:<10}{head[2]:<15}" + "".join(f"{h:>10}" for h in head[3:]))
     for (where, name), values in sorted(groups.items(), key=str):
         shared = [p for p in values if values[p]["value"] is not None]
-        true = np.array([truth[where][p] for p in shared])
+        true = np.array([truth[where, name][p] for p in shared])
         found = np.array([values[p]["value"] for p in shared])
         if len(true) < 3:
             continue
@@ -298,7 +298,7 @@ def show_claims(groups: dict[Any, Any], truth: dict[Any, Any]) -> None:
                           bool(each.get("is_doubtful")), "", tuple(each["draws"]))
             for policy, each in values.items()
         }  # fmt: skip
-        true = {policy: truth[where][policy] for policy in known}
+        true = {policy: truth[where, name][policy] for policy in known}
         best, reach = max(true, key=true.__getitem__), max(true.values()) - min(true.values())
         errors = []
         for pair in combinations(known, 2):
