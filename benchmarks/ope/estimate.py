@@ -7,7 +7,8 @@
 
 One row a policy and side in ``results/ope.jsonl``: truth, estimates with intervals, settings. Rows
 that are there are not made again, so the command resumes. ``--show`` prints Spearman's correlation,
-regret@1 (of the range of true values), coverage and median width of the intervals. The d3rlpy side
+regret@1 (of the range of true values), coverage and median width of the intervals, and whether what
+a ranking claims is right. The d3rlpy side
 needs `make bench-setup`. Every number of ``--set`` is a field of `puorl.ope.OPEConfig`.
 """
 
@@ -250,14 +251,14 @@ def show(path: Path) -> None:
         if "values" not in row:  # a trial of the model alone
             continue
         where = row["task"], row["label"], row["seed"], row["rows"], row["updates"]
-        truth[where][row["policy"]] = row["truth"]
         for name, value in row["values"].items():
+            truth[where, name][row["policy"]] = row["truth"]  # tasks may have been made again
             groups[where, name][row["policy"]] = value
     head = ("task", "label", "estimator", "policies", "Spearman", "regret@1", "coverage", "width")
     print(f"{head[0]:<13}{head[1]:<10}{head[2]:<15}" + "".join(f"{h:>10}" for h in head[3:]))
     for (where, name), values in sorted(groups.items(), key=str):
         shared = [p for p in values if values[p]["value"] is not None]
-        true = np.array([truth[where][p] for p in shared])
+        true = np.array([truth[where, name][p] for p in shared])
         found = np.array([values[p]["value"] for p in shared])
         if len(true) < 3:
             continue
@@ -270,6 +271,52 @@ def show(path: Path) -> None:
         print(f"{where[0]:<13}{where[1]:<10}{name:<15}{len(true):>10}"
               f"{spearmanr(true, found).statistic:>10.2f}{regret:>10.2f}{inside:>10.2f}"
               f"{width:>10.2f}")  # fmt: skip
+    show_claims(groups, truth)
+
+
+def show_claims(groups: dict[Any, Any], truth: dict[Any, Any]) -> None:
+    """Print how often what a ranking claims is right, and whether it leaves the true best open.
+
+    A pair is told apart where the interval of its difference does not contain 0, as a ranking of
+    these two says. Errors and regrets in parts of the range of true values.
+    """
+    from itertools import combinations
+
+    from puorl.core.stats import Estimate
+    from puorl.ope.values import Value, rank
+
+    head = ("told", "right", "worst error", "left open", "best open", "said cost", "true cost")
+    print("\nWhen it says that it can tell, is it right? Told: pairs of policies told apart.")
+    print(f"{'task':<13}{'label':<10}{'estimator':<10}" + "".join(f"{h:>12}" for h in head))
+    for (where, name), values in sorted(groups.items(), key=str):
+        if name not in ("blend", "fqe", "model") or not all(
+            v.get("draws") for v in values.values()
+        ):
+            continue
+        known = {
+            policy: Value(Estimate(each["value"], each["low"], each["high"]), 0.0,
+                          bool(each.get("is_doubtful")), "", tuple(each["draws"]))
+            for policy, each in values.items()
+        }  # fmt: skip
+        true = {policy: truth[where, name][policy] for policy in known}
+        best, reach = max(true, key=true.__getitem__), max(true.values()) - min(true.values())
+        errors = []
+        for pair in combinations(known, 2):
+            seen = rank({policy: known[policy] for policy in pair}, name)
+            if not seen.rivals:
+                errors.append((true[seen.order[1]] - true[seen.order[0]]) / reach)
+        all_of = rank(known, name)
+        first = all_of.order[0]
+        cells = (
+            f"{len(errors)} of {len(known) * (len(known) - 1) // 2}",
+            str(sum(error <= 0 for error in errors)),
+            f"{max([0.0, *errors]):.2f}",
+            f"{len(all_of.rivals)} of {len(known) - 1}",
+            "yes" if best == first or best in all_of.rivals else "NO",
+            f"{all_of.regret / reach:.2f}",
+            f"{(true[best] - true[first]) / reach:.2f}",
+        )
+        print(f"{where[0]:<13}{where[1]:<10}{name:<10}" + "".join(f"{cell:>12}" for cell in cells))
 
 
 if __name__ == "__main__":

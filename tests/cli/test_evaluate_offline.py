@@ -5,10 +5,14 @@ import json
 import numpy as np
 import pytest
 from messages import message
+from rich.console import Console
 
 import puorl
+from puorl.cli.evaluate import show_offline
 from puorl.cli.main import main
 from puorl.core.files import read_json, write_json
+from puorl.core.stats import Estimate
+from puorl.ope.values import OfflineEvaluation, Value
 
 QUICK = (
     "--gamma", "0.8", "--set", "updates=100", "critics=2", "hidden=8", "batch_size=8",
@@ -73,6 +77,22 @@ def test_policies_are_judged_and_ranked(here, capsys):
     assert set(content["policies"][0]["values"]) == {"blend", "fqe", "model"}
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == content
+
+
+def test_a_warning_names_the_run_too():
+    """Policies of several runs have the same names of files."""
+    doubtful = {"fqe": Value(Estimate(1.0, 0.0, 2.0), 3.0, True, "Do not trust it.", (1.0, 1.1))}
+    paths = ["runs/a/policies/seed-0.safetensors", "runs/b/policies/seed-0.safetensors", "alone"]
+    seen = OfflineEvaluation(
+        gamma=0.9, num_episodes=3, num_rows=9, default="fqe",
+        values=dict.fromkeys(paths, doubtful), behaviour=doubtful["fqe"],
+        outside=dict.fromkeys(paths, 0.0),
+    )  # fmt: skip
+    console = Console(record=True, width=200)
+    show_offline(seen, ["runs/a", "runs/b", ""], console)
+    text = console.export_text()
+    for name in ("a/seed-0", "b/seed-0", "alone"):
+        assert f"\n{name}, fqe: Do not trust it." in text
 
 
 def test_with_noise_all_estimators_are_shown(here, capsys):

@@ -67,6 +67,7 @@ def test_few_small_whole_numbers_in_one_column_are_codes_and_a_note_says_so(tmp_
 def test_texts_are_codes_by_alphabet_and_blanks_do_not_count(tmp_path):
     data = read(write_csv(tmp_path / "a.csv", ["open", " shut", "open", "hold "]))
     assert data.action_codes == ("hold", "open", "shut")
+    assert "valve: 3 codes (hold, open, shut), taken as discrete" in data.provenance.notes
     assert data.action_index.tolist() == [1, 1]  # a last row of each run has no next state
 
 

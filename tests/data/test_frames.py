@@ -77,7 +77,7 @@ def test_what_is_refused():
     with pytest.raises(DataError, match="DataFrame: expected the column 'flw'"):
         puorl.load(table, **{**NAMES, "obs": "flw"})
     holes = table.set_column(2, "flow", pa.array([0.0, None, 2.0, 3.0, 4.0, 5.0]))
-    with pytest.raises(DataError, match="DataFrame: .*row 1 is empty; 1 bad cells in all: flow 1"):
+    with pytest.raises(DataError, match="DataFrame: .*row 1 is empty; 1 bad cell in all: flow 1"):
         puorl.load(holes, **NAMES)
     assert len(puorl.load(holes, **NAMES, missing="hold")) == 4
     for wrong in ({"obs": [1.0]}, np.zeros((3, 2)), None, 5):

@@ -72,6 +72,7 @@ def test_hold_carries_the_last_value_of_the_episode_on(tmp_path):
     assert 7 not in held
     assert data.action[data.columns["source_row"] == 8].item() == 7 % 3
     assert load(path, episode="run", missing="hold").provenance.count("missing_rows") == 2
+    assert any("filled with the last value, at most 1 step" in n for n in data.provenance.notes)
 
 
 def test_a_row_of_unknown_episode_cuts_all_episodes_around_it(tmp_path):
@@ -91,7 +92,7 @@ def test_recorded_next_states_stay(tmp_path):
     data = load(store(tmp_path / "log.csv", rows, header), missing="drop")
     assert data.obs.ravel().tolist() == [0.0, 3.0]
     np.testing.assert_array_equal(data.next_obs.ravel(), [1.0, np.nan])
-    with pytest.raises(DataError, match="1 bad cells in all: obs 1"):
+    with pytest.raises(DataError, match="1 bad cell in all: obs 1"):
         load(tmp_path / "log.csv")
 
 
@@ -157,7 +158,7 @@ def test_inspect_runs_and_shows_them(tmp_path, capsys):
     assert main(["inspect", str(path), "--episode", "run"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "obs_a: 2 cells are missing or no number (first: row 3 (line 5)" in shown
-    assert "2 rows have cells that are missing or no numbers: filter and train need" in shown
+    assert "2 rows have cells that are missing or no numbers: left out here; filter" in shown
     assert main(["inspect", str(path), "--episode", "run", "--missing", "error"]) == 2
     assert main(["inspect", str(path), "--gap", "wide"]) == 2
 

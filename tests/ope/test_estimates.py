@@ -340,7 +340,22 @@ def test_a_ranking_says_what_it_does_not_know():
     assert np.isnan(unsure.regret)
     assert "nothing says how surely" in unsure.sentence
     doubtful = rank({"a": value(1.0, (0, 0.1), doubtful=True), "b": value(0.0, (0, 0.1))}, "fqe")
-    assert "doubtful" in doubtful.sentence
+    assert "a comes first" in doubtful.sentence
+    assert "Its own value is doubtful" in doubtful.sentence
+    others = {"a": value(1.0, (0, 0.1)), "b": value(0.0, (0, 0.1), doubtful=True)}
+    assert "1 of the others may be better" in rank(others, "fqe").sentence
+
+
+def test_the_logs_own_return_goes_on_behind_a_cut_as_policies_do():
+    data = Dataset.from_arrays(
+        obs=np.zeros((9, 1)), action=np.zeros((9, 1)), next_obs=np.zeros((9, 1)),
+        reward=np.ones(9), episode=np.repeat([0, 1], [5, 4]),
+        terminal=np.arange(9) == 8, timeout=np.arange(9) == 4,
+    )  # fmt: skip
+    logged = LoggedEpisodes.of(data)
+    assert logged.is_cut.tolist() == [True, False]
+    assert logged.returns(0.5) == pytest.approx([2.0, 1.875])  # a reward of 1 for ever; 4 steps
+    assert logged.returns(0.0) == pytest.approx([1.0, 1.0])
 
 
 def test_only_an_estimator_that_was_used_can_rank():

@@ -77,7 +77,7 @@ def test_other_things_than_policies_are_refused():
 
 
 def test_codes_must_be_one_hot():
-    with pytest.raises(DataError, match="one-hot columns of action codes"):
+    with pytest.raises(DataError, match="a log of action codes.*--action-kind discrete"):
         LoggedEpisodes.of(dataset([0, 0, 1, 1]), discrete=True)
 
 

@@ -169,6 +169,8 @@ def test_the_form_follows_the_actions():
             ConfigError, match=f"{name}: expected continuous actions, got 2 codes; use bcq"
         ):
             form_of(name, codes)
+        with pytest.raises(ConfigError, match="iql, cql or bc$"):  # texts are no amounts
+            form_of(name, ("open", "shut"))
     for name in ("bcq", "discrete_cql"):
         with pytest.raises(ConfigError, match="expected discrete actions, got continuous ones"):
             form_of(name, None)

@@ -238,12 +238,13 @@ def show_offline(seen: "OfflineEvaluation", groups: Sequence[str], console: Cons
         f"the behaviour policy: {text_of(seen.behaviour.estimate)}"
     )
     cells, warnings = [["estimate", "by", "effective size", "policy"]], []
-    for policy, values in seen.values.items():
+    for (policy, values), group in zip(seen.values.items(), groups, strict=True):
         for name, value in values.items():
             mark = " (doubtful)" if value.is_doubtful else ""
             size = f"{value.effective_size:,.1f} episodes"
             cells.append([text_of(value.estimate), f"{name}{mark}", size, policy])
-            warnings += [f"{Path(policy).stem}, {name}: {value.trust}"] if mark else []
+            short = f"{Path(group).name}/{Path(policy).stem}" if group else policy
+            warnings += [f"{short}, {name}: {value.trust}"] if mark else []
     print_aligned(cells, console, left=4)
     for warning in warnings:
         console.print(warning, style="yellow")

@@ -57,10 +57,12 @@ def take_codes(raw: RawRows, discrete: Discrete, *, source: str) -> None:
         if discrete is None and given is None:
             if not _looks_discrete(raw, values):
                 return
-            how = (
-                "taken as discrete; if they are amounts, say so with --action-kind continuous "
-                "(discrete_actions=False)"
-            )
+            how = "taken as discrete"
+            if values.dtype.kind != "U":  # texts can be nothing else
+                how += (
+                    "; if they are amounts, say so with --action-kind continuous "
+                    "(discrete_actions=False)"
+                )
         codes, position = _positions(values, given, source)
         _count_missing(raw, position, values)
         if (after := raw.arrays.get("next_action")) is not None and after.size == len(after):

@@ -112,7 +112,7 @@ def _search(
             raise DataError(
                 f"{source}: expected {field} under one of its usual names "
                 f"({', '.join(USUAL[field])}), found: {listed(available, near=field)}; name "
-                f"the one that is {field}"
+                f"the one that is {field} with --{field} ({field}= in Python)"
             )
 
 

@@ -478,7 +478,10 @@ def _on_missing(seen: Inspection) -> _Sentences:
     notes = [note for note in seen.notes if isinstance(note, Note)]
     kinds = {note.kind for note in notes}
     if num_bad := sum(note.number for note in notes if note.kind == "missing_rows"):
-        advice = "filter and train need --missing drop or hold, or another file"
+        advice = (
+            "left out here; filter and train leave them out with --missing drop, or fill what "
+            "they can with --missing hold"
+        )
         yield "problem", f"{num_bad:,} rows have cells that are missing or no numbers: {advice}"
     if "reward" in missing:
         text = "no reward: the filter and bc work without it, other learners need --reward"

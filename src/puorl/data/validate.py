@@ -415,12 +415,14 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
     num_rows = {len(array) if array.ndim else -1 for array in arrays.values()}
     if how == "error" or "obs" not in arrays or len(num_rows) != 1:
         return Usable(arrays)  # what are no rows is refused later, with a better message
-    num_bad = len(raw.bad)
+    num_held = 0
     if how == "hold":
         group = _groups(arrays, raw.lost)
         for name in _HELD:
             if name in arrays and arrays[name].dtype.kind == "f":
+                before = np.isfinite(arrays[name]).sum()
                 arrays[name] = _held(arrays[name], group, steps)
+                num_held += int(np.isfinite(arrays[name]).sum() - before)
     valid = np.ones(len(arrays["obs"]), bool)
     if raw.lost is not None:
         valid &= ~raw.lost
@@ -431,9 +433,11 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
                 fits |= np.nan_to_num(np.ravel(arrays["terminal"])) == 1
             valid &= fits
     notes = [_describe(column, cells) for column, cells in raw.bad.items()]
+    if num_held:
+        cells = f"{num_held:,} cells were" if num_held > 1 else "1 cell was"
+        old = f"{steps} steps" if steps > 1 else "1 step"
+        notes.append(f"missing: {cells} filled with the last value, at most {old} old")
     if valid.all():
-        if num_bad:
-            notes.append(f"missing: values held over at most {steps} steps; no row was dropped")
         return Usable(arrays, notes=notes)
     if not valid.any():
         raise DataError(
@@ -461,7 +465,7 @@ def _counts(raw: RawRows) -> str:
     listed = ", ".join(f"{name} {raw.bad[name].number:,}" for name in columns[:_MOST_NAMED])
     more = f" and {len(columns) - _MOST_NAMED} more columns" if len(columns) > _MOST_NAMED else ""
     total = sum(cells.number for cells in raw.bad.values())
-    return f"{total:,} bad cells in all: {listed}{more}"
+    return f"{total:,} bad cell{'s' * (total > 1)} in all: {listed}{more}"
 
 
 def _describe(column: str, cells: BadCells) -> str:

@@ -67,7 +67,8 @@ def read_held_out(
             )
         if len(lost):
             dataset = dataset[keep]
-            notes.append(f"{len(lost):,} episodes were left out: policies were trained on them")
+            one = "1 episode was" if len(lost) == 1 else f"{len(lost):,} episodes were"
+            notes.append(f"{one} left out: policies were trained on them")
     return HeldOut(dataset, tuple(notes))
 
 

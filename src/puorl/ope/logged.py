@@ -62,7 +62,8 @@ class LoggedEpisodes:
         """
         if dataset.reward is None:
             raise DataError(
-                "ope: expected rows with a reward, got none; name its column, or give a formula"
+                "ope: expected rows with a reward, got none; name its column or give a formula "
+                "with --reward (reward= in Python)"
             )
         if dataset.episode is None or (dataset.num_episodes or 0) < 2:
             raise DataError(
@@ -97,7 +98,11 @@ class LoggedEpisodes:
             discrete=discrete,
         )
         if discrete and not np.array_equal(made.action, made.action.astype(bool)):
-            raise DataError("ope: expected one-hot columns of action codes, got other numbers")
+            raise DataError(
+                "ope: expected a log of action codes, as the policies act in codes, got amounts; "
+                "name the column of codes with --action (action= in Python), or say with "
+                "--action-kind discrete (discrete_actions=True) that its numbers are codes"
+            )
         return made
 
     @property
@@ -113,6 +118,21 @@ class LoggedEpisodes:
     def in_steps(self, values: np.ndarray, fill: float = 0.0) -> np.ndarray:
         """Arrange values of rows (n,) by episode and step, (e, t); ``fill`` after the end."""
         return np.where(self.place >= 0, values[self.place], fill)
+
+    @property
+    def is_cut(self) -> np.ndarray:
+        """(e,) bool. Episodes whose record stops before the task has ended."""
+        length = (self.place >= 0).sum(axis=1)
+        return ~self.terminal[self.place[np.arange(len(length)), length - 1]]
+
+    def returns(self, gamma: float) -> np.ndarray:
+        """(e,) float64. Discounted returns; a record that was cut counts as if repeated for ever.
+
+        What policies are worth goes on behind the cut, too.
+        """
+        length = (self.place >= 0).sum(axis=1)
+        logged = self.in_steps(self.reward) @ gamma ** np.arange(self.place.shape[1])
+        return logged / np.where(self.is_cut, 1.0 - gamma**length, 1.0)
 
     def standardise(self, state: np.ndarray) -> np.ndarray:
         """Return states (k, d) in the units of ``obs``."""

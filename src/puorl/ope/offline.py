@@ -165,8 +165,8 @@ def _chosen(
         if name in DENSITIES and not has_densities:
             raise ConfigError(
                 f"{name}: expected a policy with probabilities, got a deterministic one, whose "
-                "actions have no density; state action_noise=, e.g. 0.1, to value it with noise, "
-                "or use fqe or model"
+                "actions have no density; state --action-noise (action_noise=), e.g. 0.1, to value "
+                "it with noise, or use fqe or model"
             )
     asked = [name for name in ESTIMATORS if name in estimators and name != "behaviour"]
     if not asked:
@@ -243,8 +243,7 @@ class _Run:
 
     def behaviour_value(self) -> Value:
         """Return of the logged policy, which a new policy must beat."""
-        returns = importance.discounted(self.reward, self.gamma)
-        num = self.logged.num_episodes
+        returns, num = self.logged.returns(self.gamma), self.logged.num_episodes
         draws = self.count[1:] @ returns / num
         few = num < _FEW_EPISODES
         text = f"Measured in {num} episodes, whoever acted in them" + (
@@ -258,12 +257,11 @@ class _Run:
         if logged.num_episodes < _FEW_EPISODES:
             found.append(f"only {logged.num_episodes} episodes judge: every number is rough")
         length = logged.place.shape[1]
-        cut = ~logged.terminal[logged.place.max(axis=1)]
-        if self.gamma**length > 0.05 and cut.any():
+        if self.gamma**length > 0.05 and logged.is_cut.any():
             found.append(
                 f"records are cut after {length} steps, where the discount is still "
-                f"{self.gamma**length:.2f}: returns and importance sampling count what was logged, "
-                "fitted Q and the model go on"
+                f"{self.gamma**length:.2f}: fitted Q and the model go on, the log's own return "
+                "counts as if they had gone on alike, pdis and wis count what was logged"
             )
         return tuple(found)
 

@@ -167,15 +167,8 @@ def roll_out(
 
 
 def return_range(logged: LoggedEpisodes, gamma: float) -> tuple[float, float]:
-    """Return the discounted returns of the worst and the best logged episode, with a margin.
-
-    A record that was cut is repeated for ever.
-    """
-    length = (logged.place >= 0).sum(axis=1)
-    discount = gamma ** np.arange(logged.place.shape[1])
-    returns = logged.in_steps(logged.reward) @ discount
-    is_cut = ~logged.terminal[logged.place[np.arange(len(length)), length - 1]]
-    returns = returns / np.where(is_cut, 1.0 - gamma**length, 1.0)
+    """Return the discounted returns of the worst and the best logged episode, with a margin."""
+    returns = logged.returns(gamma)
     margin = _MARGIN * np.ptp(returns)
     return float(returns.min() - margin), float(returns.max() + margin)
 

@@ -147,18 +147,22 @@ def rank(values: Mapping[str, Value], estimator: str) -> Ranking:
         tuple(names[i] for i in order),
         regret,
         rivals,
-        _sentence(best, rivals, regret, doubtful=values[best].is_doubtful),
+        _sentence(best, rivals, regret, [name for name in names if values[name].is_doubtful]),
     )
 
 
-def _sentence(best: str, rivals: Sequence[str], regret: float, *, doubtful: bool) -> str:
+def _sentence(best: str, rivals: Sequence[str], regret: float, doubtful: Sequence[str]) -> str:
+    text = f"{best} is best" if best not in doubtful else f"{best} comes first"
     if rivals:
         shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
         text = f"{best} comes first, but cannot be told from {shown}"
-    else:
-        text = f"{best} is best"
-    text += f"; choosing it is expected to cost {regret:,.3g} at most against the true best."
-    return f"{text} Its own value is doubtful." if doubtful else text
+    text += f"; choosing it is expected to cost about {regret:,.3g} against the true best."
+    if best in doubtful:
+        text += " Its own value is doubtful."
+    others = len(doubtful) - (best in doubtful)
+    if others:
+        text += f" {others} of the others may be better or worse than estimated: doubtful values."
+    return text
 
 
 def text_of(estimate: Estimate) -> str:

@@ -120,10 +120,14 @@ def form_of(name: str, codes: Sequence[str] | None) -> str:
         )
     if f"discrete_{base}" in DISCRETE_LEARNERS:
         return f"discrete_{base}"
+    amounts = (
+        ", or say that actions are amounts with --action-kind continuous (discrete_actions=False)"
+        if all(code.isdecimal() for code in codes)
+        else ""
+    )
     raise ConfigError(
         f"{name}: expected continuous actions, got {len(codes)} codes; use bcq (in the place of "
-        "td3_bc), iql, cql or bc, or say that actions are amounts with --action-kind continuous "
-        "(discrete_actions=False)"
+        f"td3_bc), iql, cql or bc{amounts}"
     )
 
 
