@@ -17,6 +17,7 @@ from puorl.bench.store import Store
 from puorl.bench.suites import find_suite, suite_names
 from puorl.cli.main import help_text
 from puorl.cli.options import (
+    Command,
     EngineOptions,
     Flag,
     Int,
@@ -24,10 +25,7 @@ from puorl.cli.options import (
     OptionalInt,
     OptionalPath,
     SafeConsole,
-    compute_synchronously,
     keep_off_gpus,
-    make_console,
-    print_json,
     show_notes,
     write_page,
 )
@@ -53,7 +51,7 @@ _PIPE_WIDTH = 180
 
 
 @dataclass(frozen=True)
-class BenchRun:
+class BenchRun(Command):
     """Run what is missing of a suite: collect, prepare, train, evaluate.
 
     Each run appends one row to OUT/runs.jsonl; rows are never rewritten. After an
@@ -91,8 +89,6 @@ class BenchRun:
     """Also repeat runs that ended in an error."""
     dry_run: Flag = False
     """Print what is to do and how long it may take, and do nothing."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
     where: EngineOptions = EngineOptions()
 
     def run(self) -> None:
@@ -102,7 +98,7 @@ class BenchRun:
         check_positive("--lanes", self.lanes)
         suite = find_suite(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
-        compute_synchronously()
+        self.compute_synchronously()
         if engine is not None:
             keep_off_gpus()
         from puorl.bench.plan import make_plan
@@ -116,11 +112,11 @@ class BenchRun:
             steps=self.steps,
         )
         ahead = survey(plan, self.out, retry=self.retry, lanes=self.lanes)
-        console = make_console(json=self.json)
+        console = self.console
         console.print(f"{plan.name}: {ahead}")
         if self.dry_run:
             console.print(self._cells(plan))
-            self._print_json(asdict(ahead))
+            self._answer(asdict(ahead))
             return
         self._work(plan, engine, console)
 
@@ -142,9 +138,7 @@ class BenchRun:
         if done.num_failed:
             parts.append(f"{done.num_failed} failed (--retry runs them again)")
         console.print(f"{self.out}: {', '.join(parts)}, in {describe_time(done.seconds)}")
-        if not self.json:
-            console.print(f"puorl bench report {self.out} shows the results")
-        self._print_json(asdict(done))
+        self._answer(asdict(done), f"puorl bench report {self.out} shows the results")
 
     def _cells(self, plan: "Plan") -> Table:
         from puorl.bench.plan import missing
@@ -158,13 +152,12 @@ class BenchRun:
             table.add_row(cell.setting.name, cell.learner.name, where, str(len(runs)), str(left))
         return table
 
-    def _print_json(self, content: dict[str, Any]) -> None:
-        if self.json:
-            print_json({"suite": self.suite, "out": str(self.out), **content})
+    def _answer(self, content: dict[str, Any], *lines: str) -> None:
+        self.answer({"suite": self.suite, "out": str(self.out), **content}, *lines)
 
 
 @dataclass(frozen=True)
-class BenchList:
+class BenchList(Command):
     """List the suites and their sizes.
 
     Examples:
@@ -172,25 +165,19 @@ class BenchList:
       puorl bench list --json
     """
 
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-
     def run(self) -> None:
         """Print a line for every suite."""
         known = [find_suite(name) for name in suite_names()]
-        if self.json:
-            print_json({suite.name: suite.to_dict() for suite in known})
-            return
         table = Table("suite", "settings", "runs a seed", "updates", "what", box=None)
         for suite in known:
             runs = sum(len(part.methods) for part in suite.parts)
             updates = f"{suite.budget.steps:,}"
             table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
-        SafeConsole(highlight=False).print(table)
+        self.answer({suite.name: suite.to_dict() for suite in known}, table)
 
 
 @dataclass(frozen=True)
-class BenchReport:
+class BenchReport(Command):
     """Show the results of a benchmark: tables and figures.
 
     Reads the rows of puorl bench run, which may still be running. text, markdown,
@@ -213,8 +200,6 @@ class BenchReport:
     """File to write; for all, the folder."""
     format: Literal["text", "markdown", "latex", "html", "csv", "all"] = "text"
     """Format to print or write."""
-    json: Flag = False
-    """Print all numbers as one JSON object, and nothing else."""
     force: Flag = False
     """Replace files that exist."""
 
@@ -235,7 +220,7 @@ class BenchReport:
             sys.stdout.write(_written(report, self.format))
         for name, path in places.items():
             write_page(path, _written(report, name), force=self.force)
-            make_console().print(f"wrote {path}")
+            self.console.print(f"wrote {path}")
 
     def _places(self) -> dict[str, Path]:
         """Map each format that is written to its file; a format that is printed has none."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import Count, Flag, Int, OptionalInt, make_console, print_json
+from puorl.cli.options import Command, Count, Flag, Int, OptionalInt
 from puorl.core.resources import require_disk
 from puorl.data.formats import check_target, save
 from puorl.envs.collect import Quality, collect, return_statistics, row_bytes
@@ -15,7 +15,7 @@ from puorl.envs.domains import domain
 
 
 @dataclass(frozen=True)
-class Collect:
+class Collect(Command):
     """Record rows: a behaviour policy acts in a domain of a simulated body.
 
     The same settings and seed give the same bytes, whatever the number of
@@ -57,8 +57,6 @@ class Collect:
     """Neither read nor fill the cache."""
     force: Flag = False
     """Replace the file if it exists."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
         """Collect, write, and print what was made in one line."""
@@ -81,9 +79,6 @@ class Collect:
         )
         save(dataset, self.out, force=self.force)
         made = return_statistics(dataset)
-        if not self.json:
-            make_console().print(f"{self.out}: {made}")
-            return
         content = {
             "file": str(self.out),
             "num_rows": made.num_rows,
@@ -92,4 +87,4 @@ class Collect:
             "score": made.score,
             "fingerprint": dataset.fingerprint,
         }
-        print_json(content)
+        self.answer(content, f"{self.out}: {made}")

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from puorl.cli.options import (
+    Command,
     Condition,
     Count,
     DataOptions,
@@ -21,11 +22,8 @@ from puorl.cli.options import (
     Paths,
     Settings,
     choice,
-    compute_synchronously,
-    make_console,
-    print_json,
+    note_lines,
     setting_words,
-    show_notes,
     write_page,
 )
 from puorl.core.errors import ConfigError, require
@@ -43,7 +41,7 @@ RESULT, PAGE = "compare.json", "report.html"
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(Command):
     """Train all methods on your own rows with several seeds, and say which is best.
 
     Methods: OLP (only labelled rows), Sharing-All (all rows), DARA, IGDF, PU (the
@@ -99,8 +97,6 @@ class Compare:
     """Skip the report of PU's filter on its own choice."""
     force: Flag = False
     """Replace the results if they exist."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
 
     def run(self) -> None:
@@ -119,7 +115,7 @@ class Compare:
                 "--labelled: expected a condition or a list where the log judges, got a file of "
                 "rows; join both files, or judge in --env"
             )
-        compute_synchronously()
+        self.compute_synchronously()
         from puorl.trial.comparison import as_page
         from puorl.trial.run import compare, form_for
 
@@ -151,13 +147,8 @@ class Compare:
             html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
             write_json(self.out / RESULT, result.to_dict(), force=True)
             write_page(self.out / PAGE, html, force=True)
-        if self.json:
-            print_json(result.to_dict())
-            return
-        console = make_console()
-        show_notes(result.notes, console)
-        console.print(str(result))
-        console.print(f"wrote {self.out / PAGE}; open it in a browser")
+        lines = *note_lines(result.notes), str(result)
+        self.answer(result.to_dict(), *lines, f"wrote {self.out / PAGE}; open it in a browser")
 
 
 def _listed(names: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from puorl.cli.options import Flag, Int, columns_table, compute_synchronously, print_json
+from puorl.cli.options import Command, Int, columns_table
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import atomic_path, check_reachable, make_folder
 from puorl.core.formatting import describe_time
@@ -24,7 +24,7 @@ _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
 
 
 @dataclass(frozen=True)
-class Demo:
+class Demo(Command):
     """Run the whole method at small scale: data, filter, training, result.
 
     Records a fleet of robots in the simulator, some with a weak motor, lets the
@@ -43,8 +43,6 @@ class Demo:
     """Folder to make: report.html, units.csv, results.json and the policies."""
     seed: Int = 0
     """Seed of robots, runs, filter and training; the same seed gives the same results."""
-    json: Flag = False
-    """Print the results as one JSON object on stdout, and all else on stderr."""
 
     def run(self) -> None:
         """Run all stages; the folder appears when all of them are done."""
@@ -54,7 +52,7 @@ class Demo:
         out = self.out.resolve() if self.out.name in ("", "..") else self.out
         _check_old(out)
         make_folder(out.parent)
-        compute_synchronously()
+        self.compute_synchronously()
         # Made first, so that a folder that cannot be written is refused before the work.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as work:
             made = Path(work) / "made"
@@ -67,9 +65,7 @@ class Demo:
         if moved is not None:
             console.print(f"{out} was there already: renamed to {moved}", soft_wrap=True)
         text = f"open {out / PAGE} in a browser; numbers are in {out / RESULTS}"
-        console.print(text, soft_wrap=True)
-        if self.json:
-            print_json(results)
+        self.answer(results, text)
 
     def _run_stages(self, folder: Path, console: Console) -> dict[str, Any]:
         """Run and print each stage, and fill the folder; return all results."""

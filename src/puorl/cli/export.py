@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 from puorl.cli.options import (
+    Command,
     DataOptions,
     Flag,
     Paths,
     ScaleOptions,
     choice,
-    make_console,
-    print_json,
 )
 from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, check_free
@@ -26,7 +25,7 @@ _ROWS = tuple(name for name, each in FORMATS.items() if each.writable)
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Command):
     """Write policies as ONNX, or rows in another format, for other programs.
 
     A name that ends in .onnx asks for policies: of a folder of puorl train, or of
@@ -49,8 +48,6 @@ class Export:
     """What to write; auto: what the name says."""
     force: Flag = False
     """Replace what is there."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
     scale: ScaleOptions = ScaleOptions()
 
@@ -58,11 +55,7 @@ class Export:
         """Read, write, and print what was made."""
         is_onnx = self.to == "onnx" or (self.to == "auto" and self.out.suffix == _ONNX)
         made = self._policies() if is_onnx else self._rows()
-        if self.json:
-            print_json({"files": made})
-            return
-        for name, text in made.items():
-            make_console().print(f"{name}: {text}")
+        self.answer({"files": made}, *(f"{name}: {text}" for name, text in made.items()))
 
     def _policies(self) -> dict[str, str]:
         members = read_policies(self.paths)
@@ -90,8 +83,7 @@ class Export:
         """Write a folder of Parquet files, partition by partition."""
         from puorl.scale.filtering import SaveRows, collect, run_partitions
 
-        console = make_console(json=self.json)
-        lazy = self.scale.open(self.paths, reason, console, **self.data.arguments())
+        lazy = self.scale.open(self.paths, reason, self.console, **self.data.arguments())
         if self.to not in ("auto", "parquet") or self.out.suffix:
             raise ConfigError(
                 "--out: expected the name of a folder of Parquet files, without a suffix, where "

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from puorl import __version__
 from puorl.cli.options import (
+    Command,
     DataOptions,
     Flag,
     Int,
@@ -18,9 +19,6 @@ from puorl.cli.options import (
     Paths,
     ScaleOptions,
     choice,
-    compute_synchronously,
-    make_console,
-    print_json,
     show_notes,
 )
 from puorl.core import hashing
@@ -54,7 +52,7 @@ _Done = tuple["FilterReport | MachineReport | None", dict[str, str], dict[str, f
 
 
 @dataclass(frozen=True)
-class Filter:
+class Filter(Command):
     """Keep the rows of the target domain, learnt from a few that are known.
 
     Writes a folder: the kept rows, keep.csv (which rows, episodes or machines,
@@ -115,8 +113,6 @@ class Filter:
     """Skip the checks: saves 40 to 70 % of the time, but the choice is not checked."""
     force: Flag = False
     """Replace the folder if it exists; drop an unfinished run with other settings."""
-    json: Flag = False
-    """Print one JSON object on stdout, with the whole report, and nothing else."""
     data: DataOptions = DataOptions()
     scale: ScaleOptions = ScaleOptions()
 
@@ -128,27 +124,23 @@ class Filter:
         ):
             with announce_resume(lambda: run.has_progress):
                 report, written, truth = self._work(run)
-        if self.json:
-            content = None if report is None else report.to_dict()
-            found = {"folder": str(self.out), "files": written, "report": content}
-            print_json(found if truth is None else found | {"truth": truth})
-            return
-        console = make_console()
+        content: dict[str, Any] = {"folder": str(self.out), "files": written, "report": None}
+        lines: list[RenderableType] = [f"{self.out / name}: {t}" for name, t in written.items()]
         if report is not None:
             from puorl.pu.report_text import as_text
 
-            console.print(as_text(report), soft_wrap=False)
-        for name, text in written.items():
-            console.print(f"{self.out / name}: {text}")
+            content["report"] = report.to_dict()
+            lines.insert(0, as_text(report))
         if truth is not None:
+            content["truth"] = truth
             kept, right = (f"{truth[name]:.1%}" for name in ("recall", "precision"))
             text = f"by the truth that the split hides, {kept} of the target's unlabelled rows were"
-            text = f"{text} kept, and {right} of the kept ones are the target's"
-            console.print(text, soft_wrap=False)
+            lines.append(f"{text} kept, and {right} of the kept ones are the target's")
+        self.answer(content, *lines)
 
     def _work(self, run: RunFolder) -> _Done:
         """Fill the run's folder."""
-        console, unit = make_console(json=self.json), parse_unit(self.unit)
+        console, unit = self.console, parse_unit(self.unit)
         evidence = self._evidence(unit)
         is_split_folder = len(self.paths) == 1 and is_split(self.paths[0])
         reason = None if is_split_folder else self.scale.reason(self.paths)
@@ -310,7 +302,7 @@ class Filter:
 
     def _filter(self, evidence: Evidence) -> tuple["DomainFilter", "FilterConfig"]:
         """Make the filter, and return its config with it."""
-        compute_synchronously()
+        self.compute_synchronously()
         from puorl.pu.config import PRESETS
         from puorl.pu.filter import DomainFilter
 

@@ -5,20 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from puorl.cli.options import (
+    Command,
     DataOptions,
-    Flag,
     Labelled,
     Paths,
-    SafeConsole,
     ScaleOptions,
     facts_table,
     make_console,
-    print_json,
 )
 from puorl.core.errors import ConfigError
 from puorl.core.resources import describe_size
@@ -32,7 +30,7 @@ _NAME_WIDTH = 11
 
 
 @dataclass(frozen=True)
-class Inspect:
+class Inspect(Command):
     """Show what is in a file: sizes, columns, ends, time, and what looks wrong.
 
     Several paths are read as one dataset. Nothing is changed. Of policies, it shows
@@ -50,8 +48,6 @@ class Inspect:
     of policies."""
     labelled: Labelled = None
     """Rows known to be the target's: a condition, or a file, as for puorl filter."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
     scale: ScaleOptions = ScaleOptions()
 
@@ -73,25 +69,20 @@ class Inspect:
         else:
             known = read_labels(self.paths, self.labelled, require_both=False, **names)
             seen = inspect(known.pool)
-        if self.json:
-            print_json(seen.to_dict())
-        else:
-            show(seen, SafeConsole(highlight=False))
+        self.answer(seen.to_dict(), *_lines(seen))
 
     def _policies(self) -> None:
         """Show what policies take and give."""
         policies = {path: Policy.load(path) for path in self.paths}
-        if self.json:
-            print_json({"policies": [{"policy": k} | _described(p) for k, p in policies.items()]})
-            return
-        console = SafeConsole(highlight=False)
+        lines: list[Any] = []
         for path, policy in policies.items():
-            console.print(Text(path, style="bold"), soft_wrap=True)
             facts = (
                 (k.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v))
                 for k, v in _described(policy).items()
             )
-            console.print(facts_table(facts, _NAME_WIDTH))
+            lines += [Text(path, style="bold"), facts_table(facts, _NAME_WIDTH)]
+        found = [{"policy": path} | _described(policy) for path, policy in policies.items()]
+        self.answer({"policies": found}, *lines)
 
     def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
         """Inspect data partition by partition."""
@@ -120,25 +111,20 @@ def _described(policy: Policy) -> dict[str, Any]:
     }
 
 
-def show(seen: Inspection, console: Console) -> None:
-    """Print an inspection as tables."""
+def _lines(seen: Inspection) -> Iterator[RenderableType]:
+    """Yield an inspection as texts and tables."""
     size = f"{describe_size(seen.num_bytes)} in memory"
     first, *others = seen.source
     more = f" and {len(others):,} more" if others else ""
     source = f"{first}{more} ({seen.format}, {size})"
-    # A path that is broken in the middle cannot be copied.
-    console.print(
-        Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source), soft_wrap=True
-    )
-    console.print(facts_table(_facts(seen), _NAME_WIDTH))
-    console.print()
-    console.print(_column_table(seen.columns))
-    for note in seen.notes:
-        console.print(_hanging("note", "dim", note))
-    for finding in seen.findings:
-        console.print(_hanging(finding.level, _STYLES[finding.level], finding.text))
+    yield Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source)
+    yield facts_table(_facts(seen), _NAME_WIDTH)
+    yield ""
+    yield _column_table(seen.columns)
+    yield from (_hanging("note", "dim", note) for note in seen.notes)
+    yield from (_hanging(each.level, _STYLES[each.level], each.text) for each in seen.findings)
     if not seen.findings:
-        console.print(Text("nothing conspicuous", style="green"))
+        yield Text("nothing conspicuous", style="green")
 
 
 def _facts(seen: Inspection) -> Iterator[tuple[str, str]]:

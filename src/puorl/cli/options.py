@@ -4,14 +4,14 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -40,7 +40,11 @@ _IN_PARTS = ("parquet", "csv", "hdf5", "minari")
 
 
 def _spec(
-    metavar: str, parse: Callable[[str], Any], kind: str, show: Callable[[Any], str] = str
+    metavar: str,
+    parse: Callable[[str], Any],
+    kind: str,
+    show: Callable[[Any], str] = str,
+    **more: Any,
 ) -> Any:
     """Describe an option's value to the parser, with an error that names what is expected."""
 
@@ -56,23 +60,18 @@ def _spec(
         instance_from_str=read,
         is_instance=lambda value: True,
         str_from_instance=lambda value: [str(value) if value is None else show(value)],
+        **more,
     )
 
 
 def choice(*names: str) -> Any:
     """Describe an option that takes one of some names, which a table lists."""
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=f"{{{','.join(names)}}}",
-        instance_from_str=lambda words: words[0],
-        is_instance=lambda value: True,
-        str_from_instance=lambda value: [str(value)],
-        choices=names,
-    )
+    return _spec(f"{{{','.join(names)}}}", str, "a name", choices=names)
 
 
 _COUNT = _spec("COUNT", parse_count, "a whole number such as 1000000, 1e6 or 1M", "{:_}".format)
 _INT = _spec("INT", int, "a whole number")
+_FLOAT = _spec("FLOAT", float, "a number")
 _UNSET = tyro.conf.arg(help_behavior_hint="")
 """Leaves the default out of the help, where it is None or off."""
 
@@ -83,7 +82,8 @@ Count = Annotated[int, _COUNT]
 OptionalCount = Annotated[int | None, _COUNT, _UNSET]
 Int = Annotated[int, _INT]
 OptionalInt = Annotated[int | None, _INT, _UNSET]
-Float = Annotated[float, _spec("FLOAT", float, "a number")]
+Float = Annotated[float, _FLOAT]
+OptionalFloat = Annotated[float | None, _FLOAT, _UNSET]
 OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Paths = tyro.conf.Positional[
     Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH...", help_behavior_hint="")]
@@ -118,6 +118,39 @@ def setting_words(given: Sequence[Sequence[str]]) -> list[str]:
     return [word for words in given for word in words]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """The option that all commands share, and their output."""
+
+    json: Flag = False
+    """Print one JSON object on stdout and nothing else."""
+
+    @property
+    def console(self) -> Console:
+        """Console for progress and notes: stderr where stdout is for JSON."""
+        return make_console(json=self.json)
+
+    def answer(self, content: Any, *lines: RenderableType) -> None:
+        """Print the result: the content with ``--json``, else the lines."""
+        if self.json:
+            print_json(content)
+            return
+        for line in lines:
+            # A path that is broken in the middle cannot be copied; a table fits the terminal.
+            self.console.print(line, soft_wrap=isinstance(line, str | Text))
+
+    @staticmethod
+    def compute_synchronously() -> None:
+        """Make jax wait for each computation on a CPU; call before the first one.
+
+        With many computations in flight jax may hang for ever (jax-ml/jax issue 25861; seen once in
+        the demo). Ours are long, so that waiting costs nothing.
+        """
+        import jax
+
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """Where to find each field, if it has no usual name (NAMES: comma-separated)."""
@@ -142,7 +175,7 @@ class DataOptions:
     missing: Annotated[str | None, tyro.conf.arg(metavar="HOW", help_behavior_hint="")] = None
     """Cells that are missing or no numbers: error (default), drop (leave out their rows and cut the
     episode there), or hold or hold:N (carry the last value on over at most 5 or N steps)."""
-    gap: Annotated[str | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = None
+    gap: OptionalFloat = None
     """A time step over this many median steps cuts the episode; 1.5 by default."""
     decimal: Annotated[str | None, tyro.conf.arg(metavar="SIGN", help_behavior_hint="")] = None
     """Sign before the fraction of a number in a text table: '.' (default) or ','."""
@@ -166,7 +199,7 @@ class DataOptions:
         given = {name: value for name, value in vars(self).items() if value is not None}
         found = {name: _listed(v) if name in MATRICES else v for name, v in given.items()}
         if self.gap is not None:
-            found["gap"] = _factor(self.gap)
+            found["gap"] = float(self.gap)  # a text in settings that older versions stored
         if self.action_kind is not None:
             found["discrete_actions"] = _codes(self.action_kind)
             del found["action_kind"]
@@ -188,14 +221,16 @@ class EngineOptions:
     num_gpus: Float = 0.0
     """GPUs of each task of a fit, a training or a judgement on Ray."""
 
-    def tasks(self) -> "Workers | None":
-        """Return where tasks run that need no partitions; None for this process."""
-        given = getattr(self, "workers", None), self.address, self.num_gpus
-        if self.engine == "local" and given == (None, None, 0.0):
-            return None
+    def make(self) -> "Workers":
+        """Return where tasks run."""
         from puorl.core.tasks import Workers
 
-        made = Workers(self.engine, *given)  # pyright: ignore[reportArgumentType]
+        number = getattr(self, "workers", None)
+        return Workers(self.engine, number, self.address, self.num_gpus)  # pyright: ignore[reportArgumentType]
+
+    def tasks(self) -> "Workers | None":
+        """Return where tasks run that need no partitions; None for this process."""
+        made = self.make()
         if made.engine == "ray" and self.num_gpus:
             keep_off_gpus()
         return None if made.engine == "local" else made
@@ -243,15 +278,10 @@ class ScaleOptions(EngineOptions):
         """Open files lazily, and say why."""
         from puorl.data import lazy
 
-        opened = lazy.open(list(paths), progress=True, workers=self.make(), **names)
+        workers = replace(self.make(), num_gpus=0.0)
+        opened = lazy.open(list(paths), progress=True, workers=workers, **names)
         console.print(f"{reason or 'read in partitions, as asked'}: {opened!r}")
         return opened
-
-    def make(self) -> "Workers":
-        """Return where tasks run."""
-        from puorl.core.tasks import Workers
-
-        return Workers(self.engine, self.workers, self.address)  # pyright: ignore[reportArgumentType]
 
 
 def _listed(names: str | None) -> str | list[str] | None:
@@ -268,13 +298,6 @@ def _codes(text: str) -> bool | list[str]:
             f"--action-kind: expected continuous, discrete or discrete:CODE,CODE, got {text!r}"
         )
     return [code.strip() for code in codes.split(",")] if codes else kind == "discrete"
-
-
-def _factor(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ConfigError(f"--gap: expected a number such as 3, got {text!r}") from error
 
 
 # ------------------------------------------------------------------------------ output
@@ -299,10 +322,15 @@ def make_console(*, json: bool = False) -> Console:
     return SafeConsole(stderr=json, highlight=False, markup=False, soft_wrap=True)
 
 
+def note_lines(notes: Iterable[str]) -> list[Text]:
+    """Return notes, a line each, to print."""
+    return [Text(f"note: {note}", style="dim") for note in notes]
+
+
 def show_notes(notes: Iterable[str], console: Console) -> None:
-    """Print what is worth knowing, a line each."""
-    for note in notes:
-        console.print(Text(f"note: {note}", style="dim"))
+    """Print notes, a line each."""
+    for line in note_lines(notes):
+        console.print(line)
 
 
 def facts_table(facts: Iterable[tuple[str, str | Text]], width: int | None = None) -> Table:
@@ -325,8 +353,8 @@ def columns_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: s
     return table
 
 
-def print_aligned(cells: Sequence[Sequence[str]], console: Console, *, left: int) -> None:
-    """Print rows in columns, the first row as the head; the last ``left`` columns are texts.
+def aligned(cells: Sequence[Sequence[str]], *, left: int) -> Iterator[Text]:
+    """Yield rows in columns, the first row as the head; the last ``left`` columns are texts.
 
     Paths come last: they may be long, and one that is broken in the middle cannot be copied.
     """
@@ -334,7 +362,7 @@ def print_aligned(cells: Sequence[Sequence[str]], console: Console, *, left: int
     for number, row in enumerate(cells):
         pairs = enumerate(zip(row, widths, strict=True))
         words = [v.rjust(w) if i < len(row) - left else v.ljust(w) for i, (v, w) in pairs]
-        console.print(Text("  ".join(words).rstrip(), style="" if number else "bold"))
+        yield Text("  ".join(words).rstrip(), style="" if number else "bold")
 
 
 def write_page(path: Path, html: str, *, force: bool) -> None:
@@ -353,14 +381,3 @@ def keep_off_gpus() -> None:
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-
-
-def compute_synchronously() -> None:
-    """Make jax wait for each computation on a CPU; call before the first one.
-
-    With many computations in flight jax may hang for ever (jax-ml/jax issue 25861; seen once in the
-    demo). Ours are long, so that waiting costs nothing.
-    """
-    import jax
-
-    jax.config.update("jax_cpu_enable_async_dispatch", False)

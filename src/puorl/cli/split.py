@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import Count, Flag, Float, Int, make_console, print_json
+from puorl.cli.options import Command, Count, Flag, Float, Int
 from puorl.core.files import check_free
 from puorl.data.draw import PARTS
 from puorl.data.formats import load
@@ -16,7 +16,7 @@ from puorl.data.split_files import SETTINGS_FILE
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Command):
     """Draw a benchmark split: hide target rows among others, and label a few.
 
     Examples:
@@ -48,8 +48,6 @@ class Split:
     """Cut train, validation and test after mixing, or every domain by itself (version 0.1)."""
     force: Flag = False
     """Replace the folder if it exists."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
         """Read, draw, write, and print what was made."""
@@ -69,17 +67,14 @@ class Split:
         paths = [str(path) for path in (self.target, *self.others)]
         origin = {"paths": paths, "made_in": str(Path.cwd())}
         dataclasses.replace(made, config={**made.config, **origin}).save(self.out, force=self.force)
-        if self.json:
-            content = {
-                "folder": str(self.out),
-                "num_labelled": len(made.labelled),
-                "num_unlabelled": len(made.unlabelled),
-                "unit": made.unit,
-                "fingerprint": made.fingerprint,
-            }
-            print_json(content)
-            return
-        make_console().print(f"{self.out}: {_describe(made)}")
+        content = {
+            "folder": str(self.out),
+            "num_labelled": len(made.labelled),
+            "num_unlabelled": len(made.unlabelled),
+            "unit": made.unit,
+            "fingerprint": made.fingerprint,
+        }
+        self.answer(content, f"{self.out}: {_describe(made)}")
 
 
 def _describe(split: PUSplit) -> str:

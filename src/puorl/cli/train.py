@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from rich.console import RenderableType
 
-from puorl.cli.evaluate import show as show_returns
+from puorl.cli.evaluate import return_lines
 from puorl.cli.options import (
+    Command,
     Condition,
     Count,
     DataOptions,
@@ -23,9 +25,6 @@ from puorl.cli.options import (
     Paths,
     Settings,
     choice,
-    compute_synchronously,
-    make_console,
-    print_json,
     setting_words,
     show_notes,
 )
@@ -56,7 +55,7 @@ _MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(Command):
     """Train policies on rows, offline: one for each seed, side by side.
 
     A folder that puorl filter wrote stands for its kept rows. In the mode soft
@@ -111,8 +110,6 @@ class Train:
     """Also log the metrics there."""
     chunk_rows: OptionalCount = None
     """Rows in memory at a time, for data larger than memory: such as 2M."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
     data: DataOptions = DataOptions()
 
     def run(self) -> None:
@@ -157,7 +154,7 @@ class Train:
 
     def _check_learner(self) -> None:
         """Refuse settings that no form of the learner has, before rows are read."""
-        compute_synchronously()
+        self.compute_synchronously()
         known = {**LEARNERS, **DISCRETE_LEARNERS}
         forms = [name for name in (self.learner, f"discrete_{self.learner}") if name in known]
         for form in reversed(forms):
@@ -205,7 +202,7 @@ class Train:
             interval = checkpoint_interval(
                 self._learner(form), self.steps, eval_interval=self.eval_every
             )
-            make_console(json=self.json).print(store.describe(self.steps, interval))
+            self.console.print(store.describe(self.steps, interval))
             files = [source.path for source in lazy.sources]
             part = {"files": files, "num_rows": store.num_rows, "fingerprint": lazy.fingerprint}
             yield dataclasses.replace(store.chunk(0), metadata={"parts": [part]})
@@ -236,7 +233,7 @@ class Train:
             checkpoint_interval(learner, self.steps, eval_interval=self.eval_every),
             invocation=self._invocation(chosen, env),
         )
-        progress, console = TrainProgress(self.out, run_spec), make_console(json=self.json)
+        progress, console = TrainProgress(self.out, run_spec), self.console
         show_notes(notes_on(learner, chosen), console)
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
         each = " each" if self.seeds > 1 else ""
@@ -283,26 +280,24 @@ class Train:
         folder = self.out / "policies"
         files = {name: str(folder / f"{name}.safetensors") for name in result.policies}
         names, groups = list(files.values()), [str(self.out)] * len(files)
-        if self.json:
-            content = {
-                "folder": str(self.out),
-                "learner": learner.name,
-                "config": dataclasses.asdict(learner.config),
-                "steps": self.steps,
-                "policies": files,
-                "stopped": {name: stop._asdict() for name, stop in result.stopped.items()},
-                "resumed_step": progress.resumed_step,
-                "seconds": progress.seconds,
-                "steps_per_second": progress.pace,
-                "evaluation": None if seen is None else seen.to_dict(names, groups, self.seed),
-            }
-            print_json(content)
-            return
-        console = make_console()
+        content = {
+            "folder": str(self.out),
+            "learner": learner.name,
+            "config": dataclasses.asdict(learner.config),
+            "steps": self.steps,
+            "policies": files,
+            "stopped": {name: stop._asdict() for name, stop in result.stopped.items()},
+            "resumed_step": progress.resumed_step,
+            "seconds": progress.seconds,
+            "steps_per_second": progress.pace,
+            "evaluation": None if seen is None else seen.to_dict(names, groups, self.seed),
+        }
+        lines: list[RenderableType] = []
         if seen is not None:
-            console.print(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
-            show_returns(seen, names, groups, console)
-        console.print(f"{folder}: {_count(len(files))}, {self.steps:,} steps; {progress}")
+            lines.append(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
+            lines += return_lines(seen, names, groups)
+        last = f"{folder}: {_count(len(files))}, {self.steps:,} steps; {progress}"
+        self.answer(content, *lines, last)
 
 
 def _count(number: int) -> str:
