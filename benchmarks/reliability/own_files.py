@@ -55,8 +55,8 @@ from puorl.data.parquet import fingerprint_of_parts
 from puorl.data.training_files import open_training_rows, read_training_set
 from puorl.envs.collect import Cache
 from puorl.nn.numpy_mlp import SquashedGaussianActor, read_actor_file
-from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig, MachineConfig
+from puorl.pu.learners import NetworkConfig
 from puorl.pu.machines import files as machine_files
 from puorl.pu.model import read_content
 from puorl.report.run_folders import read_paths

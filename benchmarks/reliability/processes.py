@@ -52,7 +52,7 @@ def small(words):
     from puorl.bench.settings import Setting
     from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
     from puorl.core.checkpoint import Checkpoint
-    from puorl.pu.classifier import NetworkConfig
+    from puorl.pu.learners import NetworkConfig
     from puorl.pu.config import PRESETS, FilterConfig
     from puorl.rl import run as runs
 

@@ -281,7 +281,7 @@ def test_a_finished_fit_is_read_and_not_fitted_again(tmp_path, split, uninterrup
     def never(*_, **__):
         raise AssertionError("a step was taken")
 
-    monkeypatch.setattr("puorl.pu.classifier.run_epoch", never)
+    monkeypatch.setattr("puorl.pu.learners.run_epoch", never)
     monkeypatch.setattr("puorl.pu.features._run", never)
     again = outcome(split, Checkpoint(tmp_path, "job"))
     for name, wanted in uninterrupted.items():

@@ -23,19 +23,10 @@ from puorl.cli.options import (
 )
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.run_folder import (
-    FILTER_MARKER,
-    KEEP_LIST,
-    KEPT_PARTS,
-    KeptRows,
-    RunFolder,
-    announce_resume,
-    run_folder,
-)
+from puorl.core.run_folder import FILTER_MARKER, RunFolder, announce_resume, run_folder
 from puorl.data.dataset import Dataset
-from puorl.data.formats import FORMATS, expand, load, save, writable
+from puorl.data.formats import FORMATS, expand, load, writable
 from puorl.data.labels import LabelledRows, is_condition, is_split, read_labels
-from puorl.data.parquet import fingerprint_of_parts
 from puorl.data.split import PUSplit
 from puorl.pu import result_folder
 from puorl.pu.units import Unit, group, held_out_unit, number_units, parse_unit, uses_dynamics
@@ -162,7 +153,7 @@ class Filter(Command):
         self, run: RunFolder, unit: Unit, evidence: Evidence, console: Console, reason: str
     ) -> _Done:
         """Do the same for data that does not fit into memory: fit on a sample, score by stream."""
-        from puorl.scale.filtering import collect, keep_rows
+        from puorl.scale.filtering import keep_rows, write_kept
         from puorl.scale.sample import draw_sample
 
         if self.out_format not in ("auto", "parquet", "list"):
@@ -200,21 +191,11 @@ class Filter(Command):
         console.print(sample.describe(flt.alpha_))
         parts, only_list = run.checkpoint("kept"), self.out_format == "list"
         records = keep_rows(lazy, flt, split, parts, workers, only_list=only_list, progress=True)
-        num_kept = sum(record["num_kept"] for record in records)
-        name = KEEP_LIST if only_list else KEPT_PARTS
-        if only_list:
-            collect(parts, run.result / name, ".csv", "source_row,score")
-            text = f"list of {num_kept:,} kept rows, counted over all files, from 0"
-        else:
-            collect(parts, run.result / name, ".parquet")
-            if label is None:
-                save(known.pool[known.mask], run.result / name / "target.parquet")
-                num_kept += int(known.mask.sum())
-            text = f"{num_kept:,} kept rows as Parquet, with scores"
-        content_hash = (hashing.of_bytes if only_list else fingerprint_of_parts)(run.result / name)
+        num_kept, own = sum(record["num_kept"] for record in records), known.pool[known.mask]
+        own = own if label is None else None
+        written = write_kept(run.result, parts, num_kept, own, only_list=only_list)
         cost = sample.to_dict() | sample.cost(flt.alpha_)
-        kept = KeptRows(name, num_kept, content_hash)
-        written = result_folder.Written(kept, {name: text}, sample.returns, cost)
+        written = written._replace(returns=sample.returns, sample=cost)
         return report, result_folder.finish(run.result, flt, report, settings, written), None
 
     def _begin(self, run: RunFolder, settings: result_folder.Settings, console: Console) -> None:
@@ -246,8 +227,7 @@ class Filter(Command):
         name = self.data.format if self.out_format == "auto" else self.out_format
         if name is None and not any(is_split(path) for path in self.paths):
             found = {"" if p.is_dir() else p.suffix.lower() for p in expand(list(self.paths))}
-            same = (each.name for each in FORMATS.values() if found <= set(each.suffixes))
-            name = next(same, None)
+            name = next((n for n, each in FORMATS.items() if found <= set(each.suffixes)), None)
         chosen = FORMATS["hdf5" if name not in writable() else name]
         chosen.require(f"writing kept rows as {chosen.name}")
         return f"kept{chosen.suffixes[0]}"

@@ -230,6 +230,8 @@ class EngineOptions:
 
     def tasks(self) -> "Workers | None":
         """Return where tasks run that need no partitions; None for this process."""
+        if (self.engine, self.address, self.num_gpus) == ("local", None, 0.0):
+            return None
         made = self.make()
         if made.engine == "ray" and self.num_gpus:
             keep_off_gpus()

@@ -14,10 +14,9 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.formatting import fields_as_json
 from puorl.data.actions import base_name
-from puorl.data.copies import count_copies
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import succession
-from puorl.data.transitions import MAX_STEP, Note, Transitions
+from puorl.data.transitions import MAX_STEP, Note, Transitions, count_copies
 from puorl.data.validate import LABELLED
 
 _CHUNK = 65_536

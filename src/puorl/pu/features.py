@@ -25,8 +25,8 @@ from puorl.core.resources import aligned_empty
 from puorl.data.actions import is_one_hot
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
-from puorl.pu.classifier import BLOCK, padded_block
 from puorl.pu.config import FeatureConfig, Inputs, ResidualConfig
+from puorl.pu.learners import BLOCK, padded_block
 
 _LIMIT = 100.0
 """Scaled values are clipped here."""

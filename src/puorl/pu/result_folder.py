@@ -56,7 +56,7 @@ class Written(NamedTuple):
     kept: KeptRows
     files: dict[str, str]
     """What each file holds, in a few words."""
-    returns: tuple[float, float] | None
+    returns: tuple[float, float] | None = None
     """Smallest and largest return of complete episodes of all rows."""
     sample: dict[str, Any] | None = None
     """The rows that the filter was fitted on, where these were not all."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
-from puorl.data.copies import merge_copies
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.data.transitions import merge_copies
 
 NUM_FOLDS = 5
 """At most; fewer where few units are labelled."""

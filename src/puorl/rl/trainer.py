@@ -23,12 +23,12 @@ from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
 from puorl.core.resources import check_fork
 from puorl.data.dataset import Dataset
-from puorl.data.training_set import Chunks, TrainingSet, with_own_rows
+from puorl.data.training_set import Chunks, TrainingSet
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
 from puorl.rl.learner import Learner, Sizes, form_of
 from puorl.rl.policy import Policy, stored_config
-from puorl.rl.pool import ActionRange, Pool, Sets
+from puorl.rl.pool import ActionRange, Pool, Sets, with_own_rows
 
 # A new process may choose other kernels; without these it may also add in another order.
 _GPU_OPTIONS = {
