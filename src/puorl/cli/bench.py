@@ -15,20 +15,8 @@ from rich.text import Text
 
 from puorl.bench.store import Store
 from puorl.bench.suites import find_suite, suite_names
+from puorl.cli import options as opt
 from puorl.cli.main import help_text
-from puorl.cli.options import (
-    Command,
-    EngineOptions,
-    Flag,
-    Int,
-    OptionalCount,
-    OptionalInt,
-    OptionalPath,
-    SafeConsole,
-    keep_off_gpus,
-    show_notes,
-    write_page,
-)
 from puorl.core.errors import ConfigError, require
 from puorl.core.files import check_free
 from puorl.core.formatting import check_positive, describe_time
@@ -51,7 +39,7 @@ _PIPE_WIDTH = 180
 
 
 @dataclass(frozen=True)
-class BenchRun(Command):
+class BenchRun(opt.Command):
     """Run what is missing of a suite: collect, prepare, train, evaluate.
 
     Each run appends one row to OUT/runs.jsonl; rows are never rewritten. After an
@@ -73,23 +61,23 @@ class BenchRun(Command):
     """Part of the grid; puorl bench list shows them. Several are joined by +."""
     out: Path
     """Folder of results; it is made, or added to."""
-    seeds: Int = 5
+    seeds: opt.Int = 5
     """Training seeds of every method, from 0, on the same split."""
-    split_seeds: Int = 1
+    split_seeds: opt.Int = 1
     """Split seeds, from 0; each draws other labels, on which every method is trained."""
-    only: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
+    only: Annotated[str, opt.unset("TEXT")] = ""
     """Keep runs whose setting, learner and method contain all these words; commas mean or."""
-    steps: OptionalCount = None
+    steps: opt.OptionalCount = None
     """Updates of every training, instead of the suite's."""
-    lanes: OptionalInt = None
+    lanes: opt.OptionalInt = None
     """Most trainings side by side, also of several settings; 40, on a CPU of one setting only."""
-    workers: OptionalInt = None
+    workers: opt.OptionalInt = None
     """Cores that collect data; all by default."""
-    retry: Flag = False
+    retry: opt.Flag = False
     """Also repeat runs that ended in an error."""
-    dry_run: Flag = False
+    dry_run: opt.Flag = False
     """Print what is to do and how long it may take, and do nothing."""
-    where: EngineOptions = EngineOptions()
+    where: opt.EngineOptions = opt.EngineOptions()
 
     def run(self) -> None:
         """Plan, run, and print what was done."""
@@ -100,7 +88,7 @@ class BenchRun(Command):
         require("mujoco", extra="sim", purpose="puorl bench run")
         self.compute_synchronously()
         if engine is not None:
-            keep_off_gpus()
+            opt.keep_off_gpus()
         from puorl.bench.plan import make_plan
         from puorl.bench.runner import survey
 
@@ -157,7 +145,7 @@ class BenchRun(Command):
 
 
 @dataclass(frozen=True)
-class BenchList(Command):
+class BenchList(opt.Command):
     """List the suites and their sizes.
 
     Examples:
@@ -177,7 +165,7 @@ class BenchList(Command):
 
 
 @dataclass(frozen=True)
-class BenchReport(Command):
+class BenchReport(opt.Command):
     """Show the results of a benchmark: tables and figures.
 
     Reads the rows of puorl bench run, which may still be running. text, markdown,
@@ -194,13 +182,13 @@ class BenchReport(Command):
 
     results: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
     """Folder of puorl bench run, or a .jsonl file of its rows."""
-    reference: OptionalPath = None
+    reference: opt.OptionalPath = None
     """CSV file of published numbers to show beside ours; paper for the paper's."""
-    out: OptionalPath = None
+    out: opt.OptionalPath = None
     """File to write; for all, the folder."""
     format: Literal["text", "markdown", "latex", "html", "csv", "all"] = "text"
     """Format to print or write."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace files that exist."""
 
     def run(self) -> None:
@@ -215,11 +203,11 @@ class BenchReport(Command):
             sys.stdout.write(to_json(report))
         elif not places and self.format == "text":
             width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
-            _print(report, SafeConsole(highlight=False, width=width))
+            _print(report, opt.SafeConsole(highlight=False, width=width))
         elif not places:
             sys.stdout.write(_written(report, self.format))
         for name, path in places.items():
-            write_page(path, _written(report, name), force=self.force)
+            opt.write_page(path, _written(report, name), force=self.force)
             self.console.print(f"wrote {path}")
 
     def _places(self) -> dict[str, Path]:
@@ -270,7 +258,7 @@ def _written(report: "Report", name: str) -> str:
 
     if name == "text":
         file = io.StringIO()
-        _print(report, SafeConsole(file=file, highlight=False, width=_PIPE_WIDTH))
+        _print(report, opt.SafeConsole(file=file, highlight=False, width=_PIPE_WIDTH))
         return file.getvalue()
     writers = {"markdown": to_markdown, "latex": to_latex, "html": as_page, "csv": to_csv}
     return writers[name](report)
@@ -283,4 +271,4 @@ def _print(report: "Report", console: Console) -> None:
     console.print()
     for table in report.tables:
         console.print(as_rich(table, console.width))
-    show_notes(report.results.notes, console)
+    opt.show_notes(report.results.notes, console)

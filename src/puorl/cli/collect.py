@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import Command, Count, Flag, Int, OptionalInt
+from puorl.cli import options as opt
 from puorl.core.resources import require_disk
 from puorl.data.formats import check_target, save
 from puorl.envs.collect import Quality, collect, return_statistics, row_bytes
@@ -15,7 +15,7 @@ from puorl.envs.domains import domain
 
 
 @dataclass(frozen=True)
-class Collect(Command):
+class Collect(opt.Command):
     """Record rows: a behaviour policy acts in a domain of a simulated body.
 
     The same settings and seed give the same bytes, whatever the number of
@@ -37,25 +37,23 @@ class Collect(Command):
     """What is shifted: nominal, body_mass, joint_noise, reward, or shifts such as gravity=0.5."""
     quality: Quality = "medium"
     """How good the policies are; medium-expert is half and half."""
-    rows: Count = 1_000_000
+    rows: opt.Count = 1_000_000
     """How many rows."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of all random streams."""
-    policy: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    policy: Annotated[Path | None, opt.unset("FILE")] = None
     """Policy file to use instead of those of the quality."""
-    policy_domain: Annotated[str | None, tyro.conf.arg(metavar="DOMAIN", help_behavior_hint="")] = (
-        None
-    )
+    policy_domain: Annotated[str | None, opt.unset("DOMAIN")] = None
     """Use the policies trained in this domain; by default those of the domain itself."""
-    policy_version: OptionalInt = None
+    policy_version: opt.OptionalInt = None
     """Version of the policies of the quality; by default the body's standard one."""
-    horizon: OptionalInt = None
+    horizon: opt.OptionalInt = None
     """Steps after which a run is cut, marked as a timeout; by default the task's own 1,000."""
-    threads: OptionalInt = None
+    threads: opt.OptionalInt = None
     """Cores to use; all by default."""
-    no_cache: Flag = False
+    no_cache: opt.Flag = False
     """Neither read nor fill the cache."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the file if it exists."""
 
     def run(self) -> None:

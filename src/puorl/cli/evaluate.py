@@ -5,30 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
 from rich.console import RenderableType
 from rich.text import Text
 
-from puorl.cli.options import (
-    Command,
-    Count,
-    DataOptions,
-    EngineOptions,
-    Env,
-    Flag,
-    Float,
-    Int,
-    Labelled,
-    Names,
-    OptionalFloat,
-    OptionalInt,
-    OptionalPath,
-    RunPaths,
-    Settings,
-    aligned,
-    note_lines,
-    setting_words,
-)
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
@@ -45,7 +25,7 @@ if TYPE_CHECKING:  # importing it loads jax
 
 
 @dataclass(frozen=True)
-class Evaluate(Command):
+class Evaluate(opt.Command):
     """Run policies in a simulated domain, all of them from the same start states.
 
     A folder that puorl train wrote stands for all its policies. From two policies
@@ -68,39 +48,37 @@ class Evaluate(Command):
       puorl evaluate a b --offline --data all.csv --labelled "pump == 'P-01'"
     """
 
-    paths: RunPaths
+    paths: opt.RunPaths
     """Folders of puorl train, or policy files."""
-    env: Env = None
+    env: opt.Env = None
     """Body, or body/domain: hopper, hopper/body_mass, walker2d/gravity=0.5; or a gymnasium id:
     CartPole-v1."""
-    offline: Flag = False
+    offline: opt.Flag = False
     """Judge from the log --data, without an environment."""
-    log: Annotated[
-        tuple[str, ...], tyro.conf.arg(name="data", metavar="PATH...", help_behavior_hint="")
-    ] = ()
+    log: Annotated[tuple[str, ...], opt.unset("PATH...", name="data")] = ()
     """Files, globs and folders of held-out episodes."""
-    labelled: Labelled = None
+    labelled: opt.Labelled = None
     """Rows of --data that are your machine's, as for puorl filter; all by default."""
-    estimators: Names = None
+    estimators: opt.Names = None
     """Among blend, fqe, model, dr, pdis, wis, with commas; by default all that can be computed."""
-    gamma: Float = 0.99
+    gamma: opt.Float = 0.99
     """Discount of a step, for --offline."""
-    action_noise: OptionalFloat = None
+    action_noise: opt.OptionalFloat = None
     """Noise with which dr, pdis and wis value a deterministic policy; an action's range is 2."""
-    settings: Settings = ()
+    settings: opt.Settings = ()
     """Settings of --offline that are to differ, e.g. updates=5000 critics=3."""
-    episodes: Count = 100
+    episodes: opt.Count = 100
     """Episodes of each policy."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of the start states and of the domain's noise."""
-    threads: OptionalInt = None
+    threads: opt.OptionalInt = None
     """Cores to use; all by default."""
-    out: OptionalPath = None
+    out: opt.OptionalPath = None
     """File to write, .json, with what --json prints; puorl report finds it in the run's folder."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the file if it exists."""
-    data: DataOptions = DataOptions()
-    where: EngineOptions = EngineOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    where: opt.EngineOptions = opt.EngineOptions()
 
     def run(self) -> None:
         """Load the policies, simulate or judge, write, print."""
@@ -128,9 +106,8 @@ class Evaluate(Command):
             sizes = policy.obs_dim, policy.act_dim, policy.codes
             check_sizes(env, *sizes, f"{name}: the policy")
         if not self.json:
-            count = f"{len(stored)} policies" if len(stored) > 1 else "1 policy"
-            name = getattr(env, "text", self.env)
-            self.console.print(f"{count} in {name}, {self.episodes:,} episodes each")
+            text = f"{count_policies(len(stored))} in {getattr(env, 'text', self.env)}"
+            self.console.print(f"{text}, {self.episodes:,} episodes each")
         seen = evaluate(
             [each.policy for each in stored],
             self.env,
@@ -144,14 +121,14 @@ class Evaluate(Command):
 
     def _judge(self) -> tuple[dict[str, Any], list[RenderableType]]:
         """Read the episodes that judge, and estimate."""
-        settings = parse_fields("--offline", OPEConfig, setting_words(self.settings))
+        settings = parse_fields("--offline", OPEConfig, opt.setting_words(self.settings))
         stored = read_policies(self.paths)
         groups = [each.group for each in stored]
         rows, notes = read_held_out(
             self.log,
             self.labelled,
             [group for group in dict.fromkeys(groups) if group],
-            lambda fields: DataOptions(**fields).arguments(),
+            lambda fields: opt.DataOptions(**fields).arguments(),
             **self.data.arguments(),
         )
         self.compute_synchronously()
@@ -171,7 +148,7 @@ class Evaluate(Command):
         content, notes = seen.to_dict(), [*notes, *seen.notes]
         for each, group in zip(content["policies"], groups, strict=True):
             each["group"] = group
-        lines = [*_column_lines(stored), *note_lines(notes), *_offline_lines(seen, groups)]
+        lines = [*_column_lines(stored), *opt.note_lines(notes), *_offline_lines(seen, groups)]
         return content | {"notes": notes}, lines
 
 
@@ -186,6 +163,11 @@ def _check_out(path: Path, *, force: bool) -> None:
 
 
 # ------------------------------------------------------------------------------- output
+
+
+def count_policies(number: int) -> str:
+    """Write a number of policies."""
+    return f"{number} policies" if number > 1 else "1 policy"
 
 
 def _column_lines(stored: Sequence[StoredPolicy]) -> Iterator[Text]:
@@ -211,7 +193,7 @@ def return_lines(
         numbers = [f"{seen.mean[row]:,.1f}", f"± {seen.std[row]:,.1f}"]
         numbers += [] if seen.mean_score is None else [f"{seen.mean_score[row]:.1f}"]
         cells.append([*numbers, f"{seen.lengths[row].mean():,.0f}", name])
-    yield from aligned(cells, left=1)
+    yield from opt.aligned(cells, left=1)
     for group, num, returns, scores in seen.means(groups):
         text = f"{f'{group}: ' if group else ''}mean of {num} policies: return {_text(returns)}"
         text += "" if scores is None else f"; score {_text(scores)}"
@@ -233,7 +215,7 @@ def _offline_lines(seen: "OfflineEvaluation", groups: Sequence[str]) -> Iterator
             size = f"{value.effective_size:,.1f} episodes"
             cells.append([text_of(value.estimate), f"{name}{mark}", size, policy])
             warnings += [f"{Path(policy).stem}, {name}: {value.trust}"] if mark else []
-    yield from aligned(cells, left=4)
+    yield from opt.aligned(cells, left=4)
     yield from (Text(warning, style="yellow") for warning in warnings)
     for group in dict.fromkeys(filter(None, groups)):
         pairs = zip(seen.values.values(), groups, strict=True)

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import Command, DataOptions, columns_table
+from puorl.cli import options as opt
 from puorl.cli.score import read_folder, read_machines
 from puorl.core.run_folder import SETTINGS, FilterSettings, read_as
 
 
 @dataclass(frozen=True)
-class Explain(Command):
+class Explain(opt.Command):
     """Name the columns of the next state that tell a machine or episode from ours.
 
     Shows for each column how many nats a row our type explains it worse than
@@ -28,11 +28,9 @@ class Explain(Command):
     """Folder of puorl filter."""
     unit: tyro.conf.Positional[str]
     """Name of the unit, as in units.csv."""
-    log: Annotated[
-        tuple[str, ...] | None, tyro.conf.arg(metavar="PATH...", help_behavior_hint="")
-    ] = None
+    log: Annotated[tuple[str, ...] | None, opt.unset("PATH...")] = None
     """Files with rows of the unit; by default those of puorl filter."""
-    data: DataOptions = DataOptions()
+    data: opt.DataOptions = opt.DataOptions()
 
     def run(self) -> None:
         """Read, explain, print."""
@@ -43,4 +41,4 @@ class Explain(Command):
         content = {"unit": self.unit, "columns": [list(pair) for pair in found]}
         head = ("column of the next state", "nats a row")
         rows = ((name, f"{nats:+.4f}") for name, nats in found)
-        self.answer(content, f"what tells {self.unit} from ours", columns_table(head, rows))
+        self.answer(content, f"what tells {self.unit} from ours", opt.columns_table(head, rows))

@@ -4,14 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from puorl.cli.options import (
-    Command,
-    DataOptions,
-    Flag,
-    Paths,
-    ScaleOptions,
-    choice,
-)
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import partition_folder
@@ -25,7 +18,7 @@ _ROWS = tuple(name for name, each in FORMATS.items() if each.writable)
 
 
 @dataclass(frozen=True)
-class Export(Command):
+class Export(opt.Command):
     """Write policies as ONNX, or rows in another format, for other programs.
 
     A name that ends in .onnx asks for policies: of a folder of puorl train, or of
@@ -40,16 +33,16 @@ class Export(Command):
       puorl export 'logs/*.csv' --episode trip --to lerobot --out trips
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Folders of puorl train or policy files; or rows, and folders of puorl filter."""
     out: Path
     """File or folder to write."""
-    to: Annotated[str, choice("auto", "onnx", *_ROWS)] = "auto"
+    to: Annotated[str, opt.choice("auto", "onnx", *_ROWS)] = "auto"
     """What to write; auto: what the name says."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace what is there."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, write, and print what was made."""

@@ -10,17 +10,7 @@ import tyro
 from rich.console import Console, RenderableType
 
 from puorl import __version__
-from puorl.cli.options import (
-    Command,
-    DataOptions,
-    Flag,
-    Int,
-    Labelled,
-    Paths,
-    ScaleOptions,
-    choice,
-    show_notes,
-)
+from puorl.cli import options as opt
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.run_folder import FILTER_MARKER, RunFolder, announce_resume, run_folder
@@ -29,7 +19,7 @@ from puorl.data.formats import FORMATS, expand, load, writable
 from puorl.data.labels import LabelledRows, is_condition, is_split, read_labels
 from puorl.data.split import PUSplit
 from puorl.pu import result_folder
-from puorl.pu.units import Unit, group, held_out_unit, number_units, parse_unit, uses_dynamics
+from puorl.pu.units import Unit, count_scattered, held_out_unit, parse_unit, uses_dynamics
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.config import FilterConfig
@@ -43,7 +33,7 @@ _Done = tuple["FilterReport | MachineReport | None", dict[str, str], dict[str, f
 
 
 @dataclass(frozen=True)
-class Filter(Command):
+class Filter(opt.Command):
     """Keep the rows of the target domain, learnt from a few that are known.
 
     Writes a folder: the kept rows, keep.csv (which rows, episodes or machines,
@@ -71,11 +61,11 @@ class Filter(Command):
       puorl filter split0 --out found
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, folders of Parquet or Minari, or one folder of puorl split."""
     out: Path
     """Folder to write."""
-    labelled: Labelled = None
+    labelled: opt.Labelled = None
     """Rows known to be the target's: a condition, or a file, as described above."""
     labelled_as: Annotated[
         tuple[tuple[str, str], ...],
@@ -95,17 +85,17 @@ class Filter(Command):
     """What to judge by: (s, a, s') for other dynamics, (s, a, r) for another reward, or both."""
     alpha_estimator: Literal["bbe", "en", "scott", "dedpul"] = "bbe"
     """How to estimate alpha, the target's fraction of the unlabelled rows, from held-out scores."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of folds, initial weights and batches."""
-    out_format: Annotated[str, choice("auto", *writable(), "list")] = "auto"
+    out_format: Annotated[str, opt.choice("auto", *writable(), "list")] = "auto"
     """Format of the kept rows; auto is the data's own where it can be written, else hdf5. Where
     data is read in partitions: parquet, or list for keep.csv alone."""
-    no_report: Flag = False
+    no_report: opt.Flag = False
     """Skip the checks: saves 40 to 70 % of the time, but the choice is not checked."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the folder if it exists; drop an unfinished run with other settings."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, fit, check, write, and print what was made."""
@@ -184,7 +174,7 @@ class Filter(Command):
             pool = Dataset.concatenate([sample.data, load(self.labelled, **names)])
             mask = np.arange(len(pool)) >= len(sample.data)
             known = LabelledRows(sample.data, pool.with_labels(mask), "two")
-        show_notes(lazy.notes, console)
+        opt.show_notes(lazy.notes, console)
         split = self._split(known, unit, evidence, console)
         split = dataclasses.replace(split, returns=sample.returns)
         report = self._fit(run, flt, split, console)
@@ -256,7 +246,7 @@ class Filter(Command):
     def _split(self, known: LabelledRows, unit: Unit, evidence: str, console: Console) -> PUSplit:
         """Hold rows out, and say what is known of the rows."""
         notes = known.pool.provenance.notes
-        show_notes(notes, console)
+        opt.show_notes(notes, console)
         result_folder.check_needs(known.pool, unit, self.inputs)
         held_out = held_out_unit(evidence, unit)
         if known.split is not None and known.split.unit == held_out:
@@ -269,13 +259,7 @@ class Filter(Command):
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
         for note in split.pool.provenance.notes[len(notes) :]:
             console.print(f"warning: {note}", style="yellow")
-        if evidence == "dynamics":
-            number = number_units(split.pool, unit).number
-            scattered = int(np.isin(number, number[split.labelled]).sum()) - len(split.labelled)
-        else:
-            grouping = group(split, unit, self.seed)
-            scattered = 0 if grouping is None else grouping.num_scattered
-        if scattered:
+        if scattered := count_scattered(split, unit, self.seed, by_dynamics=evidence == "dynamics"):
             text = f"warning: {scattered:,} unlabelled rows share their {unit.kind} with labelled "
             console.print(f"{text}ones: they count as known, and are kept", style="yellow")
         return split

@@ -9,15 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.options import (
-    Command,
-    DataOptions,
-    Labelled,
-    Paths,
-    ScaleOptions,
-    facts_table,
-    make_console,
-)
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError
 from puorl.core.resources import describe_size
 from puorl.core.run_folder import partition_folder
@@ -30,7 +22,7 @@ _NAME_WIDTH = 11
 
 
 @dataclass(frozen=True)
-class Inspect(Command):
+class Inspect(opt.Command):
     """Show what is in a file: sizes, columns, ends, time, and what looks wrong.
 
     Several paths are read as one dataset. Nothing is changed. Of policies, it shows
@@ -43,13 +35,13 @@ class Inspect(Command):
       puorl inspect run/policies/seed-0.safetensors
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, folders of Parquet or Minari, of puorl filter, or one of puorl split; or files
     of policies."""
-    labelled: Labelled = None
+    labelled: opt.Labelled = None
     """Rows known to be the target's: a condition, or a file, as for puorl filter."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, inspect, print."""
@@ -78,10 +70,10 @@ class Inspect(Command):
         for path, policy in policies.items():
             facts = (
                 (k.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v))
-                for k, v in _described(policy).items()
+                for k, v in policy.describe().items()
             )
-            lines += [Text(path, style="bold"), facts_table(facts, _NAME_WIDTH)]
-        found = [{"policy": path} | _described(policy) for path, policy in policies.items()]
+            lines += [Text(path, style="bold"), opt.facts_table(facts, _NAME_WIDTH)]
+        found = [{"policy": path} | policy.describe() for path, policy in policies.items()]
         self.answer({"policies": found}, *lines)
 
     def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
@@ -91,24 +83,10 @@ class Inspect(Command):
 
         if self.labelled is not None and not is_condition(self.labelled):
             raise ConfigError("--labelled: expected a condition where data is read in partitions")
-        console = make_console(json=True)
+        console = opt.make_console(json=True)
         opened = self.scale.open(self.paths, reason, console, label=self.labelled, **names)
         with partition_folder(default_folder() / "inspect", {"data": opened.fingerprint}) as parts:
             return inspect_lazy(opened, parts, self.scale.make(), progress=True)
-
-
-def _described(policy: Policy) -> dict[str, Any]:
-    """Describe a policy, JSON-ready; what its file does not say is left out."""
-    given = {name: policy.metadata.get(name) for name in ("learner", "steps", "seed")}
-    names = {"obs": list(policy.obs_names), "action": list(policy.action_names)}
-    if policy.codes is None:
-        names |= {"action_low": policy.low.tolist(), "action_high": policy.high.tolist()}
-    else:
-        names["codes"] = list(policy.codes)
-    found = given | {"obs_dim": policy.obs_dim, "action_dim": policy.act_dim} | names
-    return {k: v for k, v in found.items() if v not in (None, [])} | {
-        "fingerprint": policy.fingerprint
-    }
 
 
 def _lines(seen: Inspection) -> Iterator[RenderableType]:
@@ -118,7 +96,7 @@ def _lines(seen: Inspection) -> Iterator[RenderableType]:
     more = f" and {len(others):,} more" if others else ""
     source = f"{first}{more} ({seen.format}, {size})"
     yield Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source)
-    yield facts_table(_facts(seen), _NAME_WIDTH)
+    yield opt.facts_table(_facts(seen), _NAME_WIDTH)
     yield ""
     yield _column_table(seen.columns)
     yield from (_hanging("note", "dim", note) for note in seen.notes)
@@ -166,24 +144,8 @@ def _column_table(columns: tuple[ColumnProfile, ...]) -> Table:
     for c in columns:
         values = (c.min, c.max, c.mean, c.std)
         numbers = ["" if value is None else f"{value:.4g}" for value in values]
-        table.add_row(Text(c.name), *numbers, Text("; ".join(_remarks(c))))
+        table.add_row(Text(c.name), *numbers, Text("; ".join(c.remarks())))
     return table
-
-
-def _remarks(c: ColumnProfile) -> Iterator[str]:
-    if c.kind == "text":
-        common = ", ".join(text or "''" for text in c.common)
-        yield f"{c.num_distinct:,} texts, e.g. {common}"
-    if c.constant:
-        yield "constant"
-    if c.num_unknown:
-        yield f"{c.num_unknown:,} NaN"
-    if c.num_infinite:
-        yield f"{c.num_infinite:,} infinite"
-    if c.stuck:
-        yield f"stuck up to {c.longest_run:,} rows"
-    if c.step is not None:
-        yield "whole numbers" if c.step == 1 and c.decimals == 0 else f"rounded to {c.step:g}"
 
 
 def _hanging(label: str, style: str, text: str) -> Table:

@@ -69,11 +69,15 @@ def choice(*names: str) -> Any:
     return _spec(f"{{{','.join(names)}}}", str, "a name", choices=names)
 
 
+def unset(metavar: str | None = None, name: str | None = None) -> Any:
+    """Describe an option whose default, None or off, is left out of the help."""
+    return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint="")
+
+
 _COUNT = _spec("COUNT", parse_count, "a whole number such as 1000000, 1e6 or 1M", "{:_}".format)
 _INT = _spec("INT", int, "a whole number")
 _FLOAT = _spec("FLOAT", float, "a number")
-_UNSET = tyro.conf.arg(help_behavior_hint="")
-"""Leaves the default out of the help, where it is None or off."""
+_UNSET = unset()
 
 Flag = Annotated[bool, _UNSET]
 """Off unless it is given."""
@@ -84,26 +88,21 @@ Int = Annotated[int, _INT]
 OptionalInt = Annotated[int | None, _INT, _UNSET]
 Float = Annotated[float, _FLOAT]
 OptionalFloat = Annotated[float | None, _FLOAT, _UNSET]
-OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
-Paths = tyro.conf.Positional[
-    Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH...", help_behavior_hint="")]
-]
+OptionalPath = Annotated[Path | None, unset("PATH")]
+Paths = tyro.conf.Positional[Annotated[tuple[str, ...], unset("PATH...")]]
 """Files, globs and folders."""
-RunPaths = tyro.conf.Positional[
-    Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR|FILE...", help_behavior_hint="")]
-]
+RunPaths = tyro.conf.Positional[Annotated[tuple[str, ...], unset("DIR|FILE...")]]
 """Folders of other commands, and files."""
 Settings = Annotated[
-    tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
-    tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
+    tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]], unset("NAME=VALUE...", name="set")
 ]
 """Settings ``name=value``, several after one ``--set`` or after several."""
-Labelled = Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")]
-Condition = Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")]
-Env = Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")]
-Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
+Labelled = Annotated[str | None, unset("EXPR|FILE")]
+Condition = Annotated[str | None, unset("EXPR")]
+Env = Annotated[str | None, unset("ENV")]
+Names = Annotated[str | None, unset("NAMES")]
 """Names, comma-separated."""
-_Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+_Name = Annotated[str | None, unset("NAME")]
 _Format = Annotated[str | None, choice(*readable()), _UNSET]
 
 
@@ -172,22 +171,20 @@ class DataOptions:
     """Episode id: numbers or text."""
     time: _Name = None
     """Time stamp."""
-    missing: Annotated[str | None, tyro.conf.arg(metavar="HOW", help_behavior_hint="")] = None
+    missing: Annotated[str | None, unset("HOW")] = None
     """Cells that are missing or no numbers: error (default), drop (leave out their rows and cut the
     episode there), or hold or hold:N (carry the last value on over at most 5 or N steps)."""
     gap: OptionalFloat = None
     """A time step over this many median steps cuts the episode; 1.5 by default."""
-    decimal: Annotated[str | None, tyro.conf.arg(metavar="SIGN", help_behavior_hint="")] = None
+    decimal: Annotated[str | None, unset("SIGN")] = None
     """Sign before the fraction of a number in a text table: '.' (default) or ','."""
     encoding: _Name = None
     """Encoding of a text table, such as latin-1; UTF-8 by default."""
-    time_format: Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")] = (
-        None
-    )
+    time_format: Annotated[str | None, unset("FORMAT")] = None
     """Format of time stamps that are not ISO 8601, such as '%d.%m.%Y %H:%M:%S'."""
     time_zone: _Name = None
     """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
-    action_kind: Annotated[str | None, tyro.conf.arg(metavar="KIND", help_behavior_hint="")] = None
+    action_kind: Annotated[str | None, unset("KIND")] = None
     """Whether actions are amounts or codes: continuous, discrete, or discrete:CODE,CODE (all codes
     there are). By default one column of texts, or of few small whole numbers, is taken as codes,
     and a note says so."""

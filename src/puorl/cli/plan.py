@@ -4,20 +4,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from puorl.cli.options import (
-    Command,
-    DataOptions,
-    Float,
-    Paths,
-    ScaleOptions,
-    facts_table,
-)
+from puorl.cli import options as opt
 from puorl.core.formatting import describe_time
 from puorl.core.resources import describe_size, num_threads
 
 
 @dataclass(frozen=True)
-class Plan(Command):
+class Plan(opt.Command):
     """Say how many rows, bytes, memory and time a filter takes, before it runs.
 
     The first partition is read, scored by a filter of the default size and
@@ -30,12 +23,12 @@ class Plan(Command):
       puorl plan s3://fleet/rows --workers 64 --price 0.05
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, or folders of Parquet."""
-    price: Float = 0.0
+    price: opt.Float = 0.0
     """Price of a core for an hour, in any currency."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Measure, compute and print."""
@@ -61,4 +54,4 @@ class Plan(Command):
         }
         if self.price:
             rows["price"] = f"{made.price:.2f}, at {self.price:g} a core and hour"
-        self.answer(made.to_dict(), facts_table(rows.items()))
+        self.answer(made.to_dict(), opt.facts_table(rows.items()))

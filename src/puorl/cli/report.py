@@ -4,13 +4,13 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from puorl.cli.options import Command, Env, Flag, RunPaths, write_page
+from puorl.cli import options as opt
 from puorl.core.files import check_free
 from puorl.envs.domains import parse_domain
 
 
 @dataclass(frozen=True)
-class Report(Command):
+class Report(opt.Command):
     """Make one page of data, filter, training, results and how to reproduce them.
 
     Takes what the other commands wrote, in any number and order:
@@ -29,13 +29,13 @@ class Report(Command):
       puorl report results --out benchmark.html --json
     """
 
-    paths: RunPaths
+    paths: opt.RunPaths
     """Folders of puorl filter, train and bench run; JSON of puorl evaluate."""
     out: Path = Path("report.html")
     """File to write."""
-    env: Env = None
+    env: opt.Env = None
     """Simulated domain for a filmstrip of the best policy, such as hopper or hopper/body_mass."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the file if it exists."""
 
     def run(self) -> None:
@@ -49,7 +49,7 @@ class Report(Command):
         check_free(self.out, force=self.force)  # before the work
         strip = make_filmstrip(material, spec)
         html = as_page(material, strip, command=self._command())
-        write_page(self.out, html, force=self.force)
+        opt.write_page(self.out, html, force=self.force)
         kinds = material.kinds()
         lines = [f"{path}: of puorl {kind}" for path, kind in kinds.items()]
         problems = (each.problem for each in material.filterings if each.problem)

@@ -9,15 +9,7 @@ import numpy as np
 import tyro
 from rich.text import Text
 
-from puorl.cli.options import (
-    Command,
-    DataOptions,
-    Flag,
-    OptionalPath,
-    Paths,
-    ScaleOptions,
-    write_page,
-)
+from puorl.cli import options as opt
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, check_free
@@ -43,7 +35,7 @@ _Found = tuple[dict[str, Any], list[Any]]
 
 
 @dataclass(frozen=True)
-class Score(Command):
+class Score(opt.Command):
     """Judge machines or rows that a filter has never seen.
 
     Nothing is learnt anew, and no labels are needed. A filter that decides
@@ -63,18 +55,18 @@ class Score(Command):
 
     model: tyro.conf.Positional[Path]
     """Folder of puorl filter, or its folder model."""
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, or folders of Parquet or Minari."""
-    out: OptionalPath = None
+    out: opt.OptionalPath = None
     """CSV to write: a line for each unit, row, or window of a unit."""
-    by_time: Annotated[str | None, tyro.conf.arg(metavar="SPAN", help_behavior_hint="")] = None
+    by_time: Annotated[str | None, opt.unset("SPAN")] = None
     """Length of windows: 1d, 6h, 30min; 3600 in the log's own unit of time; or 500rows."""
-    page: OptionalPath = None
+    page: opt.OptionalPath = None
     """HTML page to write with --by-time: a time line of every unit, with band and alarm."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the files if they exist."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, judge, write and print."""
@@ -119,7 +111,7 @@ class Score(Command):
             write_table(self.out, (name, "score", "keep"), lines, force=self.force)
         return _counts(len(data), int(keep.sum()), float(np.nanmean(score)))
 
-    def _stream(self, options: DataOptions, folder: Path, reason: str) -> _Found:
+    def _stream(self, options: opt.DataOptions, folder: Path, reason: str) -> _Found:
         """Judge data partition by partition; units of a column by a sample of each unit's rows."""
         self.compute_synchronously()
         from puorl.pu.filter import DomainFilter
@@ -177,7 +169,7 @@ class Score(Command):
         if self.out is not None:
             write_courses(self.out, courses, force=self.force)
         if self.page is not None:
-            write_page(self.page, as_page(courses), force=self.force)
+            opt.write_page(self.page, as_page(courses), force=self.force)
         changed = [each for each in courses if each.alarm is not None]
         lines: list[Any] = [f"{len(courses):,} units followed, {len(changed):,} with an alarm"]
         for each in changed:
@@ -192,7 +184,7 @@ def _counts(num_rows: int, num_kept: int, mean: float) -> _Found:
     return {"num_rows": num_rows, "num_kept": num_kept, "mean_score": mean}, [text]
 
 
-def read_folder(model: Path, given: DataOptions) -> tuple[DataOptions, Path]:
+def read_folder(model: Path, given: opt.DataOptions) -> tuple[opt.DataOptions, Path]:
     """Return how to find columns, as the filter did where nothing is given, and the model's folder.
 
     Raises:
@@ -200,11 +192,11 @@ def read_folder(model: Path, given: DataOptions) -> tuple[DataOptions, Path]:
     """
     if (model / FILTER_MARKER).is_file():
         stored = read_as(FilterSettings, model / SETTINGS).arguments.get("data") or {}
-        known = {each.name for each in dataclasses.fields(DataOptions)} - {"format"}
+        known = {each.name for each in dataclasses.fields(opt.DataOptions)} - {"format"}
         own = {name: value for name, value in vars(given).items() if value is not None}
         used = {name: value for name, value in stored.items() if name in known}
         used.setdefault("action_kind", "continuous")  # a filter of codes has stored them
-        return DataOptions(**(used | own)), model / MODEL
+        return opt.DataOptions(**(used | own)), model / MODEL
     if (model / Path(FILTER_MARKER).name).is_file():
         return given, model
     raise DataError(
@@ -213,7 +205,7 @@ def read_folder(model: Path, given: DataOptions) -> tuple[DataOptions, Path]:
 
 
 def read_machines(
-    options: DataOptions, paths: tuple[str, ...], folder: Path, subject: str
+    options: opt.DataOptions, paths: tuple[str, ...], folder: Path, subject: str
 ) -> "tuple[Dataset, MachineModel]":
     """Read rows, and a filter that decides about units by how they move.
 
@@ -222,7 +214,7 @@ def read_machines(
         DataError: Rows of other sizes than those that it was fitted on.
     """
     data = options.load(paths)
-    Command.compute_synchronously()
+    opt.Command.compute_synchronously()
     from puorl.pu.filter import DomainFilter
     from puorl.pu.machines.model import MachineModel
 

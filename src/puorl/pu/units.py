@@ -187,6 +187,15 @@ def episode_names(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return ids.astype(str), number
 
 
+def count_scattered(split: PUSplit, unit: Unit, seed: int, *, by_dynamics: bool) -> int:
+    """Count unlabelled rows that count as labelled because a row of their unit is."""
+    if by_dynamics:
+        number = number_units(split.pool, unit).number
+        return int(np.isin(number, number[split.labelled]).sum()) - len(split.labelled)
+    grouping = group(split, unit, seed)
+    return 0 if grouping is None else grouping.num_scattered
+
+
 def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:
     """Number the units of a split and assign folds; None where units are single rows.
 

@@ -25,6 +25,11 @@ from puorl.rl.run import (
     run_in_memory,
 )
 
+_MOVED = {
+    "seeds": "train returns one policy; use puorl.train_many(learner, data, seeds) for several",
+    "resume": "a run in the folder out= is always resumed; leave resume away",
+}
+
 
 def train(
     learner: str,
@@ -68,20 +73,29 @@ def train(
         DataError: Rows without rewards, or a folder that cannot be used.
         TrainingError: The training was given up, e.g. because values grew without bound.
     """
-    if "seeds" in settings:
-        several = "puorl.train_many(learner, data, seeds) for several"
-        raise ConfigError(f"seeds: train returns one policy; use {several}")
-    options: dict[str, Any] = {"steps": steps, "preset": preset, "out": out, "progress": progress}
-    options |= {"action_bounds": action_bounds, **settings}
-    return train_many(learner, data, 1, seed=seed, **options).policies[f"seed-{seed}"]
+    options = {"steps": steps, "preset": preset, "out": out, "progress": progress}
+    result = _train(learner, data, 1, seed, action_bounds=action_bounds, **options, **settings)
+    return result.policies[f"seed-{seed}"]
 
 
 def train_many(
+    learner: str, data: TrainingSet | Dataset, seeds: int, *, seed: int = 0, **options: Any
+) -> TrainResult:
+    """Train ``seeds`` policies side by side: ``seed-0``, ``seed-1``, ... counted from ``seed``.
+
+    ``options`` are those of `train`. Policies that were given up are in ``stopped`` of the result,
+    with a warning; if all were, a `TrainingError` is raised.
+    """
+    return _train(learner, data, seeds, seed, **options)
+
+
+def _train(
     learner: str,
     data: TrainingSet | Dataset,
     seeds: int,
+    seed: int,
+    /,
     *,
-    seed: int = 0,
     steps: int | str = 100_000,
     preset: str = "default",
     out: str | os.PathLike[str] | None = None,
@@ -89,13 +103,8 @@ def train_many(
     progress: bool = False,
     **settings: Any,
 ) -> TrainResult:
-    """Train ``seeds`` policies side by side: ``seed-0``, ``seed-1``, ... counted from ``seed``.
-
-    The other arguments are those of `train`. Policies that were given up are in ``stopped`` of the
-    result, with a warning; if all were, a `TrainingError` is raised.
-    """
-    if "resume" in settings:
-        raise ConfigError("resume: a run in the folder out= is always resumed; leave resume away")
+    for name in sorted(_MOVED.keys() & settings):
+        raise ConfigError(f"{name}: {_MOVED[name]}")
     total = parse_count(steps, name="steps")
     if seeds < 1:
         raise ConfigError(f"seeds: expected 1 or more policies, got {seeds}")
@@ -141,4 +150,4 @@ def _check_stopped(result: TrainResult) -> None:
             "or lower the learning rate"
         )
     if result.stopped:
-        warnings.warn(f"given up: {reasons}", stacklevel=3)  # `train` raises instead
+        warnings.warn(f"given up: {reasons}", stacklevel=4)
