@@ -170,7 +170,7 @@ class BenchReport(opt.Command):
 
     Reads the rows of puorl bench run, which may still be running. text, markdown,
     latex and csv (the scores) are printed unless --out names a file; html is
-    written to report.html beside the rows, and all writes report.md, report.tex,
+    written to report.html next to the rows, and all writes report.md, report.tex,
     report.html and report.csv there, or into the folder --out.
 
     Examples:
@@ -183,7 +183,7 @@ class BenchReport(opt.Command):
     results: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
     """Folder of puorl bench run, or a .jsonl file of its rows."""
     reference: opt.OptionalPath = None
-    """CSV file of published numbers to show beside ours; paper for the paper's."""
+    """CSV file of published numbers to compare with; paper for the paper's."""
     out: opt.OptionalPath = None
     """File to write; for all, the folder."""
     format: Literal["text", "markdown", "latex", "html", "csv", "all"] = "text"

@@ -35,7 +35,7 @@ class Compare(opt.Command):
     holds the report of PU's filter, too, as puorl filter makes it.
 
     Writes a folder: compare.json, report.html and run/ with the policies. After an
-    interruption the same command resumes the training, and judges anew.
+    interruption the same command resumes the training, and evaluates again.
 
     Examples:
       puorl compare all.csv --labelled "pump == 'P-01'" --unit column:pump --out cmp

@@ -38,7 +38,7 @@ class Filter(opt.Command):
 
     Writes a folder: the kept rows, keep.csv (which rows, episodes or machines,
     with scores), model/, report.html, report.json and settings.json; units.csv
-    where machines or episodes are told by how they move (--evidence), for
+    where machines or episodes are decided by how they move (--evidence), for
     which one known unit is enough. After an interruption the same command
     resumes, and gives the same result.
 

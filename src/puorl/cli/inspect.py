@@ -149,7 +149,7 @@ def _column_table(columns: tuple[ColumnProfile, ...]) -> Table:
 
 
 def _hanging(label: str, style: str, text: str) -> Table:
-    """Print a label, and beside it a text whose wrapped lines start below its first."""
+    """Return a label and a text whose wrapped lines are aligned."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=8)
     grid.add_column(overflow="fold")

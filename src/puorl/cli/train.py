@@ -80,7 +80,7 @@ class Train(opt.Command):
     action_bounds: Annotated[tuple[float, ...], opt.unset("LOW HIGH...")] = ()
     """Bounds of actions, or a pair for each column; else as stated in the data, or as seen."""
     hold_out: opt.Condition = None
-    """Rows that train nobody, e.g. "run == 'R-7'": whole labelled episodes, from which
+    """Rows to leave out of the training, e.g. "run == 'R-7'": whole labelled episodes, from which
     puorl evaluate --offline judges."""
     resume: opt.Flag = False
     """Has no effect, as every run resumes; accepted for commands of version 0.1."""

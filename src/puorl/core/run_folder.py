@@ -1,7 +1,7 @@
 """Run folders: one that a long command fills and can resume, and what finished ones hold.
 
-While a command works, everything it has lies in ``.NAME.part`` beside the folder: its basis, its
-checkpoints and the unfinished result. After a kill, the same command finds that and goes on.
+While a command runs, the hidden folder ``.NAME.part`` next to its result holds its basis, its
+checkpoints and the unfinished result. After a kill, the same command resumes from there.
 The schema of `puorl filter` stands here, so that reading it needs no jax.
 """
 
@@ -44,7 +44,7 @@ class RunFolder:
     """The places of a command that has not finished."""
 
     out: Path
-    """The folder that is to appear."""
+    """The final folder."""
     work: Path
     """The hidden folder that holds everything until then."""
     force: bool
@@ -73,7 +73,7 @@ class RunFolder:
         )
         if earlier != basis and self.has_progress and not self.force:
             raise ConfigError(
-                f"{self.out}: an unfinished run with other settings is kept beside it "
+                f"{self.out}: an unfinished run with other settings is kept next to it "
                 f"({_differences(earlier, basis)}); go on with those, choose another --out, or "
                 "start afresh with --force"
             )
@@ -93,13 +93,13 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
     nothing stays.
 
     Args:
-        out: The folder that is to appear.
+        out: The final folder.
         force: Replace an existing folder, and drop an unfinished run with other settings.
         marker: File that identifies a folder of this kind, as for `check_free`.
     """
     check_free(out, force=force, marker=marker)
     if out.name in ("", ".."):
-        out = out.resolve()  # the hidden folder beside it needs a name
+        out = out.resolve()  # the hidden folder next to it needs a name
     work = out.with_name(f".{out.name}.part")
     with exclusive(work / _LOCK, out):
         run = RunFolder(out, work, force)
@@ -147,7 +147,7 @@ def _refuse_links(held: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def exclusive_beside(out: Path) -> Iterator[None]:
-    """Hold a lock for a folder that need not exist, in a hidden file beside it.
+    """Hold a lock for a folder that need not exist, in a hidden file next to it.
 
     A block inside another that holds it, of the same thread, goes on.
     """
@@ -167,7 +167,7 @@ def exclusive_beside(out: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def partition_folder(out: Path | None, basis: Basis) -> Iterator[Path]:
-    """Yield a folder for the results of partitions, beside the result that is to appear.
+    """Yield a folder for the results of partitions, next to the final result.
 
     It is removed at the end. After a kill it stays, and the same command finds it; a command with
     another basis makes another one.
@@ -292,7 +292,7 @@ def check_keep_list(path: Path) -> None:
 
 
 def read_as(kind: type[T], path: Path) -> T:
-    """Read a JSON file of ours as the dataclass of its schema."""
+    """Read a JSON file as the dataclass of its schema."""
     return decode(kind, read_json(path), path)
 
 

@@ -40,7 +40,7 @@ class Chunks(Protocol):
     """Training sets of the same size, used in turn."""
 
     def chunk(self, number: int) -> "TrainingSet":
-        """Read a chunk; numbers above the last begin anew."""
+        """Read a chunk; numbers above the last start again from the first."""
         ...
 
 
@@ -65,11 +65,11 @@ class TrainingSet:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Results of the method that made the set, JSON-ready, e.g. its estimate of alpha."""
     chunks: "Chunks | None" = None
-    """Where this is one of several chunks of rows, of which one at a time is in memory: all."""
+    """All chunks, if this set is one of several of which one at a time is in memory."""
     action: np.ndarray | None = None
     """(k, m) float. Actions that replace the pool's, for a method that changes them."""
     next_obs: np.ndarray | None = None
-    """(k, d) float. Next states that replace the pool's, likewise."""
+    """(k, d) float. Next states that replace the pool's, for a method that changes them."""
 
     def __post_init__(self) -> None:
         """Check positions, columns and groups."""
@@ -117,8 +117,8 @@ class TrainingSet:
     def dataset(self) -> Dataset:
         """The rows in the pool's order, as a dataset that can be saved.
 
-        Where a method replaced values, its rewards are among them, and rows from which no critic
-        learns, which are no transitions that anyone saw, are left out.
+        Where a method replaced values, the rows have these and its rewards. Rows with critic weight
+        0 are left out then: they were never observed.
         """
         if self.action is None and self.next_obs is None:
             return self.pool[np.sort(self.rows)]

@@ -186,7 +186,7 @@ def _from_sentence(text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where rows came from and how they were read; never part of the fingerprint."""
+    """Source of rows, and how they were read; never part of the fingerprint."""
 
     source: tuple[str, ...] = ()
     """Files or generators, in order."""
@@ -202,11 +202,11 @@ class Provenance:
     action_range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Smallest and largest value of each action component, where the source states them."""
     action_codes: tuple[str, ...] | None = None
-    """What the action columns, which are one-hot then, stand for; None for continuous actions."""
+    """Codes of one-hot action columns; None for continuous actions."""
     missing: tuple[str, ...] = ()
     """Fields that the source did not have."""
     notes: tuple[str, ...] = ()
-    """What a person should know about how the rows were read; some are of class `Note`."""
+    """Notes for the user about how the rows were read; some are of class `Note`."""
 
     def count(self, kind: str) -> int:
         """Add up the counts of the notes of one kind."""

@@ -1,4 +1,4 @@
-"""What a classifier sees of a row: scaled (s, a, s') and the residuals of models of the dynamics.
+"""Inputs of the classifier: scaled (s, a, s') and the residuals of models of the dynamics.
 
 Everything is fitted on labelled and unlabelled rows alike, without labels. A forward model predicts
 s' - s from (s, a), an inverse model a from (s, s' - s). They explain what the domains have in
@@ -348,7 +348,7 @@ def fit_encoders(
         known.append(np.logical_not(np.isnan(x).any(axis=1)))
         if not known[-1].any() or not (np.nanmax(x, axis=0) > np.nanmin(x, axis=0)).any():
             raise DataError(
-                "expected columns that vary, got only constant ones: rows cannot be told apart"
+                "expected columns that vary, got only constant ones: rows cannot be separated"
             )
         width = rows.obs.shape[1], rows.action.shape[1]
         codes = slice(width[0], sum(width)) if is_one_hot(rows.action) else slice(0)

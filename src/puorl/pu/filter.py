@@ -159,7 +159,7 @@ class DomainFilter(Parameters):
 
     @property
     def verdict_(self) -> str:
-        """What the choice rests on, where dynamics decided."""
+        """Verdict on the decisions, where dynamics decided."""
         return self._machines("verdict_").finding.verdict
 
     def predict_proba(self, data: PUSplit | Dataset) -> np.ndarray:
@@ -183,7 +183,7 @@ class DomainFilter(Parameters):
         return keep(score, self.mode, model.alpha.value)
 
     def predict_units(self, data: Dataset) -> UnitTable:
-        """Decide about units that the filter need not have seen; nothing is learnt anew.
+        """Decide about units that the filter need not have seen; nothing is fitted.
 
         Raises:
             ConfigError: The filter decides by rows.

@@ -43,7 +43,7 @@ BLOCK = 16_384
 
 
 class Batch(NamedTuple):
-    """What a loss is computed from; a batch in which all weights are 0 has loss and gradient 0."""
+    """Inputs of a loss; a batch in which all weights are 0 has loss and gradient 0."""
 
     logit_p: jax.Array
     """(p,) float32. Labelled rows."""
@@ -62,7 +62,7 @@ Loss = Callable[[Batch], jax.Array]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What distinguishes one PU learner from another."""
+    """Losses and settings of a PU learner."""
 
     name: str
     warm_up: Loss

@@ -72,7 +72,7 @@ def parse_unit(text: str) -> Unit:
 
 
 def uses_dynamics(evidence: str, unit: Unit) -> bool:
-    """Whether units are decided by how they move (`puorl.pu.machines`).
+    """Return whether units are decided by how they move (`puorl.pu.machines`).
 
     Raises:
         ConfigError: Single rows have no dynamics of their own.

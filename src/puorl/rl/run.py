@@ -537,7 +537,7 @@ def _check_metrics(folder: Path, size: int, stored: str | None) -> None:
 
 
 class _Record:
-    """``record.json``: written anew, whole, after every event."""
+    """``record.json``: rewritten as a whole after every event."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RECORD

@@ -35,7 +35,7 @@ SCORE = "score"
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """What was decided about the units of a column."""
+    """Decisions about the units of a column."""
 
     value: np.ndarray
     """(units,) str, ascending."""
@@ -180,7 +180,7 @@ def keep_rows(
 
     Args:
         lazy: The rows.
-        flt: The filter, in whose mode rows are kept; it is saved beside the parts, in ``model``.
+        flt: The filter, in whose mode rows are kept; it is saved next to the parts, in ``model``.
         split: The split that it was fitted on.
         folder: For a file of each partition; a killed job goes on there.
         workers: Where partitions are scored.
