@@ -227,8 +227,9 @@ class EngineOptions:
 
     def tasks(self) -> "Workers | None":
         """Return where tasks run that need no partitions; None for this process."""
-        if (self.engine, self.address, self.num_gpus) == ("local", None, 0.0):
-            return None
+        given = getattr(self, "workers", None), self.address, self.num_gpus
+        if self.engine == "local" and given == (None, None, 0.0):
+            return None  # the module of tasks is not needed
         made = self.make()
         if made.engine == "ray" and self.num_gpus:
             keep_off_gpus()

@@ -38,7 +38,7 @@ _Found = tuple[dict[str, Any], list[Any]]
 class Score(opt.Command):
     """Judge machines or rows that a filter has never seen.
 
-    Nothing is fitted, and no labels are needed. A filter that decides
+    No model is trained, and no labels are needed. A filter that decides
     about machines or episodes gives each a probability to be ours, and warns
     of those that are like nothing it has seen; other filters give one for each
     row. Columns are found as they were for puorl filter, unless options say

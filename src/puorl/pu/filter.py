@@ -183,7 +183,7 @@ class DomainFilter(Parameters):
         return keep(score, self.mode, model.alpha.value)
 
     def predict_units(self, data: Dataset) -> UnitTable:
-        """Decide about units that the filter need not have seen; nothing is fitted.
+        """Decide about units that the filter need not have seen; no model is trained.
 
         Raises:
             ConfigError: The filter decides by rows.
