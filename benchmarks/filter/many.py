@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import puorl
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.progress import progress_bar
+from puorl.core.run_folder import Checkpoint
 from puorl.pu import fitting, learners
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import fit_encoders

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import puorl
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.formatting import parse_count
+from puorl.core.run_folder import Checkpoint
 from puorl.nn import mlp
 from puorl.pu import fitting, learners
 from puorl.pu.config import FeatureConfig, FilterConfig, NetworkConfig

@@ -38,7 +38,6 @@ from puorl.bench import group as groups
 from puorl.bench import prepare as prepared_sets
 from puorl.bench.store import Store
 from puorl.core import hashing
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import PuorlError
 from puorl.core.files import write_json
 from puorl.core.run_folder import (
@@ -46,6 +45,7 @@ from puorl.core.run_folder import (
     KEEP_LIST,
     KEPT_PARTS,
     SETTINGS,
+    Checkpoint,
     FilterSettings,
     KeptRows,
     read_as,

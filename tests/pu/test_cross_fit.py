@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu import cross_fit, fitting, learners

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu import fitting

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.progress import Advance
 from puorl.core.resources import aligned_empty
+from puorl.core.run_folder import Checkpoint
 from puorl.data.actions import is_one_hot
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp

@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.formatting import check_choice
 from puorl.core.resources import check_fork
+from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.core.tasks import Workers
 from puorl.data.dataset import Dataset

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core import hashing
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.hashing import checked_seed, generator
 from puorl.core.progress import progress_bar
+from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
 from puorl.pu import features, learners
