@@ -108,9 +108,10 @@ class Filter(opt.Command):
         content: dict[str, Any] = {"folder": str(self.out), "files": written, "report": None}
         lines: list[RenderableType] = [f"{self.out / name}: {t}" for name, t in written.items()]
         if report is not None:
+            content["report"] = report.to_dict()
+        if report is not None and not self.json:
             from puorl.pu.report_text import as_text
 
-            content["report"] = report.to_dict()
             lines.insert(0, as_text(report))
         if truth is not None:
             content["truth"] = truth
