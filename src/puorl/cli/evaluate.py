@@ -106,7 +106,7 @@ class Evaluate(opt.Command):
             sizes = policy.obs_dim, policy.act_dim, policy.codes
             check_sizes(env, *sizes, f"{name}: the policy")
         if not self.json:
-            text = f"{count_policies(len(stored))} in {getattr(env, 'text', self.env)}"
+            text = f"{opt.count_policies(len(stored))} in {getattr(env, 'text', self.env)}"
             self.console.print(f"{text}, {self.episodes:,} episodes each")
         seen = evaluate(
             [each.policy for each in stored],
@@ -163,11 +163,6 @@ def _check_out(path: Path, *, force: bool) -> None:
 
 
 # ------------------------------------------------------------------------------- output
-
-
-def count_policies(number: int) -> str:
-    """Write a number of policies."""
-    return f"{number} policies" if number > 1 else "1 policy"
 
 
 def _column_lines(stored: Sequence[StoredPolicy]) -> Iterator[Text]:

@@ -322,6 +322,11 @@ def make_console(*, json: bool = False) -> Console:
     return SafeConsole(stderr=json, highlight=False, markup=False, soft_wrap=True)
 
 
+def count_policies(number: int) -> str:
+    """Write a number of policies."""
+    return f"{number} policies" if number > 1 else "1 policy"
+
+
 def note_lines(notes: Iterable[str]) -> list[Text]:
     """Return notes, a line each, to print."""
     return [Text(f"note: {note}", style="dim") for note in notes]

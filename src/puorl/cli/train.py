@@ -13,7 +13,7 @@ import tyro
 from rich.console import RenderableType
 
 from puorl.cli import options as opt
-from puorl.cli.evaluate import count_policies, return_lines
+from puorl.cli.evaluate import return_lines
 from puorl.core.errors import ConfigError, TrainingError, require
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
@@ -220,7 +220,7 @@ class Train(opt.Command):
         progress, console = TrainProgress(self.out, run_spec), self.console
         opt.show_notes(notes_on(learner, chosen), console)
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
-        text = f"{count_policies(self.seeds)} by {learner.name}, {self.steps:,} steps"
+        text = f"{opt.count_policies(self.seeds)} by {learner.name}, {self.steps:,} steps"
         console.print(f"{rows}; {text}{' each' if self.seeds > 1 else ''}")
         if progress.resumed_step:
             console.print(f"resuming an unfinished run from step {progress.resumed_step:,}")
@@ -275,5 +275,5 @@ class Train(opt.Command):
         if seen is not None:
             lines.append(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
             lines += return_lines(seen, names, groups)
-        last = f"{folder}: {count_policies(len(files))}, {self.steps:,} steps; {progress}"
+        last = f"{folder}: {opt.count_policies(len(files))}, {self.steps:,} steps; {progress}"
         self.answer(content, *lines, last)
