@@ -16,8 +16,8 @@ import pytest
 
 import puorl
 from puorl.cli.main import main
-from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import PRESETS, FilterConfig
+from puorl.pu.learners import NetworkConfig
 
 NUM_OURS, NUM_OTHERS, NUM_KNOWN = 16, 24, 8
 OBS_DIM, ACT_DIM = 11, 3

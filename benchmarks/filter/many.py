@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import puorl
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.progress import progress_bar
-from puorl.pu import classifier, fitting
+from puorl.core.run_folder import Checkpoint
+from puorl.pu import fitting, learners
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import fit_encoders
 from puorl.pu.learners import make_recipe
@@ -107,7 +107,7 @@ def fit_many(
     end = fitting.train(x, rows, make_recipe(config), config, keys, checkpoint=checkpoint)
     made = []
     for k, (split, seed) in enumerate(zip(splits, seeds, strict=True)):
-        own = classifier.Rows(*(column[k : k + 1] for column in rows))
+        own = learners.Rows(*(column[k : k + 1] for column in rows))
         state = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], end.state)
         one = fitting.EpochState(state, end.epoch, end.alpha[:, k : k + 1])
         unit = Unit("transition")

@@ -28,8 +28,8 @@ from many import (
 from recorded import RESULTS, Recorded
 
 import puorl
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.formatting import parse_count
+from puorl.core.run_folder import Checkpoint
 from puorl.pu.checks.auroc import auroc, second_domain_detectable
 from puorl.pu.config import PRESETS
 from puorl.pu.cross_fit import cross_fit

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import puorl
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.formatting import parse_count
+from puorl.core.run_folder import Checkpoint
 from puorl.nn import mlp
-from puorl.pu import classifier, fitting
+from puorl.pu import fitting, learners
 from puorl.pu.config import FeatureConfig, FilterConfig, NetworkConfig
 from puorl.pu.features import build, fit_scaling
 from puorl.pu.learners import LEARNERS
@@ -96,7 +96,7 @@ def weighted_absolute(params: mlp.Params, x: jax.Array, y: jax.Array) -> jax.Arr
 
 def cross_entropy(params: mlp.Params, x: jax.Array, y: jax.Array) -> jax.Array:
     """Classification loss for y in {0, 1}."""
-    logit = classifier.logits(params, x)
+    logit = learners.logits(params, x)
     return jnp.mean(jnp.where(y > 0.5, jax.nn.softplus(-logit), jax.nn.softplus(logit)))
 
 
@@ -177,7 +177,7 @@ class Trial:
             x.astype(np.float32), rows, recipe, config, keys, checkpoint=Checkpoint(None)
         )
         params = jax.tree.map(lambda leaf: leaf[0], last.state.params)
-        logit = by_blocks(classifier.logits, params, jnp.asarray(x, jnp.float32))
+        logit = by_blocks(learners.logits, params, jnp.asarray(x, jnp.float32))
         self.measure(name, logit, float(last.alpha[-1, 0]), begin)
         return logit, float(last.alpha[-1, 0])
 
@@ -191,7 +191,7 @@ class Trial:
         params = mlp.init_mlp(jax.random.key(5), (x.shape[1], 256, 256, 2))
         shown = jnp.asarray(x[rows], jnp.float32)
         params = self.supervised(params, shown, jnp.asarray(y, jnp.float32), jax.random.key(6))
-        logit = by_blocks(classifier.logits, params, jnp.asarray(x, jnp.float32))
+        logit = by_blocks(learners.logits, params, jnp.asarray(x, jnp.float32))
         self.measure(name, logit, float(cell.is_target.mean()), begin)
 
     def measure(self, name: str, logit: np.ndarray, alpha: float, begin: float) -> None:

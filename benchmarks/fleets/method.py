@@ -15,7 +15,7 @@ import numpy as np
 from baseline import above_largest_gap, one_step_scores
 
 import puorl
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.pu.config import FilterConfig, MachineConfig, preset_config
 from puorl.pu.machines import fitting

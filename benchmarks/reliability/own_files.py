@@ -38,7 +38,6 @@ from puorl.bench import group as groups
 from puorl.bench import prepare as prepared_sets
 from puorl.bench.store import Store
 from puorl.core import hashing
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import PuorlError
 from puorl.core.files import write_json
 from puorl.core.run_folder import (
@@ -46,6 +45,7 @@ from puorl.core.run_folder import (
     KEEP_LIST,
     KEPT_PARTS,
     SETTINGS,
+    Checkpoint,
     FilterSettings,
     KeptRows,
     read_as,
@@ -55,8 +55,8 @@ from puorl.data.parquet import fingerprint_of_parts
 from puorl.data.training_files import open_training_rows, read_training_set
 from puorl.envs.collect import Cache
 from puorl.nn.numpy_mlp import SquashedGaussianActor, read_actor_file
-from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig, MachineConfig
+from puorl.pu.learners import NetworkConfig
 from puorl.pu.machines import files as machine_files
 from puorl.pu.model import read_content
 from puorl.report.run_folders import read_paths

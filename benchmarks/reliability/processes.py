@@ -51,8 +51,8 @@ def small(words):
     import puorl.cli.bench as bench
     from puorl.bench.settings import Setting
     from puorl.bench.suites import Budget, LearnerChoice, MethodChoice, Part, Suite
-    from puorl.core.checkpoint import Checkpoint
-    from puorl.pu.classifier import NetworkConfig
+    from puorl.core.run_folder import Checkpoint
+    from puorl.pu.learners import NetworkConfig
     from puorl.pu.config import PRESETS, FilterConfig
     from puorl.rl import run as runs
 

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 
 import puorl
-from puorl.pu.classifier import NetworkConfig
 from puorl.pu.config import FilterConfig, MachineConfig
+from puorl.pu.learners import NetworkConfig
 
 LENGTH, NUM_TARGET, NUM_OTHER, NUM_CHECKED = 50, 25, 35, 10
 # The learner with the fewest programs to compile: the command is tested here, not the learners.

@@ -17,7 +17,7 @@ SLOW_CODE = """
 import sys, time
 from puorl.cli.main import main
 from puorl.pu import fitting as fit
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.pu.config import PRESETS
 
 sys.path.insert(0, sys.argv[1])

@@ -24,7 +24,7 @@ import puorl
 from puorl.cli.evaluate import Evaluate
 from puorl.cli.main import main
 from puorl.cli.train import Train
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.rl import run
 from puorl.rl.trainer import Stopped
 
@@ -34,7 +34,7 @@ EVERY = 20
 PROGRAM = """
 import sys, time
 from puorl.cli.main import main
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.rl import run
 
 run.CHECKPOINT_INTERVAL = int(sys.argv[1])

@@ -5,8 +5,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from puorl.core import hashing
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
+from puorl.core.run_folder import Checkpoint
 
 
 def state(seed):

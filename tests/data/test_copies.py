@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puorl.data import copies
+from puorl.data import transitions as copies
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 

@@ -232,5 +232,5 @@ def test_damaged_and_other_records_are_refused(rlds):
         puorl.load(rlds)
     for each in rlds.glob("*.tfrecord*"):
         each.unlink()
-    with pytest.raises(DataError, match="expected TFRecord files beside features.json"):
+    with pytest.raises(DataError, match="expected TFRecord files next to features.json"):
         puorl.load(rlds)

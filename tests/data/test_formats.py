@@ -110,7 +110,7 @@ def test_a_label_speaks_of_each_file_in_its_own_words(tmp_path, label):
     data = puorl.load(tmp_path / "*.csv", episode="ep", label=label)
     assert data.obs[data.columns["labelled"], 0].tolist() == [5.0, 5.125] * 2
     assert data.num_episodes == 5
-    assert any("numbered anew" in note for note in data.provenance.notes)
+    assert any("renumbered" in note for note in data.provenance.notes)
 
 
 def test_a_label_may_use_the_names_of_array_files(tmp_path):

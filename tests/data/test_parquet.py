@@ -155,7 +155,7 @@ def test_names_with_dots_do_not_mix(tmp_path):
     [
         ({"obs_1": pa.array(["x", "y", "z", "w"])}, r"obs_1 \(obs\): .*got string, in row 0 'x'"),
         ({"obs_1": pa.array([1.0, 2.0, None, 3.0])}, r"obs_1 \(obs\): row 2 is empty"),
-        ({"obs_1": pa.array([[1.0]] * N)}, "expected one number a row beside other columns"),
+        ({"obs_1": pa.array([[1.0]] * N)}, "expected one number a row, as in the other columns"),
         ({"reward": pa.array([1.0, None, 0.0, 0.0])}, r"reward \(reward\): row 1 is empty"),
         ({"terminal": pa.array([True, None, True, True])}, r"\(terminal\): row 1 is empty"),
         ({"terminal": pa.array([{"x": 1}] * N)}, "expected one plain value a row, got struct"),

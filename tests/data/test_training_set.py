@@ -3,7 +3,7 @@ import pytest
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.training_set import Groups, TrainingSet, with_own_rows
+from puorl.data.training_set import Groups, TrainingSet
 
 POOL = Dataset.from_arrays(
     obs=np.arange(5.0)[:, None], next_obs=np.zeros((5, 1)), action=np.zeros((5, 1))
@@ -111,27 +111,6 @@ def test_groups_part_the_rows_in_two():
 def test_shares_that_are_none(settings, name):
     with pytest.raises(ConfigError, match=f"^{name}: expected"):
         Groups(2, **settings)
-
-
-def test_replaced_values_become_rows_at_the_end_of_the_pool():
-    next_obs = np.array([[0.0], [7.0], [8.0]])
-    changed = TrainingSet(POOL, np.array([3, 0, 4]), next_obs=next_obs)
-    twice = TrainingSet(POOL, np.array([1, 1]), action=np.array([[0.0], [0.5]]))
-    plain = TrainingSet(POOL, np.array([2]))
-    first, second, third = with_own_rows([changed, twice, plain])
-    assert first.pool is second.pool is third.pool
-    assert len(first.pool) == 5 + 2 + 1  # what is as before is not repeated
-    assert (first.rows.tolist(), second.rows.tolist(), third.rows.tolist()) == (
-        [3, 5, 6],
-        [1, 7],
-        [2],
-    )
-    assert first.pool.obs[first.rows, 0].tolist() == [3, 0, 4]
-    np.testing.assert_array_equal(first.pool.next_obs[first.rows], next_obs)
-    assert second.pool.action[second.rows, 0].tolist() == [0.0, 0.5]
-    assert second.pool.obs[second.rows, 0].tolist() == [1, 1]
-    assert changed.dataset.next_obs[:, 0].tolist() == [7.0, 0.0, 8.0]  # in the order of the pool
-    assert with_own_rows([plain])[0] is plain
 
 
 def test_replaced_values_need_a_row_each():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError
-from puorl.pu import classifier
+from puorl.pu import learners
 from puorl.pu.alpha import bbe
 from puorl.pu.config import NetworkConfig
 from puorl.pu.learners import LEARNERS, row_threshold
@@ -29,14 +29,14 @@ def blobs():
 
 def rows(p, u, lanes):
     parts = (p[:700], u[:2_000], p[700:], u[2_000:])
-    return classifier.Rows(*[jnp.tile(jnp.asarray(a, jnp.int32), (lanes, 1)) for a in parts])
+    return learners.Rows(*[jnp.tile(jnp.asarray(a, jnp.int32), (lanes, 1)) for a in parts])
 
 
 def run(x, rows, recipe, seeds, num_epochs=5):
     keys = jnp.stack([jax.random.key(s) for s in seeds])
-    lanes = classifier.init(NETWORK, x.shape[1], keys)
+    lanes = learners.init(NETWORK, x.shape[1], keys)
     for epoch in range(num_epochs):
-        lanes, metrics = classifier.run_epoch(
+        lanes, metrics = learners.run_epoch(
             lanes, x, rows, recipe=recipe, network=NETWORK, warm_up=epoch < 3
         )
     return lanes, metrics
@@ -46,7 +46,7 @@ def run(x, rows, recipe, seeds, num_epochs=5):
 def test_contract_every_learner_separates_what_can_be_separated(blobs, recipe):
     x, p, u = blobs
     lanes, metrics = run(x, rows(p, u, 1), recipe, [0], num_epochs=15)
-    logit = classifier.score_rows(lanes.params, np.asarray(x))[0]
+    logit = learners.score_rows(lanes.params, np.asarray(x))[0]
     is_target = np.arange(4_000) < 2_000
     threshold = row_threshold(recipe.name, 1 / 3)
     assert ((logit > threshold) == is_target).mean() > 0.97
@@ -67,16 +67,16 @@ def test_a_lane_does_not_feel_its_company(blobs, recipe):
 def test_an_epoch_is_compiled_once(blobs):
     x, p, u = blobs
     recipe = replace(TEDN, bbe_constant=3.0)  # settings that no other test has compiled
-    before = classifier.run_epoch._cache_size()
+    before = learners.run_epoch._cache_size()
     run(x, rows(p, u, 1), recipe, [0], num_epochs=6)
-    assert classifier.run_epoch._cache_size() - before == 2  # warm-up and main
+    assert learners.run_epoch._cache_size() - before == 2  # warm-up and main
 
 
 def test_ranking_a_sample_or_everything_agree(blobs):
     x, p, u = blobs
     exact, _ = run(x, rows(p, u, 1), replace(TEDN, rank_sample=None, alpha_sample=None), [0], 20)
     sampled, _ = run(x, rows(p, u, 1), replace(TEDN, rank_sample=500, alpha_sample=500), [0], 20)
-    decided = [classifier.score_rows(r.params, np.asarray(x))[0] > 0 for r in (exact, sampled)]
+    decided = [learners.score_rows(r.params, np.asarray(x))[0] > 0 for r in (exact, sampled)]
     assert (decided[0] == decided[1]).mean() > 0.97
 
 
@@ -89,15 +89,15 @@ def test_rows_are_rejected_by_the_latest_weights_not_by_their_mean(blobs):
     x, p, u = blobs
     network = replace(NETWORK, averaging=0.99)
     recipe = replace(TEDN, main=share_kept, rank_sample=None, alpha_sample=None)
-    lanes = classifier.init(network, x.shape[1], jnp.stack([jax.random.key(0)]))
+    lanes = learners.init(network, x.shape[1], jnp.stack([jax.random.key(0)]))
     lanes = lanes._replace(average=jax.tree.map(lambda leaf: 3.0 * leaf, lanes.params))
     logit, of_mean = (
-        classifier.score_rows(params, np.asarray(x))[0][u[:2_000]]
+        learners.score_rows(params, np.asarray(x))[0][u[:2_000]]
         for params in (lanes.params, lanes.average)
     )
     threshold = np.sort(logit)[1_000]
     assert (of_mean < threshold).mean() < 0.45 or (of_mean < threshold).mean() > 0.55
-    _, metrics = classifier.run_epoch(
+    _, metrics = learners.run_epoch(
         lanes, x, rows(p, u, 1), recipe=recipe, network=network, warm_up=False
     )
     assert metrics["threshold"][0] == pytest.approx(threshold, rel=1e-5)
@@ -107,9 +107,9 @@ def test_rows_are_rejected_by_the_latest_weights_not_by_their_mean(blobs):
 def test_blocks_do_not_change_scores(blobs, monkeypatch):
     x, p, u = blobs
     lanes, _ = run(x, rows(p, u, 1), TEDN, [0], 4)
-    whole = classifier.score_rows(lanes.params, np.asarray(x))
-    monkeypatch.setattr(classifier, "BLOCK", 300)
-    np.testing.assert_allclose(classifier.score_rows(lanes.params, np.asarray(x)), whole, rtol=1e-5)
+    whole = learners.score_rows(lanes.params, np.asarray(x))
+    monkeypatch.setattr(learners, "BLOCK", 300)
+    np.testing.assert_allclose(learners.score_rows(lanes.params, np.asarray(x)), whole, rtol=1e-5)
 
 
 def test_no_epochs_is_an_error():
@@ -131,7 +131,7 @@ def test_compiled_bbe_is_bbe(seed, sizes, k, ties):
     u = rng.normal(0, 1, num_u).astype(np.float32)
     if ties:
         p, u = p.round(1), u.round(1)
-    compiled = float(classifier.best_bin(jnp.asarray(p), jnp.asarray(u), k=k))
+    compiled = float(learners.best_bin(jnp.asarray(p), jnp.asarray(u), k=k))
     assert compiled == pytest.approx(bbe(p, u, k=k).value, abs=1e-5)
 
 
@@ -139,9 +139,9 @@ def test_compiled_bbe_is_bbe(seed, sizes, k, ties):
 @given(st.integers(0, 2**31), st.sampled_from([1, 2, 50]), st.floats(0, 0.999))
 def test_exactly_the_fraction_is_rejected(seed, n, fraction):
     score = np.random.default_rng(seed).permutation(n).astype(np.float32)
-    threshold = float(classifier.upper_quantile(jnp.asarray(score), jnp.float32(fraction)))
+    threshold = float(learners.upper_quantile(jnp.asarray(score), jnp.float32(fraction)))
     assert (score >= threshold).sum() == int(np.float32(fraction) * np.float32(n))
 
 
 def test_nothing_is_rejected_at_fraction_zero():
-    assert classifier.upper_quantile(jnp.arange(4.0), jnp.float32(0)) == np.inf
+    assert learners.upper_quantile(jnp.arange(4.0), jnp.float32(0)) == np.inf

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu import classifier, cross_fit, fitting
+from puorl.pu import cross_fit, fitting, learners
 from puorl.pu.alpha import alpha_estimate
 from puorl.pu.checks.quality import measure_quality
 from puorl.pu.config import FilterConfig, NetworkConfig, ResidualConfig
@@ -87,7 +87,7 @@ def test_every_row_is_judged_at_most_once_and_nearly_all_are(split, judged):
 
 def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(model, judged):
     scores, seen = judged
-    rows = classifier.Rows(*(np.asarray(column) for column in seen["rows"]))
+    rows = learners.Rows(*(np.asarray(column) for column in seen["rows"]))
     assert len(rows.held_p) == NUM_FOLDS
     expected = np.full(len(seen["x"]), np.nan, np.float32)
     for k in range(NUM_FOLDS):
@@ -95,7 +95,7 @@ def test_rows_are_judged_by_the_lane_that_did_not_learn_from_them(model, judged)
         held = np.concatenate([rows.held_p[k], rows.held_u[k]])
         assert not np.isin(held, learnt_from).any()
         own = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], seen["end"].state.average)
-        [logit] = classifier.score_rows(own, seen["x"][held])
+        [logit] = learners.score_rows(own, seen["x"][held])
         expected[held] = model.probability(logit)
     np.testing.assert_allclose(scores.score_p, expected[scores.position_p], atol=1e-6)
     np.testing.assert_allclose(scores.score_u, expected[scores.position_u], atol=1e-6)

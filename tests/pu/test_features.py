@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.progress import quiet
+from puorl.core.run_folder import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.nn import mlp
 from puorl.pu import features

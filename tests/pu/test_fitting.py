@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu import fitting
@@ -281,7 +281,7 @@ def test_a_finished_fit_is_read_and_not_fitted_again(tmp_path, split, uninterrup
     def never(*_, **__):
         raise AssertionError("a step was taken")
 
-    monkeypatch.setattr("puorl.pu.classifier.run_epoch", never)
+    monkeypatch.setattr("puorl.pu.learners.run_epoch", never)
     monkeypatch.setattr("puorl.pu.features._run", never)
     again = outcome(split, Checkpoint(tmp_path, "job"))
     for name, wanted in uninterrupted.items():

@@ -448,3 +448,27 @@ def test_few_rows_that_set_the_range_of_actions_are_told():
     )
     with pytest.warns(UserWarning, match="set by a few rows"):
         training.check_rows(learner.make("bc", num_steps=10), TrainingSet.whole(data))
+
+
+def test_replaced_values_become_rows_at_the_end_of_the_pool():
+    held = Dataset.from_arrays(
+        obs=np.arange(5.0)[:, None], next_obs=np.zeros((5, 1)), action=np.zeros((5, 1))
+    )
+    next_obs = np.array([[0.0], [7.0], [8.0]])
+    changed = TrainingSet(held, np.array([3, 0, 4]), next_obs=next_obs)
+    twice = TrainingSet(held, np.array([1, 1]), action=np.array([[0.0], [0.5]]))
+    plain = TrainingSet(held, np.array([2]))
+    first, second, third = pool.with_own_rows([changed, twice, plain])
+    assert first.pool is second.pool is third.pool
+    assert len(first.pool) == 5 + 2 + 1  # what is as before is not repeated
+    assert (first.rows.tolist(), second.rows.tolist(), third.rows.tolist()) == (
+        [3, 5, 6],
+        [1, 7],
+        [2],
+    )
+    assert first.pool.obs[first.rows, 0].tolist() == [3, 0, 4]
+    np.testing.assert_array_equal(first.pool.next_obs[first.rows], next_obs)
+    assert second.pool.action[second.rows, 0].tolist() == [0.0, 0.5]
+    assert second.pool.obs[second.rows, 0].tolist() == [1, 1]
+    assert changed.dataset.next_obs[:, 0].tolist() == [7.0, 0.0, 8.0]  # in the order of the pool
+    assert pool.with_own_rows([plain])[0] is plain

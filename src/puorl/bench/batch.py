@@ -31,7 +31,7 @@ _OF_TRAINING = (
 
 @dataclass(eq=False)
 class RunContext:
-    """Where a call of `puorl.bench.run` works, and its options."""
+    """Folders and options of a call of `puorl.bench.run`."""
 
     out: Path
     """Folder of prepared sets, groups and locks."""

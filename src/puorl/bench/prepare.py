@@ -24,8 +24,8 @@ from puorl.core.hashing import generator
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.data.training_set import COLUMNS, Groups, TrainingSet, with_own_rows
-from puorl.rl.pool import action_range
+from puorl.data.training_set import COLUMNS, Groups, TrainingSet
+from puorl.rl.pool import action_range, with_own_rows
 
 # The slowest to simulate first, so that no long one is left for the end.
 _COST = {"walker2d": 3, "hopper": 2, "halfcheetah": 1}

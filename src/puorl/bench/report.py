@@ -146,7 +146,7 @@ def make_report(
 
     Args:
         store: A store, its folder, or its file.
-        reference: File of numbers to show beside; ``paper`` for the paper's. See `Reference`.
+        reference: File of numbers to compare with; ``paper`` for the paper's. See `Reference`.
 
     Raises:
         DataError: There is no row, or the reference cannot be read.

@@ -83,7 +83,7 @@ class Section(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the settings have in common."""
+        """Fields that all settings share."""
         shift = f", {display(self.shift)} shift" if self.shift else ""
         text = f"{self.learner.title}{shift}, {100 * self.labelled_fraction:.3g}\u00a0% labelled"
         if self.is_full_size:
@@ -169,7 +169,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Reference:
-    """Published numbers that a report shows beside its own.
+    """Published numbers that a report compares with its own.
 
     A reference is a CSV file with a header and the columns ``setting`` (as `Setting.name`),
     ``learner``, ``method``, ``measure`` (``score`` or ``accuracy``, in percent), ``mean``, ``num``

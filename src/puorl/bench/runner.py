@@ -152,8 +152,8 @@ def _run_on(
                 made, lost = try_all(task, wave, engine, advance=advance)
                 failed |= {len(names) + i: text for i, text in lost.items()}
                 names += [CellBatch(part.cells).title for part in wave]
-                for done, told in filter(None, made):
-                    for line in told:
+                for done, messages in filter(None, made):
+                    for line in messages:
                         context.on_message(line)
                     added = done.num_trained, done.num_copied, done.num_failed
                     counts = [a + b for a, b in zip(counts, added, strict=True)]
@@ -194,8 +194,8 @@ def _run_part(
     out: Path, retry: bool, lanes: int | None, plan: Plan
 ) -> tuple[RunOutcome, list[str]]:
     """Run a part in a process of a worker; return also what it had to tell."""
-    told: list[str] = []
-    return run(plan, out, retry=retry, lanes=lanes, on_message=told.append), told
+    messages: list[str] = []
+    return run(plan, out, retry=retry, lanes=lanes, on_message=messages.append), messages
 
 
 class _CountingStore(Store):

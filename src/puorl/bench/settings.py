@@ -35,7 +35,7 @@ RENAMED_FIELDS = {
 }
 """Fields of settings, learners and findings: the name in rows of version 0.1.0 to the new name."""
 RENAMED_COLUMNS = {"about": "metadata", "content": "content_hash"}
-"""Columns of rows and of prepared sets, likewise."""
+"""Columns of rows and of prepared sets: the name in version 0.1.0 to the new name."""
 _FIRST_NAMES = {new: old for old, new in RENAMED_FIELDS.items()}
 
 

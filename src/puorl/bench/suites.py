@@ -275,7 +275,7 @@ def _few() -> Suite:
         for own in _OWN_ROWS
     )
     parts = tuple(Part(setting, TD3_BC, _FEW_METHODS) for setting in settings)
-    return Suite("few", "3,000, 10,000 and 30,000 rows of ours among a million", parts)
+    return Suite("few", "3,000, 10,000 and 30,000 target rows among a million", parts)
 
 
 @cache

@@ -15,22 +15,8 @@ from rich.text import Text
 
 from puorl.bench.store import Store
 from puorl.bench.suites import find_suite, suite_names
+from puorl.cli import options as opt
 from puorl.cli.main import help_text
-from puorl.cli.options import (
-    EngineOptions,
-    Flag,
-    Int,
-    OptionalCount,
-    OptionalInt,
-    OptionalPath,
-    SafeConsole,
-    compute_synchronously,
-    keep_off_gpus,
-    make_console,
-    print_json,
-    show_notes,
-    write_page,
-)
 from puorl.core.errors import ConfigError, require
 from puorl.core.files import check_free
 from puorl.core.formatting import check_positive, describe_time
@@ -53,7 +39,7 @@ _PIPE_WIDTH = 180
 
 
 @dataclass(frozen=True)
-class BenchRun:
+class BenchRun(opt.Command):
     """Run what is missing of a suite: collect, prepare, train, evaluate.
 
     Each run appends one row to OUT/runs.jsonl; rows are never rewritten. After an
@@ -75,25 +61,23 @@ class BenchRun:
     """Part of the grid; puorl bench list shows them. Several are joined by +."""
     out: Path
     """Folder of results; it is made, or added to."""
-    seeds: Int = 5
+    seeds: opt.Int = 5
     """Training seeds of every method, from 0, on the same split."""
-    split_seeds: Int = 1
+    split_seeds: opt.Int = 1
     """Split seeds, from 0; each draws other labels, on which every method is trained."""
-    only: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
+    only: Annotated[str, opt.unset("TEXT")] = ""
     """Keep runs whose setting, learner and method contain all these words; commas mean or."""
-    steps: OptionalCount = None
+    steps: opt.OptionalCount = None
     """Updates of every training, instead of the suite's."""
-    lanes: OptionalInt = None
+    lanes: opt.OptionalInt = None
     """Most trainings side by side, also of several settings; 40, on a CPU of one setting only."""
-    workers: OptionalInt = None
+    workers: opt.OptionalInt = None
     """Cores that collect data; all by default."""
-    retry: Flag = False
+    retry: opt.Flag = False
     """Also repeat runs that ended in an error."""
-    dry_run: Flag = False
+    dry_run: opt.Flag = False
     """Print what is to do and how long it may take, and do nothing."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    where: EngineOptions = EngineOptions()
+    where: opt.EngineOptions = opt.EngineOptions()
 
     def run(self) -> None:
         """Plan, run, and print what was done."""
@@ -102,9 +86,9 @@ class BenchRun:
         check_positive("--lanes", self.lanes)
         suite = find_suite(self.suite)
         require("mujoco", extra="sim", purpose="puorl bench run")
-        compute_synchronously()
+        self.compute_synchronously()
         if engine is not None:
-            keep_off_gpus()
+            opt.keep_off_gpus()
         from puorl.bench.plan import make_plan
         from puorl.bench.runner import survey
 
@@ -116,11 +100,11 @@ class BenchRun:
             steps=self.steps,
         )
         ahead = survey(plan, self.out, retry=self.retry, lanes=self.lanes)
-        console = make_console(json=self.json)
+        console = self.console
         console.print(f"{plan.name}: {ahead}")
         if self.dry_run:
             console.print(self._cells(plan))
-            self._print_json(asdict(ahead))
+            self._answer(asdict(ahead))
             return
         self._work(plan, engine, console)
 
@@ -142,9 +126,7 @@ class BenchRun:
         if done.num_failed:
             parts.append(f"{done.num_failed} failed (--retry runs them again)")
         console.print(f"{self.out}: {', '.join(parts)}, in {describe_time(done.seconds)}")
-        if not self.json:
-            console.print(f"puorl bench report {self.out} shows the results")
-        self._print_json(asdict(done))
+        self._answer(asdict(done), f"puorl bench report {self.out} shows the results")
 
     def _cells(self, plan: "Plan") -> Table:
         from puorl.bench.plan import missing
@@ -158,13 +140,12 @@ class BenchRun:
             table.add_row(cell.setting.name, cell.learner.name, where, str(len(runs)), str(left))
         return table
 
-    def _print_json(self, content: dict[str, Any]) -> None:
-        if self.json:
-            print_json({"suite": self.suite, "out": str(self.out), **content})
+    def _answer(self, content: dict[str, Any], *lines: str) -> None:
+        self.answer({"suite": self.suite, "out": str(self.out), **content}, *lines)
 
 
 @dataclass(frozen=True)
-class BenchList:
+class BenchList(opt.Command):
     """List the suites and their sizes.
 
     Examples:
@@ -172,30 +153,24 @@ class BenchList:
       puorl bench list --json
     """
 
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-
     def run(self) -> None:
         """Print a line for every suite."""
         known = [find_suite(name) for name in suite_names()]
-        if self.json:
-            print_json({suite.name: suite.to_dict() for suite in known})
-            return
         table = Table("suite", "settings", "runs a seed", "updates", "what", box=None)
         for suite in known:
             runs = sum(len(part.methods) for part in suite.parts)
             updates = f"{suite.budget.steps:,}"
             table.add_row(suite.name, str(len(suite.parts)), str(runs), updates, suite.description)
-        SafeConsole(highlight=False).print(table)
+        self.answer({suite.name: suite.to_dict() for suite in known}, table)
 
 
 @dataclass(frozen=True)
-class BenchReport:
+class BenchReport(opt.Command):
     """Show the results of a benchmark: tables and figures.
 
     Reads the rows of puorl bench run, which may still be running. text, markdown,
     latex and csv (the scores) are printed unless --out names a file; html is
-    written to report.html beside the rows, and all writes report.md, report.tex,
+    written to report.html next to the rows, and all writes report.md, report.tex,
     report.html and report.csv there, or into the folder --out.
 
     Examples:
@@ -207,15 +182,13 @@ class BenchReport:
 
     results: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
     """Folder of puorl bench run, or a .jsonl file of its rows."""
-    reference: OptionalPath = None
-    """CSV file of published numbers to show beside ours; paper for the paper's."""
-    out: OptionalPath = None
+    reference: opt.OptionalPath = None
+    """CSV file of published numbers to compare with; paper for the paper's."""
+    out: opt.OptionalPath = None
     """File to write; for all, the folder."""
     format: Literal["text", "markdown", "latex", "html", "csv", "all"] = "text"
     """Format to print or write."""
-    json: Flag = False
-    """Print all numbers as one JSON object, and nothing else."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace files that exist."""
 
     def run(self) -> None:
@@ -230,12 +203,12 @@ class BenchReport:
             sys.stdout.write(to_json(report))
         elif not places and self.format == "text":
             width = shutil.get_terminal_size((_PIPE_WIDTH, 0)).columns
-            _print(report, SafeConsole(highlight=False, width=width))
+            _print(report, opt.SafeConsole(highlight=False, width=width))
         elif not places:
             sys.stdout.write(_written(report, self.format))
         for name, path in places.items():
-            write_page(path, _written(report, name), force=self.force)
-            make_console().print(f"wrote {path}")
+            opt.write_page(path, _written(report, name), force=self.force)
+            self.console.print(f"wrote {path}")
 
     def _places(self) -> dict[str, Path]:
         """Map each format that is written to its file; a format that is printed has none."""
@@ -285,7 +258,7 @@ def _written(report: "Report", name: str) -> str:
 
     if name == "text":
         file = io.StringIO()
-        _print(report, SafeConsole(file=file, highlight=False, width=_PIPE_WIDTH))
+        _print(report, opt.SafeConsole(file=file, highlight=False, width=_PIPE_WIDTH))
         return file.getvalue()
     writers = {"markdown": to_markdown, "latex": to_latex, "html": as_page, "csv": to_csv}
     return writers[name](report)
@@ -298,4 +271,4 @@ def _print(report: "Report", console: Console) -> None:
     console.print()
     for table in report.tables:
         console.print(as_rich(table, console.width))
-    show_notes(report.results.notes, console)
+    opt.show_notes(report.results.notes, console)

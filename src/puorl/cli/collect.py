@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import Count, Flag, Int, OptionalInt, make_console, print_json
+from puorl.cli import options as opt
 from puorl.core.resources import require_disk
 from puorl.data.formats import check_target, save
 from puorl.envs.collect import Quality, collect, return_statistics, row_bytes
@@ -15,7 +15,7 @@ from puorl.envs.domains import domain
 
 
 @dataclass(frozen=True)
-class Collect:
+class Collect(opt.Command):
     """Record rows: a behaviour policy acts in a domain of a simulated body.
 
     The same settings and seed give the same bytes, whatever the number of
@@ -37,28 +37,24 @@ class Collect:
     """What is shifted: nominal, body_mass, joint_noise, reward, or shifts such as gravity=0.5."""
     quality: Quality = "medium"
     """How good the policies are; medium-expert is half and half."""
-    rows: Count = 1_000_000
+    rows: opt.Count = 1_000_000
     """How many rows."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of all random streams."""
-    policy: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    policy: Annotated[Path | None, opt.unset("FILE")] = None
     """Policy file to use instead of those of the quality."""
-    policy_domain: Annotated[str | None, tyro.conf.arg(metavar="DOMAIN", help_behavior_hint="")] = (
-        None
-    )
+    policy_domain: Annotated[str | None, opt.unset("DOMAIN")] = None
     """Use the policies trained in this domain; by default those of the domain itself."""
-    policy_version: OptionalInt = None
+    policy_version: opt.OptionalInt = None
     """Version of the policies of the quality; by default the body's standard one."""
-    horizon: OptionalInt = None
+    horizon: opt.OptionalInt = None
     """Steps after which a run is cut, marked as a timeout; by default the task's own 1,000."""
-    threads: OptionalInt = None
+    threads: opt.OptionalInt = None
     """Cores to use; all by default."""
-    no_cache: Flag = False
+    no_cache: opt.Flag = False
     """Neither read nor fill the cache."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the file if it exists."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
         """Collect, write, and print what was made in one line."""
@@ -81,9 +77,6 @@ class Collect:
         )
         save(dataset, self.out, force=self.force)
         made = return_statistics(dataset)
-        if not self.json:
-            make_console().print(f"{self.out}: {made}")
-            return
         content = {
             "file": str(self.out),
             "num_rows": made.num_rows,
@@ -92,4 +85,4 @@ class Collect:
             "score": made.score,
             "fingerprint": dataset.fingerprint,
         }
-        print_json(content)
+        self.answer(content, f"{self.out}: {made}")

@@ -9,25 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import (
-    Condition,
-    Count,
-    DataOptions,
-    Env,
-    Flag,
-    Float,
-    Int,
-    Names,
-    Paths,
-    Settings,
-    choice,
-    compute_synchronously,
-    make_console,
-    print_json,
-    setting_words,
-    show_notes,
-    write_page,
-)
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError, require
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
@@ -43,7 +25,7 @@ RESULT, PAGE = "compare.json", "report.html"
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(opt.Command):
     """Train all methods on your own rows with several seeds, and say which is best.
 
     Methods: OLP (only labelled rows), Sharing-All (all rows), DARA, IGDF, PU (the
@@ -53,7 +35,7 @@ class Compare:
     holds the report of PU's filter, too, as puorl filter makes it.
 
     Writes a folder: compare.json, report.html and run/ with the policies. After an
-    interruption the same command resumes the training, and judges anew.
+    interruption the same command resumes the training, and evaluates again.
 
     Examples:
       puorl compare all.csv --labelled "pump == 'P-01'" --unit column:pump --out cmp
@@ -61,47 +43,43 @@ class Compare:
       puorl compare mixed.hdf5 --labelled 'ours == 1' --env hopper --out cmp
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, or folders of Parquet or Minari."""
     labelled: Annotated[str, tyro.conf.arg(metavar="EXPR|FILE")]
     """Rows known to be the target's, as for puorl filter."""
     out: Path
     """Folder to write."""
-    methods: Names = None
+    methods: opt.Names = None
     """Among olp, sharing_all, dara, igdf, pu, oracle, with commas; by default all."""
-    learner: Annotated[str, choice(*NAMES)] = "td3_bc"
+    learner: Annotated[str, opt.choice(*NAMES)] = "td3_bc"
     """Learning algorithm of all methods; bcq takes the place of td3_bc if actions are codes."""
-    seeds: Int = 3
+    seeds: opt.Int = 3
     """Policies of each method."""
-    steps: Count = 20_000
+    steps: opt.Count = 20_000
     """Updates of each policy."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of everything."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
     """What the filter decides about: transition, window:50, episode, or column:NAME."""
-    truth: Condition = None
+    truth: opt.Condition = None
     """Rows that truly are the target's; for Oracle alone."""
-    env: Env = None
+    env: opt.Env = None
     """Simulated domain to judge in, such as hopper; else the log judges."""
-    episodes: Count = 20
+    episodes: opt.Count = 20
     """Episodes of each policy there."""
-    held_out: Float = 0.5
+    held_out: opt.Float = 0.5
     """Fraction of the labelled episodes that judges, without --env."""
-    gamma: Float = 0.99
+    gamma: opt.Float = 0.99
     """Discount of a step, where the log judges."""
-    settings: Settings = ()
+    settings: opt.Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
-    judge: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE...", help_behavior_hint="")
-    ] = ()
+    judge: Annotated[tuple[str, ...], opt.unset("NAME=VALUE...")] = ()
     """Settings of the judging that are to differ, e.g. updates=5000 critics=3."""
-    no_report: Flag = False
+    no_report: opt.Flag = False
     """Skip the report of PU's filter on its own choice."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the results if they exist."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    data: DataOptions = DataOptions()
+    data: opt.DataOptions = opt.DataOptions()
 
     def run(self) -> None:
         """Read, train, judge, write, print."""
@@ -119,12 +97,12 @@ class Compare:
                 "--labelled: expected a condition or a list where the log judges, got a file of "
                 "rows; join both files, or judge in --env"
             )
-        compute_synchronously()
+        self.compute_synchronously()
         from puorl.trial.comparison import as_page
         from puorl.trial.run import compare, form_for
 
         form = form_for(self.learner, known.pool)
-        settings = parse_settings(form, setting_words(self.settings))
+        settings = parse_settings(form, opt.setting_words(self.settings))
         with exclusive_beside(self.out):
             result = compare(
                 known.pool,
@@ -150,14 +128,9 @@ class Compare:
                 shutil.rmtree(each, ignore_errors=True)
             html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
             write_json(self.out / RESULT, result.to_dict(), force=True)
-            write_page(self.out / PAGE, html, force=True)
-        if self.json:
-            print_json(result.to_dict())
-            return
-        console = make_console()
-        show_notes(result.notes, console)
-        console.print(str(result))
-        console.print(f"wrote {self.out / PAGE}; open it in a browser")
+            opt.write_page(self.out / PAGE, html, force=True)
+        lines = *opt.note_lines(result.notes), str(result)
+        self.answer(result.to_dict(), *lines, f"wrote {self.out / PAGE}; open it in a browser")
 
 
 def _listed(names: str) -> list[str]:

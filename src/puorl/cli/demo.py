@@ -5,26 +5,23 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from puorl.cli.options import Flag, Int, columns_table, compute_synchronously, print_json
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError, DataError, require
 from puorl.core.files import atomic_path, check_reachable, make_folder
 from puorl.core.formatting import describe_time
 from puorl.core.run_folder import REPORT_PAGE as PAGE
-
-if TYPE_CHECKING:  # importing it loads jax
-    from puorl.demo.study import Data, DemoSettings, Filtered, Trained
 
 RESULTS = "results.json"
 _LARGEST_SEED = 2_000_000  # a thousand training seeds for each must fit 31 bits
 
 
 @dataclass(frozen=True)
-class Demo:
+class Demo(opt.Command):
     """Run the whole method at small scale: data, filter, training, result.
 
     Records a fleet of robots in the simulator, some with a weak motor, lets the
@@ -41,10 +38,8 @@ class Demo:
 
     out: Path = Path("demo")
     """Folder to make: report.html, units.csv, results.json and the policies."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of robots, runs, filter and training; the same seed gives the same results."""
-    json: Flag = False
-    """Print the results as one JSON object on stdout, and all else on stderr."""
 
     def run(self) -> None:
         """Run all stages; the folder appears when all of them are done."""
@@ -54,7 +49,7 @@ class Demo:
         out = self.out.resolve() if self.out.name in ("", "..") else self.out
         _check_old(out)
         make_folder(out.parent)
-        compute_synchronously()
+        self.compute_synchronously()
         # Made first, so that a folder that cannot be written is refused before the work.
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as work:
             made = Path(work) / "made"
@@ -67,24 +62,40 @@ class Demo:
         if moved is not None:
             console.print(f"{out} was there already: renamed to {moved}", soft_wrap=True)
         text = f"open {out / PAGE} in a browser; numbers are in {out / RESULTS}"
-        console.print(text, soft_wrap=True)
-        if self.json:
-            print_json(results)
+        self.answer(results, text)
 
     def _run_stages(self, folder: Path, console: Console) -> dict[str, Any]:
         """Run and print each stage, and fill the folder; return all results."""
         from puorl.demo import page, study
+        from puorl.pu.report_text import as_text
 
         began = time.perf_counter()
         settings = study.SETTINGS.seeded(self.seed)
         _heading(f"puorl demo, seed {self.seed}", console)
-        console.print(columns_table(("scaled down", "demo", "paper"), page.sizes(settings)))
+        console.print(opt.columns_table(("scaled down", "demo", "paper"), page.sizes(settings)))
         data = study.make_data(settings, show=True)
-        _show_data(settings, data, console)
+        _heading(f"1  data ({describe_time(data.seconds)})", console)
+        _paragraph(page.question(settings, data), console)
         filtered = study.fit_filter(settings, data, show=True)
-        _show_filter(data, filtered, console)
+        _heading(f"2  filter ({describe_time(filtered.seconds)})", console)
+        _paragraph(f"{page.filter_settings(filtered)} Its report, from one known robot:", console)
+        console.print(as_text(filtered.report))
+        _paragraph(f"{page.decisions(data, filtered)}. The truth is known here:", console)
+        header = ("", "estimate", "95 % interval", "truth", "truth is")
+        console.print(opt.columns_table(header, page.estimates(filtered)))
         trained = study.train(settings, data, filtered, show=True)
-        _show_training(settings, trained, console)
+        _heading(f"3  training ({describe_time(trained.seconds)})", console)
+        for name, title in study.TITLES.items():
+            _paragraph(f"{title}: {page.MEANINGS[name]}", console)
+        for line in page.given_up(trained):
+            console.print(Text(f"given up: {line}", style="yellow"))
+        header = ("method", "rows", "truly sound", "score", "PU minus it")
+        table = opt.columns_table(header, page.results(trained), bold=study.TITLES["pu"])
+        over = f"Means and 95 % intervals over {settings.num_seeds} policies"
+        table.caption = f"{page.SCORE} {over}, {page.evaluation(settings)}."
+        table.caption_justify = "left"
+        console.print(table)
+        _paragraph(page.conclusion(trained), console, style="bold")
         command = f"puorl demo --seed {self.seed}"
         results = page.write(folder, settings, data, filtered, trained, command=command)
         console.print(f"done in {describe_time(time.perf_counter() - began)}")
@@ -113,48 +124,6 @@ def _rename_old(folder: Path) -> Path | None:
         number += 1
     os.replace(folder, free)
     return free
-
-
-# ------------------------------------------------------------------------------ printing
-
-
-def _show_data(settings: "DemoSettings", data: "Data", console: Console) -> None:
-    from puorl.demo import page
-
-    _heading(f"1  data ({describe_time(data.seconds)})", console)
-    _paragraph(page.question(settings, data), console)
-
-
-def _show_filter(data: "Data", filtered: "Filtered", console: Console) -> None:
-    from puorl.demo import page
-    from puorl.pu.report_text import as_text
-
-    _heading(f"2  filter ({describe_time(filtered.seconds)})", console)
-    _paragraph(f"{page.filter_settings(filtered)} Its report, from one known robot:", console)
-    console.print(as_text(filtered.report))
-    _paragraph(page.decisions(data, filtered) + ". With the truth beside it:", console)
-    header = ("", "estimate", "95 % interval", "truth", "truth is")
-    console.print(columns_table(header, page.estimates(filtered)))
-
-
-def _show_training(settings: "DemoSettings", trained: "Trained", console: Console) -> None:
-    from puorl.demo import page
-    from puorl.demo.study import TITLES
-
-    _heading(f"3  training ({describe_time(trained.seconds)})", console)
-    for name, title in TITLES.items():
-        _paragraph(f"{title}: {page.MEANINGS[name]}", console)
-    for line in page.given_up(trained):
-        console.print(Text(f"given up: {line}", style="yellow"))
-    header = ("method", "rows", "truly sound", "score", "PU minus it")
-    table = columns_table(header, page.results(trained), bold=TITLES["pu"])
-    table.caption = (
-        f"{page.SCORE} Means and 95 % intervals over {settings.num_seeds} policies, "
-        f"{page.evaluation(settings)}."
-    )
-    table.caption_justify = "left"
-    console.print(table)
-    _paragraph(page.conclusion(trained), console, style="bold")
 
 
 def _heading(text: str, console: Console) -> None:

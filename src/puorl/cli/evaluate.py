@@ -1,34 +1,14 @@
 """`puorl evaluate`: run policies in a simulated domain, or judge them from a log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-from rich.console import Console
+from rich.console import RenderableType
+from rich.text import Text
 
-from puorl.cli.options import (
-    Count,
-    DataOptions,
-    EngineOptions,
-    Env,
-    Flag,
-    Float,
-    Int,
-    Labelled,
-    Names,
-    OptionalInt,
-    OptionalPath,
-    RunPaths,
-    Settings,
-    compute_synchronously,
-    make_console,
-    print_aligned,
-    print_json,
-    setting_words,
-    show_notes,
-)
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
@@ -45,7 +25,7 @@ if TYPE_CHECKING:  # importing it loads jax
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(opt.Command):
     """Run policies in a simulated domain, all of them from the same start states.
 
     A folder that puorl train wrote stands for all its policies. From two policies
@@ -68,43 +48,37 @@ class Evaluate:
       puorl evaluate a b --offline --data all.csv --labelled "pump == 'P-01'"
     """
 
-    paths: RunPaths
+    paths: opt.RunPaths
     """Folders of puorl train, or policy files."""
-    env: Env = None
+    env: opt.Env = None
     """Body, or body/domain: hopper, hopper/body_mass, walker2d/gravity=0.5; or a gymnasium id:
     CartPole-v1."""
-    offline: Flag = False
+    offline: opt.Flag = False
     """Judge from the log --data, without an environment."""
-    log: Annotated[
-        tuple[str, ...], tyro.conf.arg(name="data", metavar="PATH...", help_behavior_hint="")
-    ] = ()
+    log: Annotated[tuple[str, ...], opt.unset("PATH...", name="data")] = ()
     """Files, globs and folders of held-out episodes."""
-    labelled: Labelled = None
+    labelled: opt.Labelled = None
     """Rows of --data that are your machine's, as for puorl filter; all by default."""
-    estimators: Names = None
+    estimators: opt.Names = None
     """Among blend, fqe, model, dr, pdis, wis, with commas; by default all that can be computed."""
-    gamma: Float = 0.99
+    gamma: opt.Float = 0.99
     """Discount of a step, for --offline."""
-    action_noise: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = (
-        None
-    )
+    action_noise: opt.OptionalFloat = None
     """Noise with which dr, pdis and wis value a deterministic policy; an action's range is 2."""
-    settings: Settings = ()
+    settings: opt.Settings = ()
     """Settings of --offline that are to differ, e.g. updates=5000 critics=3."""
-    episodes: Count = 100
+    episodes: opt.Count = 100
     """Episodes of each policy."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of the start states and of the domain's noise."""
-    threads: OptionalInt = None
+    threads: opt.OptionalInt = None
     """Cores to use; all by default."""
-    out: OptionalPath = None
+    out: opt.OptionalPath = None
     """File to write, .json, with what --json prints; puorl report finds it in the run's folder."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the file if it exists."""
-    json: Flag = False
-    """Print one JSON object on stdout, with every return, and nothing else."""
-    data: DataOptions = DataOptions()
-    where: EngineOptions = EngineOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    where: opt.EngineOptions = opt.EngineOptions()
 
     def run(self) -> None:
         """Load the policies, simulate or judge, write, print."""
@@ -117,16 +91,13 @@ class Evaluate:
             )
         if self.out is not None:
             _check_out(self.out, force=self.force)  # before the work
-        console = make_console(json=self.json)
-        content = self._simulate(console) if self.env else self._judge(console)
+        content, lines = self._simulate() if self.env else self._judge()
         if self.out is not None:
             write_json(self.out, content, force=self.force)
-        if self.json:
-            print_json(content)
-        elif self.out is not None:
-            console.print(f"wrote {self.out}")
+            lines = [*lines, f"wrote {self.out}"]
+        self.answer(content, *lines)
 
-    def _simulate(self, console: Console) -> dict[str, Any]:
+    def _simulate(self) -> tuple[dict[str, Any], list[RenderableType]]:
         env = find_env(str(self.env))
         checked_seed(self.seed)
         check_positive("--episodes", self.episodes)
@@ -135,10 +106,8 @@ class Evaluate:
             sizes = policy.obs_dim, policy.act_dim, policy.codes
             check_sizes(env, *sizes, f"{name}: the policy")
         if not self.json:
-            count = f"{len(stored)} policies" if len(stored) > 1 else "1 policy"
-            name = getattr(env, "text", self.env)
-            console.print(f"{count} in {name}, {self.episodes:,} episodes each")
-            show_columns(stored, console)
+            text = f"{opt.count_policies(len(stored))} in {getattr(env, 'text', self.env)}"
+            self.console.print(f"{text}, {self.episodes:,} episodes each")
         seen = evaluate(
             [each.policy for each in stored],
             self.env,
@@ -147,23 +116,22 @@ class Evaluate:
             threads=self.threads,
         )
         names, groups = [each.name for each in stored], [each.group for each in stored]
-        if not self.json:
-            show(seen, names, groups, console)
-        return seen.to_dict(names, groups, self.seed)
+        lines = [*_column_lines(stored), *return_lines(seen, names, groups)]
+        return seen.to_dict(names, groups, self.seed), lines
 
-    def _judge(self, console: Console) -> dict[str, Any]:
+    def _judge(self) -> tuple[dict[str, Any], list[RenderableType]]:
         """Read the episodes that judge, and estimate."""
-        settings = parse_fields("--offline", OPEConfig, setting_words(self.settings))
+        settings = parse_fields("--offline", OPEConfig, opt.setting_words(self.settings))
         stored = read_policies(self.paths)
         groups = [each.group for each in stored]
         rows, notes = read_held_out(
             self.log,
             self.labelled,
             [group for group in dict.fromkeys(groups) if group],
-            lambda fields: DataOptions(**fields).arguments(),
+            lambda fields: opt.DataOptions(**fields).arguments(),
             **self.data.arguments(),
         )
-        compute_synchronously()
+        self.compute_synchronously()
         from puorl import ope
 
         seen = ope.evaluate(
@@ -177,14 +145,11 @@ class Evaluate:
             engine=self.where.tasks(),
             **settings,
         )
-        if not self.json:
-            show_columns(stored, console)
-            show_notes((*notes, *seen.notes), console)
-            show_offline(seen, groups, console)
-        content = seen.to_dict()
+        content, notes = seen.to_dict(), [*notes, *seen.notes]
         for each, group in zip(content["policies"], groups, strict=True):
             each["group"] = group
-        return content | {"notes": [*notes, *seen.notes]}
+        lines = [*_column_lines(stored), *opt.note_lines(notes), *_offline_lines(seen, groups)]
+        return content | {"notes": notes}, lines
 
 
 def _check_out(path: Path, *, force: bool) -> None:
@@ -200,21 +165,22 @@ def _check_out(path: Path, *, force: bool) -> None:
 # ------------------------------------------------------------------------------- output
 
 
-def show_columns(stored: Sequence[StoredPolicy], console: Console) -> None:
-    """Print which columns policies take and give, as far as that is known."""
+def _column_lines(stored: Sequence[StoredPolicy]) -> Iterator[Text]:
+    """Say which columns policies take and give, as far as that is known."""
     for text in dict.fromkeys(each.policy.columns_text for each in stored):
         if text:
-            console.print(f"columns: {text}", style="dim")
+            yield Text(f"columns: {text}", style="dim")
 
 
-def show(seen: Evaluation, names: Sequence[str], groups: Sequence[str], console: Console) -> None:
-    """Print a line for each policy, and one for the mean of each group of several.
+def return_lines(
+    seen: Evaluation, names: Sequence[str], groups: Sequence[str]
+) -> Iterator[RenderableType]:
+    """Yield a line for each policy, and one for the mean of each group of several.
 
     Args:
         seen: Returns of p policies.
         names: Names of the policies.
         groups: Group of each policy; policies of one group are averaged.
-        console: Where to print.
     """
     has_score = [] if seen.mean_score is None else ["score"]
     cells = [["return", "std", *has_score, "length", "policy"]]
@@ -222,18 +188,18 @@ def show(seen: Evaluation, names: Sequence[str], groups: Sequence[str], console:
         numbers = [f"{seen.mean[row]:,.1f}", f"± {seen.std[row]:,.1f}"]
         numbers += [] if seen.mean_score is None else [f"{seen.mean_score[row]:.1f}"]
         cells.append([*numbers, f"{seen.lengths[row].mean():,.0f}", name])
-    print_aligned(cells, console, left=1)
+    yield from opt.aligned(cells, left=1)
     for group, num, returns, scores in seen.means(groups):
         text = f"{f'{group}: ' if group else ''}mean of {num} policies: return {_text(returns)}"
         text += "" if scores is None else f"; score {_text(scores)}"
-        console.print(f"{text} (95 % interval over policies)")
+        yield f"{text} (95 % interval over policies)"
 
 
-def show_offline(seen: "OfflineEvaluation", groups: Sequence[str], console: Console) -> None:
-    """Print a line for each policy and estimator, the ranking, and what to mind."""
+def _offline_lines(seen: "OfflineEvaluation", groups: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield a line for each policy and estimator, the ranking, and what to mind."""
     from puorl.ope.values import text_of
 
-    console.print(
+    yield (
         f"discounted return ({seen.gamma:g} a step) from {seen.num_episodes:,} logged starts; "
         f"the behaviour policy: {text_of(seen.behaviour.estimate)}"
     )
@@ -245,18 +211,17 @@ def show_offline(seen: "OfflineEvaluation", groups: Sequence[str], console: Cons
             cells.append([text_of(value.estimate), f"{name}{mark}", size, policy])
             short = f"{Path(group).name}/{Path(policy).stem}" if group else policy
             warnings += [f"{short}, {name}: {value.trust}"] if mark else []
-    print_aligned(cells, console, left=4)
-    for warning in warnings:
-        console.print(warning, style="yellow")
+    yield from opt.aligned(cells, left=4)
+    yield from (Text(warning, style="yellow") for warning in warnings)
     for group in dict.fromkeys(filter(None, groups)):
         pairs = zip(seen.values.values(), groups, strict=True)
         values = [each[seen.default].estimate.value for each, own in pairs if own == group]
         if len(values) > 1:
             mean = f"mean of {len(values)} policies by {seen.default}"
             text = f"{group}: {mean}: {text_of(mean_estimate(values))}"
-            console.print(f"{text} (95 % interval over policies)")
+            yield f"{text} (95 % interval over policies)"
     if len(seen.values) > 1:
-        console.print(f"by {seen.default}: {seen.ranking().sentence}")
+        yield f"by {seen.default}: {seen.ranking().sentence}"
 
 
 def _text(mean: Estimate) -> str:

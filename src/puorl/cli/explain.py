@@ -6,13 +6,13 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import DataOptions, Flag, columns_table, make_console, print_json
+from puorl.cli import options as opt
 from puorl.cli.score import read_folder, read_machines
 from puorl.core.run_folder import SETTINGS, FilterSettings, read_as
 
 
 @dataclass(frozen=True)
-class Explain:
+class Explain(opt.Command):
     """Name the columns of the next state that tell a machine or episode from ours.
 
     Shows for each column how many nats a row our type explains it worse than
@@ -28,13 +28,9 @@ class Explain:
     """Folder of puorl filter."""
     unit: tyro.conf.Positional[str]
     """Name of the unit, as in units.csv."""
-    log: Annotated[
-        tuple[str, ...] | None, tyro.conf.arg(metavar="PATH...", help_behavior_hint="")
-    ] = None
+    log: Annotated[tuple[str, ...] | None, opt.unset("PATH...")] = None
     """Files with rows of the unit; by default those of puorl filter."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    data: DataOptions = DataOptions()
+    data: opt.DataOptions = opt.DataOptions()
 
     def run(self) -> None:
         """Read, explain, print."""
@@ -42,11 +38,7 @@ class Explain:
         paths = self.log or tuple(read_as(FilterSettings, self.folder / SETTINGS).paths)
         data, model = read_machines(options, paths, folder, str(self.folder))
         found = model.explain(data, self.unit)
-        if self.json:
-            print_json({"unit": self.unit, "columns": [list(pair) for pair in found]})
-            return
-        console = make_console()
-        console.print(f"what tells {self.unit} from ours")
+        content = {"unit": self.unit, "columns": [list(pair) for pair in found]}
         head = ("column of the next state", "nats a row")
         rows = ((name, f"{nats:+.4f}") for name, nats in found)
-        console.print(columns_table(head, rows), soft_wrap=False)
+        self.answer(content, f"what tells {self.unit} from ours", opt.columns_table(head, rows))

@@ -4,15 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from puorl.cli.options import (
-    DataOptions,
-    Flag,
-    Paths,
-    ScaleOptions,
-    choice,
-    make_console,
-    print_json,
-)
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError
 from puorl.core.files import atomic_path, check_free
 from puorl.core.run_folder import partition_folder
@@ -26,7 +18,7 @@ _ROWS = tuple(name for name, each in FORMATS.items() if each.writable)
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(opt.Command):
     """Write policies as ONNX, or rows in another format, for other programs.
 
     A name that ends in .onnx asks for policies: of a folder of puorl train, or of
@@ -41,28 +33,22 @@ class Export:
       puorl export 'logs/*.csv' --episode trip --to lerobot --out trips
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Folders of puorl train or policy files; or rows, and folders of puorl filter."""
     out: Path
     """File or folder to write."""
-    to: Annotated[str, choice("auto", "onnx", *_ROWS)] = "auto"
+    to: Annotated[str, opt.choice("auto", "onnx", *_ROWS)] = "auto"
     """What to write; auto: what the name says."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace what is there."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, write, and print what was made."""
         is_onnx = self.to == "onnx" or (self.to == "auto" and self.out.suffix == _ONNX)
         made = self._policies() if is_onnx else self._rows()
-        if self.json:
-            print_json({"files": made})
-            return
-        for name, text in made.items():
-            make_console().print(f"{name}: {text}")
+        self.answer({"files": made}, *(f"{name}: {text}" for name, text in made.items()))
 
     def _policies(self) -> dict[str, str]:
         members = read_policies(self.paths)
@@ -90,8 +76,7 @@ class Export:
         """Write a folder of Parquet files, partition by partition."""
         from puorl.scale.filtering import SaveRows, collect, run_partitions
 
-        console = make_console(json=self.json)
-        lazy = self.scale.open(self.paths, reason, console, **self.data.arguments())
+        lazy = self.scale.open(self.paths, reason, self.console, **self.data.arguments())
         if self.to not in ("auto", "parquet") or self.out.suffix:
             raise ConfigError(
                 "--out: expected the name of a folder of Parquet files, without a suffix, where "

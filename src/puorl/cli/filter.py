@@ -7,40 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from puorl import __version__
-from puorl.cli.options import (
-    DataOptions,
-    Flag,
-    Int,
-    Labelled,
-    Paths,
-    ScaleOptions,
-    choice,
-    compute_synchronously,
-    make_console,
-    print_json,
-    show_notes,
-)
+from puorl.cli import options as opt
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.run_folder import (
-    FILTER_MARKER,
-    KEEP_LIST,
-    KEPT_PARTS,
-    KeptRows,
-    RunFolder,
-    announce_resume,
-    run_folder,
-)
+from puorl.core.run_folder import FILTER_MARKER, RunFolder, announce_resume, run_folder
 from puorl.data.dataset import Dataset
-from puorl.data.formats import FORMATS, expand, load, save, writable
+from puorl.data.formats import FORMATS, expand, load, writable
 from puorl.data.labels import LabelledRows, is_condition, is_split, read_labels
-from puorl.data.parquet import fingerprint_of_parts
 from puorl.data.split import PUSplit
 from puorl.pu import result_folder
-from puorl.pu.units import Unit, group, held_out_unit, number_units, parse_unit, uses_dynamics
+from puorl.pu.units import Unit, count_scattered, held_out_unit, parse_unit, uses_dynamics
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.config import FilterConfig
@@ -54,12 +33,12 @@ _Done = tuple["FilterReport | MachineReport | None", dict[str, str], dict[str, f
 
 
 @dataclass(frozen=True)
-class Filter:
+class Filter(opt.Command):
     """Keep the rows of the target domain, learnt from a few that are known.
 
     Writes a folder: the kept rows, keep.csv (which rows, episodes or machines,
     with scores), model/, report.html, report.json and settings.json; units.csv
-    where machines or episodes are told by how they move (--evidence), for
+    where machines or episodes are decided by how they move (--evidence), for
     which one known unit is enough. After an interruption the same command
     resumes, and gives the same result.
 
@@ -82,11 +61,11 @@ class Filter:
       puorl filter split0 --out found
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, folders of Parquet or Minari, or one folder of puorl split."""
     out: Path
     """Folder to write."""
-    labelled: Labelled = None
+    labelled: opt.Labelled = None
     """Rows known to be the target's: a condition, or a file, as described above."""
     labelled_as: Annotated[
         tuple[tuple[str, str], ...],
@@ -107,19 +86,17 @@ class Filter:
     """What to judge by: (s, a, s') for other dynamics, (s, a, r) for another reward, or both."""
     alpha_estimator: Literal["bbe", "en", "scott", "dedpul"] = "bbe"
     """How to estimate alpha, the target's fraction of the unlabelled rows, from held-out scores."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of folds, initial weights and batches."""
-    out_format: Annotated[str, choice("auto", *writable(), "list")] = "auto"
+    out_format: Annotated[str, opt.choice("auto", *writable(), "list")] = "auto"
     """Format of the kept rows; auto is the data's own where it can be written, else hdf5. Where
     data is read in partitions: parquet, or list for keep.csv alone."""
-    no_report: Flag = False
+    no_report: opt.Flag = False
     """Skip the checks: saves 40 to 70 % of the time, but the choice is not checked."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the folder if it exists; drop an unfinished run with other settings."""
-    json: Flag = False
-    """Print one JSON object on stdout, with the whole report, and nothing else."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, fit, check, write, and print what was made."""
@@ -129,27 +106,24 @@ class Filter:
         ):
             with announce_resume(lambda: run.has_progress):
                 report, written, truth = self._work(run)
-        if self.json:
-            content = None if report is None else report.to_dict()
-            found = {"folder": str(self.out), "files": written, "report": content}
-            print_json(found if truth is None else found | {"truth": truth})
-            return
-        console = make_console()
+        content: dict[str, Any] = {"folder": str(self.out), "files": written, "report": None}
+        lines: list[RenderableType] = [f"{self.out / name}: {t}" for name, t in written.items()]
         if report is not None:
+            content["report"] = report.to_dict()
+        if report is not None and not self.json:
             from puorl.pu.report_text import as_text
 
-            console.print(as_text(report), soft_wrap=False)
-        for name, text in written.items():
-            console.print(f"{self.out / name}: {text}")
+            lines.insert(0, as_text(report))
         if truth is not None:
+            content["truth"] = truth
             kept, right = (f"{truth[name]:.1%}" for name in ("recall", "precision"))
             text = f"by the truth that the split hides, {kept} of the target's unlabelled rows were"
-            text = f"{text} kept, and {right} of the kept ones are the target's"
-            console.print(text, soft_wrap=False)
+            lines.append(f"{text} kept, and {right} of the kept ones are the target's")
+        self.answer(content, *lines)
 
     def _work(self, run: RunFolder) -> _Done:
         """Fill the run's folder."""
-        console, unit = make_console(json=self.json), parse_unit(self.unit)
+        console, unit = self.console, parse_unit(self.unit)
         evidence = self._evidence(unit)
         is_split_folder = len(self.paths) == 1 and is_split(self.paths[0])
         reason = None if is_split_folder else self.scale.reason(self.paths)
@@ -171,7 +145,7 @@ class Filter:
         self, run: RunFolder, unit: Unit, evidence: Evidence, console: Console, reason: str
     ) -> _Done:
         """Do the same for data that does not fit into memory: fit on a sample, score by stream."""
-        from puorl.scale.filtering import collect, keep_rows
+        from puorl.scale.filtering import keep_rows, write_kept
         from puorl.scale.sample import draw_sample
 
         if self.out_format not in ("auto", "parquet", "list"):
@@ -202,28 +176,18 @@ class Filter:
             pool = Dataset.concatenate([sample.data, load(self.labelled, **names)])
             mask = np.arange(len(pool)) >= len(sample.data)
             known = LabelledRows(sample.data, pool.with_labels(mask), "two")
-        show_notes(lazy.notes, console)
+        opt.show_notes(lazy.notes, console)
         split = self._split(known, unit, evidence, console)
         split = dataclasses.replace(split, returns=sample.returns)
         report = self._fit(run, flt, split, console)
         console.print(sample.describe(flt.alpha_))
         parts, only_list = run.checkpoint("kept"), self.out_format == "list"
         records = keep_rows(lazy, flt, split, parts, workers, only_list=only_list, progress=True)
-        num_kept = sum(record["num_kept"] for record in records)
-        name = KEEP_LIST if only_list else KEPT_PARTS
-        if only_list:
-            collect(parts, run.result / name, ".csv", "source_row,score")
-            text = f"list of {num_kept:,} kept rows, counted over all files, from 0"
-        else:
-            collect(parts, run.result / name, ".parquet")
-            if label is None:
-                save(known.pool[known.mask], run.result / name / "target.parquet")
-                num_kept += int(known.mask.sum())
-            text = f"{num_kept:,} kept rows as Parquet, with scores"
-        content_hash = (hashing.of_bytes if only_list else fingerprint_of_parts)(run.result / name)
+        num_kept, own = sum(record["num_kept"] for record in records), known.pool[known.mask]
+        own = own if label is None else None
+        written = write_kept(run.result, parts, num_kept, own, only_list=only_list)
         cost = sample.to_dict() | sample.cost(flt.alpha_)
-        kept = KeptRows(name, num_kept, content_hash)
-        written = result_folder.Written(kept, {name: text}, sample.returns, cost)
+        written = written._replace(returns=sample.returns, sample=cost)
         return report, result_folder.finish(run.result, flt, report, settings, written), None
 
     def _begin(self, run: RunFolder, settings: result_folder.Settings, console: Console) -> None:
@@ -255,8 +219,7 @@ class Filter:
         name = self.data.format if self.out_format == "auto" else self.out_format
         if name is None and not any(is_split(path) for path in self.paths):
             found = {"" if p.is_dir() else p.suffix.lower() for p in expand(list(self.paths))}
-            same = (each.name for each in FORMATS.values() if found <= set(each.suffixes))
-            name = next(same, None)
+            name = next((n for n, each in FORMATS.items() if found <= set(each.suffixes)), None)
         chosen = FORMATS["hdf5" if name not in writable() else name]
         chosen.require(f"writing kept rows as {chosen.name}")
         return f"kept{chosen.suffixes[0]}"
@@ -285,7 +248,7 @@ class Filter:
     def _split(self, known: LabelledRows, unit: Unit, evidence: str, console: Console) -> PUSplit:
         """Hold rows out, and say what is known of the rows."""
         notes = known.pool.provenance.notes
-        show_notes(notes, console)
+        opt.show_notes(notes, console)
         result_folder.check_needs(known.pool, unit, self.inputs)
         held_out = held_out_unit(evidence, unit)
         if known.split is not None and known.split.unit == held_out:
@@ -298,20 +261,14 @@ class Filter:
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
         for note in split.pool.provenance.notes[len(notes) :]:
             console.print(f"warning: {note}", style="yellow")
-        if evidence == "dynamics":
-            number = number_units(split.pool, unit).number
-            scattered = int(np.isin(number, number[split.labelled]).sum()) - len(split.labelled)
-        else:
-            grouping = group(split, unit, self.seed)
-            scattered = 0 if grouping is None else grouping.num_scattered
-        if scattered:
+        if scattered := count_scattered(split, unit, self.seed, by_dynamics=evidence == "dynamics"):
             text = f"warning: {scattered:,} unlabelled rows share their {unit.kind} with labelled "
             console.print(f"{text}ones: they count as known, and are kept", style="yellow")
         return split
 
     def _filter(self, evidence: Evidence) -> tuple["DomainFilter", "FilterConfig"]:
         """Make the filter, and return its config with it."""
-        compute_synchronously()
+        self.compute_synchronously()
         from puorl.pu.config import PRESETS
         from puorl.pu.filter import DomainFilter
 

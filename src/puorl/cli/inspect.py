@@ -5,21 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from puorl.cli.options import (
-    DataOptions,
-    Flag,
-    Labelled,
-    Paths,
-    SafeConsole,
-    ScaleOptions,
-    facts_table,
-    make_console,
-    print_json,
-)
+from puorl.cli import options as opt
 from puorl.core.errors import ConfigError
 from puorl.core.resources import describe_size
 from puorl.core.run_folder import partition_folder
@@ -32,7 +22,7 @@ _NAME_WIDTH = 11
 
 
 @dataclass(frozen=True)
-class Inspect:
+class Inspect(opt.Command):
     """Show what is in a file: sizes, columns, ends, time, and what looks wrong.
 
     Several paths are read as one dataset. Nothing is changed. Of policies, it shows
@@ -45,15 +35,13 @@ class Inspect:
       puorl inspect run/policies/seed-0.safetensors
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, folders of Parquet or Minari, of puorl filter, or one of puorl split; or files
     of policies."""
-    labelled: Labelled = None
+    labelled: opt.Labelled = None
     """Rows known to be the target's: a condition, or a file, as for puorl filter."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, inspect, print."""
@@ -73,25 +61,20 @@ class Inspect:
         else:
             known = read_labels(self.paths, self.labelled, require_both=False, **names)
             seen = inspect(known.pool)
-        if self.json:
-            print_json(seen.to_dict())
-        else:
-            show(seen, SafeConsole(highlight=False))
+        self.answer(seen.to_dict(), *_lines(seen))
 
     def _policies(self) -> None:
         """Show what policies take and give."""
         policies = {path: Policy.load(path) for path in self.paths}
-        if self.json:
-            print_json({"policies": [{"policy": k} | _described(p) for k, p in policies.items()]})
-            return
-        console = SafeConsole(highlight=False)
+        lines: list[Any] = []
         for path, policy in policies.items():
-            console.print(Text(path, style="bold"), soft_wrap=True)
             facts = (
                 (k.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v))
-                for k, v in _described(policy).items()
+                for k, v in policy.describe().items()
             )
-            console.print(facts_table(facts, _NAME_WIDTH))
+            lines += [Text(path, style="bold"), opt.facts_table(facts, _NAME_WIDTH)]
+        found = [{"policy": path} | policy.describe() for path, policy in policies.items()]
+        self.answer({"policies": found}, *lines)
 
     def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
         """Inspect data partition by partition."""
@@ -100,45 +83,26 @@ class Inspect:
 
         if self.labelled is not None and not is_condition(self.labelled):
             raise ConfigError("--labelled: expected a condition where data is read in partitions")
-        console = make_console(json=True)
+        console = opt.make_console(json=True)
         opened = self.scale.open(self.paths, reason, console, label=self.labelled, **names)
         with partition_folder(default_folder() / "inspect", {"data": opened.fingerprint}) as parts:
             return inspect_lazy(opened, parts, self.scale.make(), progress=True)
 
 
-def _described(policy: Policy) -> dict[str, Any]:
-    """Describe a policy, JSON-ready; what its file does not say is left out."""
-    given = {name: policy.metadata.get(name) for name in ("learner", "steps", "seed")}
-    names = {"obs": list(policy.obs_names), "action": list(policy.action_names)}
-    if policy.codes is None:
-        names |= {"action_low": policy.low.tolist(), "action_high": policy.high.tolist()}
-    else:
-        names["codes"] = list(policy.codes)
-    found = given | {"obs_dim": policy.obs_dim, "action_dim": policy.act_dim} | names
-    return {k: v for k, v in found.items() if v not in (None, [])} | {
-        "fingerprint": policy.fingerprint
-    }
-
-
-def show(seen: Inspection, console: Console) -> None:
-    """Print an inspection as tables."""
+def _lines(seen: Inspection) -> Iterator[RenderableType]:
+    """Yield an inspection as texts and tables."""
     size = f"{describe_size(seen.num_bytes)} in memory"
     first, *others = seen.source
     more = f" and {len(others):,} more" if others else ""
     source = f"{first}{more} ({seen.format}, {size})"
-    # A path that is broken in the middle cannot be copied.
-    console.print(
-        Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source), soft_wrap=True
-    )
-    console.print(facts_table(_facts(seen), _NAME_WIDTH))
-    console.print()
-    console.print(_column_table(seen.columns))
-    for note in seen.notes:
-        console.print(_hanging("note", "dim", note))
-    for finding in seen.findings:
-        console.print(_hanging(finding.level, _STYLES[finding.level], finding.text))
+    yield Text.assemble((f"{'source':<{_NAME_WIDTH}}", "bold"), "  ", source)
+    yield opt.facts_table(_facts(seen), _NAME_WIDTH)
+    yield ""
+    yield _column_table(seen.columns)
+    yield from (_hanging("note", "dim", note) for note in seen.notes)
+    yield from (_hanging(each.level, _STYLES[each.level], each.text) for each in seen.findings)
     if not seen.findings:
-        console.print(Text("nothing conspicuous", style="green"))
+        yield Text("nothing conspicuous", style="green")
 
 
 def _facts(seen: Inspection) -> Iterator[tuple[str, str]]:
@@ -180,28 +144,12 @@ def _column_table(columns: tuple[ColumnProfile, ...]) -> Table:
     for c in columns:
         values = (c.min, c.max, c.mean, c.std)
         numbers = ["" if value is None else f"{value:.4g}" for value in values]
-        table.add_row(Text(c.name), *numbers, Text("; ".join(_remarks(c))))
+        table.add_row(Text(c.name), *numbers, Text("; ".join(c.remarks())))
     return table
 
 
-def _remarks(c: ColumnProfile) -> Iterator[str]:
-    if c.kind == "text":
-        common = ", ".join(text or "''" for text in c.common)
-        yield f"{c.num_distinct:,} texts, e.g. {common}"
-    if c.constant:
-        yield "constant"
-    if c.num_unknown:
-        yield f"{c.num_unknown:,} NaN"
-    if c.num_infinite:
-        yield f"{c.num_infinite:,} infinite"
-    if c.stuck:
-        yield f"stuck up to {c.longest_run:,} rows"
-    if c.step is not None:
-        yield "whole numbers" if c.step == 1 and c.decimals == 0 else f"rounded to {c.step:g}"
-
-
 def _hanging(label: str, style: str, text: str) -> Table:
-    """Print a label, and beside it a text whose wrapped lines start below its first."""
+    """Return a label and a text whose wrapped lines are aligned."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=8)
     grid.add_column(overflow="fold")

@@ -4,14 +4,14 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -40,7 +40,11 @@ _IN_PARTS = ("parquet", "csv", "hdf5", "minari")
 
 
 def _spec(
-    metavar: str, parse: Callable[[str], Any], kind: str, show: Callable[[Any], str] = str
+    metavar: str,
+    parse: Callable[[str], Any],
+    kind: str,
+    show: Callable[[Any], str] = str,
+    **more: Any,
 ) -> Any:
     """Describe an option's value to the parser, with an error that names what is expected."""
 
@@ -56,25 +60,24 @@ def _spec(
         instance_from_str=read,
         is_instance=lambda value: True,
         str_from_instance=lambda value: [str(value) if value is None else show(value)],
+        **more,
     )
 
 
 def choice(*names: str) -> Any:
     """Describe an option that takes one of some names, which a table lists."""
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=f"{{{','.join(names)}}}",
-        instance_from_str=lambda words: words[0],
-        is_instance=lambda value: True,
-        str_from_instance=lambda value: [str(value)],
-        choices=names,
-    )
+    return _spec(f"{{{','.join(names)}}}", str, "a name", choices=names)
+
+
+def unset(metavar: str | None = None, name: str | None = None) -> Any:
+    """Describe an option whose default, None or off, is left out of the help."""
+    return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint="")
 
 
 _COUNT = _spec("COUNT", parse_count, "a whole number such as 1000000, 1e6 or 1M", "{:_}".format)
 _INT = _spec("INT", int, "a whole number")
-_UNSET = tyro.conf.arg(help_behavior_hint="")
-"""Leaves the default out of the help, where it is None or off."""
+_FLOAT = _spec("FLOAT", float, "a number")
+_UNSET = unset()
 
 Flag = Annotated[bool, _UNSET]
 """Off unless it is given."""
@@ -83,27 +86,23 @@ Count = Annotated[int, _COUNT]
 OptionalCount = Annotated[int | None, _COUNT, _UNSET]
 Int = Annotated[int, _INT]
 OptionalInt = Annotated[int | None, _INT, _UNSET]
-Float = Annotated[float, _spec("FLOAT", float, "a number")]
-OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
-Paths = tyro.conf.Positional[
-    Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH...", help_behavior_hint="")]
-]
+Float = Annotated[float, _FLOAT]
+OptionalFloat = Annotated[float | None, _FLOAT, _UNSET]
+OptionalPath = Annotated[Path | None, unset("PATH")]
+Paths = tyro.conf.Positional[Annotated[tuple[str, ...], unset("PATH...")]]
 """Files, globs and folders."""
-RunPaths = tyro.conf.Positional[
-    Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR|FILE...", help_behavior_hint="")]
-]
+RunPaths = tyro.conf.Positional[Annotated[tuple[str, ...], unset("DIR|FILE...")]]
 """Folders of other commands, and files."""
 Settings = Annotated[
-    tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]],
-    tyro.conf.arg(name="set", metavar="NAME=VALUE...", help_behavior_hint=""),
+    tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]], unset("NAME=VALUE...", name="set")
 ]
 """Settings ``name=value``, several after one ``--set`` or after several."""
-Labelled = Annotated[str | None, tyro.conf.arg(metavar="EXPR|FILE", help_behavior_hint="")]
-Condition = Annotated[str | None, tyro.conf.arg(metavar="EXPR", help_behavior_hint="")]
-Env = Annotated[str | None, tyro.conf.arg(metavar="ENV", help_behavior_hint="")]
-Names = Annotated[str | None, tyro.conf.arg(metavar="NAMES", help_behavior_hint="")]
+Labelled = Annotated[str | None, unset("EXPR|FILE")]
+Condition = Annotated[str | None, unset("EXPR")]
+Env = Annotated[str | None, unset("ENV")]
+Names = Annotated[str | None, unset("NAMES")]
 """Names, comma-separated."""
-_Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+_Name = Annotated[str | None, unset("NAME")]
 _Format = Annotated[str | None, choice(*readable()), _UNSET]
 
 
@@ -116,6 +115,39 @@ def setting_words(given: Sequence[Sequence[str]]) -> list[str]:
     if () in given:
         raise ConfigError("--set: expected name=value, got nothing")
     return [word for words in given for word in words]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """The option that all commands share, and their output."""
+
+    json: Flag = False
+    """Print one JSON object on stdout and nothing else."""
+
+    @property
+    def console(self) -> Console:
+        """Console for progress and notes: stderr where stdout is for JSON."""
+        return make_console(json=self.json)
+
+    def answer(self, content: Any, *lines: RenderableType) -> None:
+        """Print the result: the content with ``--json``, else the lines."""
+        if self.json:
+            print_json(content)
+            return
+        for line in lines:
+            # A path that is broken in the middle cannot be copied; a table fits the terminal.
+            self.console.print(line, soft_wrap=isinstance(line, str | Text))
+
+    @staticmethod
+    def compute_synchronously() -> None:
+        """Make jax wait for each computation on a CPU; call before the first one.
+
+        With many computations in flight jax may hang for ever (jax-ml/jax issue 25861; seen once in
+        the demo). Ours are long, so that waiting costs nothing.
+        """
+        import jax
+
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 @dataclass(frozen=True)
@@ -139,22 +171,20 @@ class DataOptions:
     """Episode id: numbers or text."""
     time: _Name = None
     """Time stamp."""
-    missing: Annotated[str | None, tyro.conf.arg(metavar="HOW", help_behavior_hint="")] = None
+    missing: Annotated[str | None, unset("HOW")] = None
     """Cells that are missing or no numbers: error (default), drop (leave out their rows and cut the
     episode there), or hold or hold:N (carry the last value on over at most 5 or N steps)."""
-    gap: Annotated[str | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = None
+    gap: OptionalFloat = None
     """A time step over this many median steps cuts the episode; 1.5 by default."""
-    decimal: Annotated[str | None, tyro.conf.arg(metavar="SIGN", help_behavior_hint="")] = None
+    decimal: Annotated[str | None, unset("SIGN")] = None
     """Sign before the fraction of a number in a text table: '.' (default) or ','."""
     encoding: _Name = None
     """Encoding of a text table, such as latin-1; UTF-8 by default."""
-    time_format: Annotated[str | None, tyro.conf.arg(metavar="FORMAT", help_behavior_hint="")] = (
-        None
-    )
+    time_format: Annotated[str | None, unset("FORMAT")] = None
     """Format of time stamps that are not ISO 8601, such as '%d.%m.%Y %H:%M:%S'."""
     time_zone: _Name = None
     """Zone of time stamps that name none, such as Europe/Berlin; UTC by default."""
-    action_kind: Annotated[str | None, tyro.conf.arg(metavar="KIND", help_behavior_hint="")] = None
+    action_kind: Annotated[str | None, unset("KIND")] = None
     """Whether actions are amounts or codes: continuous, discrete, or discrete:CODE,CODE (all codes
     there are). By default one column of texts, or of few small whole numbers, is taken as codes,
     and a note says so."""
@@ -166,7 +196,7 @@ class DataOptions:
         given = {name: value for name, value in vars(self).items() if value is not None}
         found = {name: _listed(v) if name in MATRICES else v for name, v in given.items()}
         if self.gap is not None:
-            found["gap"] = _factor(self.gap)
+            found["gap"] = float(self.gap)  # a text in settings that older versions stored
         if self.action_kind is not None:
             found["discrete_actions"] = _codes(self.action_kind)
             del found["action_kind"]
@@ -188,14 +218,19 @@ class EngineOptions:
     num_gpus: Float = 0.0
     """GPUs of each task of a fit, a training or a judgement on Ray."""
 
+    def make(self) -> "Workers":
+        """Return where tasks run."""
+        from puorl.core.tasks import Workers
+
+        number = getattr(self, "workers", None)
+        return Workers(self.engine, number, self.address, self.num_gpus)  # pyright: ignore[reportArgumentType]
+
     def tasks(self) -> "Workers | None":
         """Return where tasks run that need no partitions; None for this process."""
         given = getattr(self, "workers", None), self.address, self.num_gpus
         if self.engine == "local" and given == (None, None, 0.0):
-            return None
-        from puorl.core.tasks import Workers
-
-        made = Workers(self.engine, *given)  # pyright: ignore[reportArgumentType]
+            return None  # the module of tasks is not needed
+        made = self.make()
         if made.engine == "ray" and self.num_gpus:
             keep_off_gpus()
         return None if made.engine == "local" else made
@@ -243,15 +278,10 @@ class ScaleOptions(EngineOptions):
         """Open files lazily, and say why."""
         from puorl.data import lazy
 
-        opened = lazy.open(list(paths), progress=True, workers=self.make(), **names)
+        workers = replace(self.make(), num_gpus=0.0)
+        opened = lazy.open(list(paths), progress=True, workers=workers, **names)
         console.print(f"{reason or 'read in partitions, as asked'}: {opened!r}")
         return opened
-
-    def make(self) -> "Workers":
-        """Return where tasks run."""
-        from puorl.core.tasks import Workers
-
-        return Workers(self.engine, self.workers, self.address)  # pyright: ignore[reportArgumentType]
 
 
 def _listed(names: str | None) -> str | list[str] | None:
@@ -268,13 +298,6 @@ def _codes(text: str) -> bool | list[str]:
             f"--action-kind: expected continuous, discrete or discrete:CODE,CODE, got {text!r}"
         )
     return [code.strip() for code in codes.split(",")] if codes else kind == "discrete"
-
-
-def _factor(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ConfigError(f"--gap: expected a number such as 3, got {text!r}") from error
 
 
 # ------------------------------------------------------------------------------ output
@@ -299,10 +322,20 @@ def make_console(*, json: bool = False) -> Console:
     return SafeConsole(stderr=json, highlight=False, markup=False, soft_wrap=True)
 
 
+def count_policies(number: int) -> str:
+    """Write a number of policies."""
+    return f"{number} policies" if number > 1 else "1 policy"
+
+
+def note_lines(notes: Iterable[str]) -> list[Text]:
+    """Return notes, a line each, to print."""
+    return [Text(f"note: {note}", style="dim") for note in notes]
+
+
 def show_notes(notes: Iterable[str], console: Console) -> None:
-    """Print what is worth knowing, a line each."""
-    for note in notes:
-        console.print(Text(f"note: {note}", style="dim"))
+    """Print notes, a line each."""
+    for line in note_lines(notes):
+        console.print(line)
 
 
 def facts_table(facts: Iterable[tuple[str, str | Text]], width: int | None = None) -> Table:
@@ -325,8 +358,8 @@ def columns_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, bold: s
     return table
 
 
-def print_aligned(cells: Sequence[Sequence[str]], console: Console, *, left: int) -> None:
-    """Print rows in columns, the first row as the head; the last ``left`` columns are texts.
+def aligned(cells: Sequence[Sequence[str]], *, left: int) -> Iterator[Text]:
+    """Yield rows in columns, the first row as the head; the last ``left`` columns are texts.
 
     Paths come last: they may be long, and one that is broken in the middle cannot be copied.
     """
@@ -334,7 +367,7 @@ def print_aligned(cells: Sequence[Sequence[str]], console: Console, *, left: int
     for number, row in enumerate(cells):
         pairs = enumerate(zip(row, widths, strict=True))
         words = [v.rjust(w) if i < len(row) - left else v.ljust(w) for i, (v, w) in pairs]
-        console.print(Text("  ".join(words).rstrip(), style="" if number else "bold"))
+        yield Text("  ".join(words).rstrip(), style="" if number else "bold")
 
 
 def write_page(path: Path, html: str, *, force: bool) -> None:
@@ -353,14 +386,3 @@ def keep_off_gpus() -> None:
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-
-
-def compute_synchronously() -> None:
-    """Make jax wait for each computation on a CPU; call before the first one.
-
-    With many computations in flight jax may hang for ever (jax-ml/jax issue 25861; seen once in the
-    demo). Ours are long, so that waiting costs nothing.
-    """
-    import jax
-
-    jax.config.update("jax_cpu_enable_async_dispatch", False)

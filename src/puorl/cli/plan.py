@@ -4,22 +4,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from puorl.cli.options import (
-    DataOptions,
-    Flag,
-    Float,
-    Paths,
-    SafeConsole,
-    ScaleOptions,
-    facts_table,
-    print_json,
-)
+from puorl.cli import options as opt
 from puorl.core.formatting import describe_time
 from puorl.core.resources import describe_size, num_threads
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(opt.Command):
     """Say how many rows, bytes, memory and time a filter takes, before it runs.
 
     The first partition is read, scored by a filter of the default size and
@@ -32,14 +23,12 @@ class Plan:
       puorl plan s3://fleet/rows --workers 64 --price 0.05
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, or folders of Parquet."""
-    price: Float = 0.0
+    price: opt.Float = 0.0
     """Price of a core for an hour, in any currency."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Measure, compute and print."""
@@ -51,9 +40,6 @@ class Plan:
             rates = calibrate(found, Path(folder), **names)
         workers = num_threads(self.scale.workers)
         made = make_plan(found, rates, workers=workers, sample=self.scale.sample, price=self.price)
-        if self.json:
-            print_json(made.to_dict())
-            return
         kept = f"{describe_size(made.kept_bytes)} if all rows are kept"
         rows = {
             "rows": f"{made.num_rows:,} in {made.num_files:,} files of "
@@ -68,4 +54,4 @@ class Plan:
         }
         if self.price:
             rows["price"] = f"{made.price:.2f}, at {self.price:g} a core and hour"
-        SafeConsole(highlight=False).print(facts_table(rows.items()))
+        self.answer(made.to_dict(), opt.facts_table(rows.items()))

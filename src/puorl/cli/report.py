@@ -4,13 +4,13 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from puorl.cli.options import Env, Flag, RunPaths, make_console, print_json, write_page
+from puorl.cli import options as opt
 from puorl.core.files import check_free
 from puorl.envs.domains import parse_domain
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(opt.Command):
     """Make one page of data, filter, training, results and how to reproduce them.
 
     Takes what the other commands wrote, in any number and order:
@@ -29,16 +29,14 @@ class Report:
       puorl report results --out benchmark.html --json
     """
 
-    paths: RunPaths
+    paths: opt.RunPaths
     """Folders of puorl filter, train and bench run; JSON of puorl evaluate."""
     out: Path = Path("report.html")
     """File to write."""
-    env: Env = None
+    env: opt.Env = None
     """Simulated domain for a filmstrip of the best policy, such as hopper or hopper/body_mass."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the file if it exists."""
-    json: Flag = False
-    """Print one JSON object on stdout with the inputs of the page, and nothing else."""
 
     def run(self) -> None:
         """Read, draw, write."""
@@ -51,24 +49,21 @@ class Report:
         check_free(self.out, force=self.force)  # before the work
         strip = make_filmstrip(material, spec)
         html = as_page(material, strip, command=self._command())
-        write_page(self.out, html, force=self.force)
-        if self.json:
-            told = isinstance(strip, str)
-            drawn = {
-                "filmstrip": None if told else strip.to_dict(),
-                "no_filmstrip": strip or None if told else None,
-            }
-            print_json({"page": str(self.out), "paths": material.kinds(), **drawn})
-            return
-        console = make_console()
-        for path, kind in material.kinds().items():
-            console.print(f"{path}: of puorl {kind}")
-        for each in material.filterings:
-            if each.problem:
-                console.print(f"note: the kept rows are not shown: {each.problem}")
-        if isinstance(strip, str) and spec is not None:
-            console.print(f"no filmstrip: {strip}")
-        console.print(f"wrote {self.out}; open it in a browser")
+        opt.write_page(self.out, html, force=self.force)
+        kinds = material.kinds()
+        lines = [f"{path}: of puorl {kind}" for path, kind in kinds.items()]
+        problems = (each.problem for each in material.filterings if each.problem)
+        lines += [f"note: the kept rows are not shown: {problem}" for problem in problems]
+        drawn, reason = (None, strip or None) if isinstance(strip, str) else (strip.to_dict(), None)
+        if drawn is None and spec is not None:
+            lines.append(f"no filmstrip: {reason}")
+        content = {
+            "page": str(self.out),
+            "paths": kinds,
+            "filmstrip": drawn,
+            "no_filmstrip": reason,
+        }
+        self.answer(content, *lines, f"wrote {self.out}; open it in a browser")
 
     def _command(self) -> str:
         words = ["puorl", "report", *self.paths, "--out", str(self.out)]

@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
+from rich.text import Text
 
-from puorl.cli.options import (
-    DataOptions,
-    Flag,
-    OptionalPath,
-    Paths,
-    ScaleOptions,
-    compute_synchronously,
-    make_console,
-    print_json,
-    write_page,
-)
+from puorl.cli import options as opt
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path, check_free
@@ -39,19 +30,21 @@ if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.machines.model import MachineModel
 
 _MOST_UNITS = 40
+_Found = tuple[dict[str, Any], list[Any]]
+"""JSON content, and the lines to print."""
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(opt.Command):
     """Judge machines or rows that a filter has never seen.
 
-    Nothing is learnt anew, and no labels are needed. A filter that decides
+    No model is trained, and no labels are needed. A filter that decides
     about machines or episodes gives each a probability to be ours, and warns
     of those that are like nothing it has seen; other filters give one for each
     row. Columns are found as they were for puorl filter, unless options say
     otherwise.
 
-    With --by-time each unit is followed over time, and an alarm tells when it
+    With --by-time each unit is followed over time, and an alarm shows when it
     no longer moves as it did at first.
 
     Examples:
@@ -62,20 +55,18 @@ class Score:
 
     model: tyro.conf.Positional[Path]
     """Folder of puorl filter, or its folder model."""
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, or folders of Parquet or Minari."""
-    out: OptionalPath = None
+    out: opt.OptionalPath = None
     """CSV to write: a line for each unit, row, or window of a unit."""
-    by_time: Annotated[str | None, tyro.conf.arg(metavar="SPAN", help_behavior_hint="")] = None
+    by_time: Annotated[str | None, opt.unset("SPAN")] = None
     """Length of windows: 1d, 6h, 30min; 3600 in the log's own unit of time; or 500rows."""
-    page: OptionalPath = None
+    page: opt.OptionalPath = None
     """HTML page to write with --by-time: a time line of every unit, with band and alarm."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the files if they exist."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    data: DataOptions = DataOptions()
-    scale: ScaleOptions = ScaleOptions()
+    data: opt.DataOptions = opt.DataOptions()
+    scale: opt.ScaleOptions = opt.ScaleOptions()
 
     def run(self) -> None:
         """Read, judge, write and print."""
@@ -97,42 +88,38 @@ class Score:
             data, model = read_machines(options, self.paths, folder, "--by-time")
             from puorl.pu.machines.drift import follow
 
-            found = self._show_courses(follow(model, data, windows(data, model.unit, span)))
-        if self.json:
-            print_json({"file": None if self.out is None else str(self.out), **found})
-            return
-        for path in (self.out, self.page):
-            if path is not None:
-                make_console().print(f"wrote {path}")
+            found = self._courses(follow(model, data, windows(data, model.unit, span)))
+        content, lines = found
+        written = [path for path in (self.out, self.page) if path is not None]
+        file = None if self.out is None else str(self.out)
+        self.answer({"file": file, **content}, *lines, *(f"wrote {path}" for path in written))
 
-    def _score(self, data: Dataset, folder: Path) -> dict[str, Any]:
-        compute_synchronously()
+    def _score(self, data: Dataset, folder: Path) -> _Found:
+        self.compute_synchronously()
         from puorl.pu.filter import DomainFilter
         from puorl.pu.machines.model import MachineModel
 
         flt = DomainFilter.load(folder)
         if isinstance(flt.model_, MachineModel):
             check_sizes(data, flt.model_)
-            return self._show_units(flt.model_, data)
+            return self._units(flt.model_, data)
         score, keep = flt.predict_proba(data), flt.predict(data)
         if self.out is not None:
             name, number = row_numbers(data)
             columns = number.tolist(), map(repr, score.tolist()), keep.astype(int).tolist()
             lines = zip(*columns, strict=True)
             write_table(self.out, (name, "score", "keep"), lines, force=self.force)
-        return self._show_counts(len(data), int(keep.sum()), float(np.nanmean(score)))
+        return _counts(len(data), int(keep.sum()), float(np.nanmean(score)))
 
-    def _stream(self, options: DataOptions, folder: Path, reason: str) -> dict[str, Any]:
+    def _stream(self, options: opt.DataOptions, folder: Path, reason: str) -> _Found:
         """Judge data partition by partition; units of a column by a sample of each unit's rows."""
-        compute_synchronously()
+        self.compute_synchronously()
         from puorl.pu.filter import DomainFilter
         from puorl.pu.machines.model import MachineModel
         from puorl.scale.filtering import ListScores, collect, run_partitions
         from puorl.scale.sample import draw_sample
 
-        lazy = self.scale.open(
-            self.paths, reason, make_console(json=self.json), **options.arguments()
-        )
+        lazy = self.scale.open(self.paths, reason, self.console, **options.arguments())
         model, workers = DomainFilter.load(folder).model_, self.scale.make()
         by_column = model.unit.kind == "column"
         if by_column and not isinstance(model, MachineModel):
@@ -149,7 +136,7 @@ class Score:
             if by_column:
                 rows = self.scale.sample
                 drawn = draw_sample(lazy, model.unit, parts, workers, rows=rows, progress=True)
-                return self._show_units(model, drawn.data)
+                return self._units(model, drawn.data)
             task = ListScores(lazy, folder.absolute())
             records = run_partitions(task, lazy, parts, workers, "scoring", progress=True)
             if self.out is not None:
@@ -157,9 +144,9 @@ class Score:
                     collect(parts, part, ".csv", "source_row,score,keep")
         num_rows = sum(record["num_rows"] for record in records)
         mean = sum(record["score"] for record in records) / num_rows
-        return self._show_counts(num_rows, sum(record["num_kept"] for record in records), mean)
+        return _counts(num_rows, sum(record["num_kept"] for record in records), mean)
 
-    def _show_units(self, model: Any, data: Dataset) -> dict[str, Any]:
+    def _units(self, model: Any, data: Dataset) -> _Found:
         from puorl.pu.machines.report import unit_rows
         from puorl.pu.unit_table import as_table, type_of, write_units
 
@@ -167,43 +154,37 @@ class Score:
         if self.out is not None:
             write_units(self.out, rows, force=self.force)
         outside = [row.name for row in rows if row.cluster < 0]
-        if self.json:
-            content = [dataclasses.asdict(row) | {"type": type_of(row)} for row in rows]
-            return {"units": content, "outside": outside}
         kept = sum(row.keep for row in rows)
-        table = as_table(f"{len(rows):,} units, {kept:,} like ours", rows, _MOST_UNITS)
-        make_console().print(table, soft_wrap=False)
+        lines: list[Any] = [as_table(f"{len(rows):,} units, {kept:,} like ours", rows, _MOST_UNITS)]
         if outside:
             names = ", ".join(outside[:5]) + (" and others" if len(outside) > 5 else "")
             text = f"warning: {names}: unlike all units that the filter was fitted on"
-            make_console().print(text, style="yellow")
-        return {}
+            lines.append(Text(text, style="yellow"))
+        content = [dataclasses.asdict(row) | {"type": type_of(row)} for row in rows]
+        return {"units": content, "outside": outside}, lines
 
-    def _show_counts(self, num_rows: int, num_kept: int, mean: float) -> dict[str, Any]:
-        if not self.json:
-            counts = f"{num_kept:,} of {num_rows:,} rows are likely the target's"
-            make_console().print(f"{counts}; mean probability {mean:.3f}")
-        return {"num_rows": num_rows, "num_kept": num_kept, "mean_score": mean}
-
-    def _show_courses(self, courses: "list[UnitCourse]") -> dict[str, Any]:
+    def _courses(self, courses: "list[UnitCourse]") -> _Found:
         from puorl.pu.drift_page import as_page, describe, to_dict, write_courses
 
         if self.out is not None:
             write_courses(self.out, courses, force=self.force)
         if self.page is not None:
-            write_page(self.page, as_page(courses), force=self.force)
-        if self.json:
-            return {"units": [to_dict(each) for each in courses]}
-        console, changed = make_console(), [each for each in courses if each.alarm is not None]
-        console.print(f"{len(courses):,} units followed, {len(changed):,} with an alarm")
+            opt.write_page(self.page, as_page(courses), force=self.force)
+        changed = [each for each in courses if each.alarm is not None]
+        lines: list[Any] = [f"{len(courses):,} units followed, {len(changed):,} with an alarm"]
         for each in changed:
             first, last = (f"{each.probability[k]:.3f}" for k in (0, -1))
             text = f"{each.name}: {describe(each)} Probability to be ours: {first}, then {last}"
-            console.print(text, style="yellow")
-        return {}
+            lines.append(Text(text, style="yellow"))
+        return {"units": [to_dict(each) for each in courses]}, lines
 
 
-def read_folder(model: Path, given: DataOptions) -> tuple[DataOptions, Path]:
+def _counts(num_rows: int, num_kept: int, mean: float) -> _Found:
+    text = f"{num_kept:,} of {num_rows:,} rows are likely the target's; mean probability {mean:.3f}"
+    return {"num_rows": num_rows, "num_kept": num_kept, "mean_score": mean}, [text]
+
+
+def read_folder(model: Path, given: opt.DataOptions) -> tuple[opt.DataOptions, Path]:
     """Return how to find columns, as the filter did where nothing is given, and the model's folder.
 
     Raises:
@@ -211,11 +192,11 @@ def read_folder(model: Path, given: DataOptions) -> tuple[DataOptions, Path]:
     """
     if (model / FILTER_MARKER).is_file():
         stored = read_as(FilterSettings, model / SETTINGS).arguments.get("data") or {}
-        known = {each.name for each in dataclasses.fields(DataOptions)} - {"format"}
+        known = {each.name for each in dataclasses.fields(opt.DataOptions)} - {"format"}
         own = {name: value for name, value in vars(given).items() if value is not None}
         used = {name: value for name, value in stored.items() if name in known}
         used.setdefault("action_kind", "continuous")  # a filter of codes has stored them
-        return DataOptions(**(used | own)), model / MODEL
+        return opt.DataOptions(**(used | own)), model / MODEL
     if (model / Path(FILTER_MARKER).name).is_file():
         return given, model
     raise DataError(
@@ -224,7 +205,7 @@ def read_folder(model: Path, given: DataOptions) -> tuple[DataOptions, Path]:
 
 
 def read_machines(
-    options: DataOptions, paths: tuple[str, ...], folder: Path, subject: str
+    options: opt.DataOptions, paths: tuple[str, ...], folder: Path, subject: str
 ) -> "tuple[Dataset, MachineModel]":
     """Read rows, and a filter that decides about units by how they move.
 
@@ -233,7 +214,7 @@ def read_machines(
         DataError: Rows of other sizes than those that it was fitted on.
     """
     data = options.load(paths)
-    compute_synchronously()
+    opt.Command.compute_synchronously()
     from puorl.pu.filter import DomainFilter
     from puorl.pu.machines.model import MachineModel
 

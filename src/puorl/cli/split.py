@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from puorl.cli.options import Count, Flag, Float, Int, make_console, print_json
+from puorl.cli import options as opt
 from puorl.core.files import check_free
 from puorl.data.draw import PARTS
 from puorl.data.formats import load
@@ -16,7 +16,7 @@ from puorl.data.split_files import SETTINGS_FILE
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(opt.Command):
     """Draw a benchmark split: hide target rows among others, and label a few.
 
     Examples:
@@ -30,26 +30,22 @@ class Split:
     """One path for each other domain."""
     out: Path
     """Folder to write: index files, hashes and settings."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed; target rows and labels do not depend on the others."""
-    rows: Count = 1_000_000
+    rows: opt.Count = 1_000_000
     """Size of the pool."""
-    target_fraction: Float = 0.3
+    target_fraction: opt.Float = 0.3
     """Fraction of the pool that is the target's."""
-    labelled_fraction: Float = 0.01
+    labelled_fraction: opt.Float = 0.01
     """Fraction of the pool that is labelled."""
     unit: Annotated[Unit, tyro.conf.arg()] = "transition"
     """Draw and label single rows, or whole episodes."""
-    proportions: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="")
-    ] = None
+    proportions: Annotated[tuple[float, ...] | None, opt.unset("FLOAT...")] = None
     """Proportions of the other domains among the rest; equal by default."""
     parts: Annotated[Parts, tyro.conf.arg()] = "mixed"
     """Cut train, validation and test after mixing, or every domain by itself (version 0.1)."""
-    force: Flag = False
+    force: opt.Flag = False
     """Replace the folder if it exists."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
 
     def run(self) -> None:
         """Read, draw, write, and print what was made."""
@@ -69,17 +65,14 @@ class Split:
         paths = [str(path) for path in (self.target, *self.others)]
         origin = {"paths": paths, "made_in": str(Path.cwd())}
         dataclasses.replace(made, config={**made.config, **origin}).save(self.out, force=self.force)
-        if self.json:
-            content = {
-                "folder": str(self.out),
-                "num_labelled": len(made.labelled),
-                "num_unlabelled": len(made.unlabelled),
-                "unit": made.unit,
-                "fingerprint": made.fingerprint,
-            }
-            print_json(content)
-            return
-        make_console().print(f"{self.out}: {_describe(made)}")
+        content = {
+            "folder": str(self.out),
+            "num_labelled": len(made.labelled),
+            "num_unlabelled": len(made.unlabelled),
+            "unit": made.unit,
+            "fingerprint": made.fingerprint,
+        }
+        self.answer(content, f"{self.out}: {_describe(made)}")
 
 
 def _describe(split: PUSplit) -> str:

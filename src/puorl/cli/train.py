@@ -10,25 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
+from rich.console import RenderableType
 
-from puorl.cli.evaluate import show as show_returns
-from puorl.cli.options import (
-    Condition,
-    Count,
-    DataOptions,
-    Env,
-    Flag,
-    Int,
-    OptionalCount,
-    Paths,
-    Settings,
-    choice,
-    compute_synchronously,
-    make_console,
-    print_json,
-    setting_words,
-    show_notes,
-)
+from puorl.cli import options as opt
+from puorl.cli.evaluate import return_lines
 from puorl.core.errors import ConfigError, TrainingError, require
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
@@ -53,10 +38,11 @@ from puorl.scale.store import make_store
 
 _MOST_SEEDS = 10_000
 """More is a slip: each policy has a file of its own."""
+_Trained = tuple[Learner, TrainResult, TrainProgress, Evaluation | None]
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(opt.Command):
     """Train policies on rows, offline: one for each seed, side by side.
 
     A folder that puorl filter wrote stands for its kept rows. In the mode soft
@@ -74,53 +60,50 @@ class Train:
       puorl train medium.hdf5 --env hopper --eval-every 10k --out run
     """
 
-    paths: Paths
+    paths: opt.Paths
     """Files, globs, folders of Parquet or Minari, or folders of puorl filter."""
     out: Path
     """Folder to write."""
-    learner: Annotated[str, choice(*learners.NAMES)] = "iql"
+    learner: Annotated[str, opt.choice(*learners.NAMES)] = "iql"
     """Learning algorithm. If actions are codes, bc, iql and cql take their discrete forms, and bcq
     the place of td3_bc."""
-    seeds: Int = 1
+    seeds: opt.Int = 1
     """How many policies to train."""
-    seed: Int = 0
+    seed: opt.Int = 0
     """Seed of the first; the others count on from it."""
-    steps: Count = 100_000
+    steps: opt.Count = 100_000
     """Updates of each policy; the papers make a million."""
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "default"
     """Named settings of the learner to start from."""
-    settings: Settings = ()
+    settings: opt.Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
-    action_bounds: Annotated[
-        tuple[float, ...], tyro.conf.arg(metavar="LOW HIGH...", help_behavior_hint="")
-    ] = ()
+    action_bounds: Annotated[tuple[float, ...], opt.unset("LOW HIGH...")] = ()
     """Bounds of actions, or a pair for each column; else as stated in the data, or as seen."""
-    hold_out: Condition = None
-    """Rows that train nobody, e.g. "run == 'R-7'": whole labelled episodes, from which
+    hold_out: opt.Condition = None
+    """Rows to leave out of the training, e.g. "run == 'R-7'": whole labelled episodes, from which
     puorl evaluate --offline judges."""
-    resume: Flag = False
+    resume: opt.Flag = False
     """Has no effect, as every run resumes; accepted for commands of version 0.1."""
-    env: Env = None
+    env: opt.Env = None
     """Where to evaluate the policies: a simulated domain such as hopper or hopper/body_mass, or a
     gymnasium id such as CartPole-v1."""
-    eval_every: OptionalCount = None
+    eval_every: opt.OptionalCount = None
     """Updates between two evaluations there; by default one at the end."""
-    eval_episodes: Count = 10
+    eval_episodes: opt.Count = 10
     """Episodes of each policy in an evaluation."""
     logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
     """Also log the metrics there."""
-    chunk_rows: OptionalCount = None
+    chunk_rows: opt.OptionalCount = None
     """Rows in memory at a time, for data larger than memory: such as 2M."""
-    json: Flag = False
-    """Print one JSON object on stdout and nothing else."""
-    data: DataOptions = DataOptions()
+    data: opt.DataOptions = opt.DataOptions()
 
     def run(self) -> None:
         """Read, train, and print what was made."""
         env = self._check_arguments()
         self._check_learner()
         with train_folder(self.out), self._rows() as chosen:
-            learner, result, progress, seen = self._train(env, chosen)
+            trained = self._train(env, chosen)
+        result = trained[1]
         for name, stop in result.stopped.items():
             sys.stderr.write(f"puorl: given up: {name} at step {stop.step:,}: {stop.reason}\n")
         if not result.policies:
@@ -128,7 +111,7 @@ class Train:
                 f"{self.out}: every policy was given up; look at the size of the rewards with "
                 "puorl inspect, or lower the learning rate with --set"
             )
-        self._show(learner, result, progress, seen)
+        self._show(trained)
 
     def _check_arguments(self) -> Any:
         """Refuse wrong arguments before anything is loaded; return the environment of ``--env``."""
@@ -157,7 +140,7 @@ class Train:
 
     def _check_learner(self) -> None:
         """Refuse settings that no form of the learner has, before rows are read."""
-        compute_synchronously()
+        self.compute_synchronously()
         known = {**LEARNERS, **DISCRETE_LEARNERS}
         forms = [name for name in (self.learner, f"discrete_{self.learner}") if name in known]
         for form in reversed(forms):
@@ -171,7 +154,7 @@ class Train:
     def _learner(self, form: str) -> Learner:
         from puorl.rl.trainer import check_steps
 
-        words = setting_words(self.settings)
+        words = opt.setting_words(self.settings)
         settings = parse_settings(form, words) if words else {}
         made = learners.make(form, num_steps=self.steps, preset=self.preset, **settings)
         check_steps(made, steps=self.steps)
@@ -205,14 +188,12 @@ class Train:
             interval = checkpoint_interval(
                 self._learner(form), self.steps, eval_interval=self.eval_every
             )
-            make_console(json=self.json).print(store.describe(self.steps, interval))
+            self.console.print(store.describe(self.steps, interval))
             files = [source.path for source in lazy.sources]
             part = {"files": files, "num_rows": store.num_rows, "fingerprint": lazy.fingerprint}
             yield dataclasses.replace(store.chunk(0), metadata={"parts": [part]})
 
-    def _train(
-        self, env: Any, chosen: TrainingSet
-    ) -> tuple[Learner, TrainResult, TrainProgress, Evaluation | None]:
+    def _train(self, env: Any, chosen: TrainingSet) -> _Trained:
         from puorl.rl.pool import check_rows, notes_on, with_action_bounds
 
         if self.action_bounds:
@@ -236,11 +217,11 @@ class Train:
             checkpoint_interval(learner, self.steps, eval_interval=self.eval_every),
             invocation=self._invocation(chosen, env),
         )
-        progress, console = TrainProgress(self.out, run_spec), make_console(json=self.json)
-        show_notes(notes_on(learner, chosen), console)
+        progress, console = TrainProgress(self.out, run_spec), self.console
+        opt.show_notes(notes_on(learner, chosen), console)
         rows = f"{len(chosen):,} rows" + ("" if chosen.weight is None else " with weights")
-        each = " each" if self.seeds > 1 else ""
-        console.print(f"{rows}; {_count(self.seeds)} by {learner.name}, {self.steps:,} steps{each}")
+        text = f"{opt.count_policies(self.seeds)} by {learner.name}, {self.steps:,} steps"
+        console.print(f"{rows}; {text}{' each' if self.seeds > 1 else ''}")
         if progress.resumed_step:
             console.print(f"resuming an unfinished run from step {progress.resumed_step:,}")
         evaluator = None
@@ -273,37 +254,26 @@ class Train:
             "eval_episodes": None if self.env is None else self.eval_episodes,
         }
 
-    def _show(
-        self,
-        learner: Learner,
-        result: TrainResult,
-        progress: TrainProgress,
-        seen: Evaluation | None,
-    ) -> None:
+    def _show(self, trained: _Trained) -> None:
+        learner, result, progress, seen = trained
         folder = self.out / "policies"
         files = {name: str(folder / f"{name}.safetensors") for name in result.policies}
         names, groups = list(files.values()), [str(self.out)] * len(files)
-        if self.json:
-            content = {
-                "folder": str(self.out),
-                "learner": learner.name,
-                "config": dataclasses.asdict(learner.config),
-                "steps": self.steps,
-                "policies": files,
-                "stopped": {name: stop._asdict() for name, stop in result.stopped.items()},
-                "resumed_step": progress.resumed_step,
-                "seconds": progress.seconds,
-                "steps_per_second": progress.pace,
-                "evaluation": None if seen is None else seen.to_dict(names, groups, self.seed),
-            }
-            print_json(content)
-            return
-        console = make_console()
+        content = {
+            "folder": str(self.out),
+            "learner": learner.name,
+            "config": dataclasses.asdict(learner.config),
+            "steps": self.steps,
+            "policies": files,
+            "stopped": {name: stop._asdict() for name, stop in result.stopped.items()},
+            "resumed_step": progress.resumed_step,
+            "seconds": progress.seconds,
+            "steps_per_second": progress.pace,
+            "evaluation": None if seen is None else seen.to_dict(names, groups, self.seed),
+        }
+        lines: list[RenderableType] = []
         if seen is not None:
-            console.print(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
-            show_returns(seen, names, groups, console)
-        console.print(f"{folder}: {_count(len(files))}, {self.steps:,} steps; {progress}")
-
-
-def _count(number: int) -> str:
-    return f"{number} policies" if number > 1 else "1 policy"
+            lines.append(f"in {seen.env}, {self.eval_episodes:,} episodes each:")
+            lines += return_lines(seen, names, groups)
+        last = f"{folder}: {opt.count_policies(len(files))}, {self.steps:,} steps; {progress}"
+        self.answer(content, *lines, last)

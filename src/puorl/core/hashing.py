@@ -14,7 +14,7 @@ from puorl.core.errors import ConfigError, DataError
 
 _DIGITS = 32
 HASH = "file_hash"
-"""Name under which a file of ours holds the hash of its content: a JSON key or a metadata entry."""
+"""Key of the content hash in the JSON or the metadata of a file that puorl wrote."""
 
 
 class Pieces(NamedTuple):

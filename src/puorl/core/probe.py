@@ -62,7 +62,7 @@ class Package:
     state: Literal["works", "missing", "broken"]
     version: str | None = None
     problem: str | None = None
-    """Why it does not work, as the end of a sentence that begins with its name."""
+    """Reason why it does not work, as the end of a sentence that begins with its name."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def run_python(code: str, *words: str, **variables: str) -> ProbeResult:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be found; it is not imported."""
+    """Return whether a module can be found; it is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

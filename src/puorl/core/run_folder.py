@@ -1,7 +1,7 @@
-"""Run folders: one that a long command fills and can resume, and what finished ones hold.
+"""Run folders that a long command fills and can resume, checkpoints, and the schema of results.
 
-While a command works, everything it has lies in ``.NAME.part`` beside the folder: its basis, its
-checkpoints and the unfinished result. After a kill, the same command finds that and goes on.
+While a command runs, the hidden folder ``.NAME.part`` next to its result holds its basis, its
+checkpoints and the unfinished result. After a kill, the same command resumes from there.
 The schema of `puorl filter` stands here, so that reading it needs no jax.
 """
 
@@ -13,17 +13,24 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
 from puorl.core import formatting, hashing
 from puorl.core.errors import GOES_ON, ConfigError, DataError, PuorlError, machine_fault
 from puorl.core.files import atomic_path, check_free, check_reachable, lock, read_json, write_json
 
 T = TypeVar("T")
+Tree = TypeVar("Tree")
+_OTHER_STATE = "remove it to go on from the one before, or from the beginning"
 _BASIS = "basis.json"
 _LOCK = "lock"
 _DERIVED = "config"
@@ -44,7 +51,7 @@ class RunFolder:
     """The places of a command that has not finished."""
 
     out: Path
-    """The folder that is to appear."""
+    """The final folder."""
     work: Path
     """The hidden folder that holds everything until then."""
     force: bool
@@ -73,7 +80,7 @@ class RunFolder:
         )
         if earlier != basis and self.has_progress and not self.force:
             raise ConfigError(
-                f"{self.out}: an unfinished run with other settings is kept beside it "
+                f"{self.out}: an unfinished run with other settings is kept next to it "
                 f"({_differences(earlier, basis)}); go on with those, choose another --out, or "
                 "start afresh with --force"
             )
@@ -93,13 +100,13 @@ def run_folder(out: Path, *, force: bool, marker: str) -> Iterator[RunFolder]:
     nothing stays.
 
     Args:
-        out: The folder that is to appear.
+        out: The final folder.
         force: Replace an existing folder, and drop an unfinished run with other settings.
         marker: File that identifies a folder of this kind, as for `check_free`.
     """
     check_free(out, force=force, marker=marker)
     if out.name in ("", ".."):
-        out = out.resolve()  # the hidden folder beside it needs a name
+        out = out.resolve()  # the hidden folder next to it needs a name
     work = out.with_name(f".{out.name}.part")
     with exclusive(work / _LOCK, out):
         run = RunFolder(out, work, force)
@@ -147,7 +154,7 @@ def _refuse_links(held: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def exclusive_beside(out: Path) -> Iterator[None]:
-    """Hold a lock for a folder that need not exist, in a hidden file beside it.
+    """Hold a lock for a folder that need not exist, in a hidden file next to it.
 
     A block inside another that holds it, of the same thread, goes on.
     """
@@ -167,7 +174,7 @@ def exclusive_beside(out: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def partition_folder(out: Path | None, basis: Basis) -> Iterator[Path]:
-    """Yield a folder for the results of partitions, beside the result that is to appear.
+    """Yield a folder for the results of partitions, next to the final result.
 
     It is removed at the end. After a kill it stays, and the same command finds it; a command with
     another basis makes another one.
@@ -209,6 +216,107 @@ def _discard(work: Path) -> None:
 def _differences(earlier: Basis, now: Basis) -> str:
     plain = [{k: v for k, v in basis.items() if k != _DERIVED} for basis in (earlier, now)]
     return formatting.describe_changes(*plain) or formatting.describe_changes(earlier, now)
+
+
+# ------------------------------------------------------------------------- checkpoints
+
+
+class Checkpoint:
+    """States of the stages of a job, one file each; without a folder nothing is stored."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, identity: str = "", *, seconds: float = 5.0
+    ) -> None:
+        """Set the folder and the identity of the job.
+
+        Args:
+            folder: Folder of the files, or None.
+            identity: Hash of all inputs of the job; a state of another job is refused.
+            seconds: Shortest time between two writes of a stage.
+        """
+        self._folder = None if folder is None else Path(folder).absolute()
+        self._identity = identity
+        self._seconds = seconds
+        self._last = time.monotonic()
+        self._prefix = ""
+        self.notes: dict[str, str] = {}
+        """Of the state that was restored last; with its hash, unless version 0.1 wrote it."""
+
+    def named(self, job: str) -> "Checkpoint":
+        """Return a checkpoint for a part of the job, with a prefix for the names of its stages."""
+        made = Checkpoint(self._folder, self._identity, seconds=self._seconds)
+        made._prefix = f"{self._prefix}{job}-"
+        return made
+
+    def restore(self, stage: str, fresh: Tree) -> tuple[Tree, int]:
+        """Return the stored state and the number of steps done, or the fresh state and 0."""
+        path = None if self._folder is None else self._folder / f"{self._prefix}{stage}.safetensors"
+        if path is None or not path.exists():
+            return fresh, 0
+        import jax  # not at the top: other readers of run folders need none
+
+        leaves, shape = jax.tree.flatten(fresh)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                stored = {name: file.get_tensor(name) for name in file.keys()}
+            found = _state_hash(stored, metadata)
+            hashing.check(path, metadata.get(hashing.HASH), found, repair=_OTHER_STATE)
+            if metadata.get("identity") != self._identity:
+                raise DataError(
+                    f"{path}: expected a checkpoint of this job, got one with other data or "
+                    "settings; remove it, or name another folder"
+                )
+            done = int(metadata["done"])
+            pairs = [(leaf, stored[str(i)]) for i, leaf in enumerate(leaves)]
+            for place, (leaf, array) in enumerate(pairs):
+                if (array.dtype, array.shape) != ((wanted := _data(leaf)).dtype, wanted.shape):
+                    raise ValueError(f"array {place} is {array.dtype} {array.shape}")
+        except (OSError, KeyError, ValueError, SafetensorError) as error:
+            message = f"{path}: expected a whole checkpoint, got: {error}; {_OTHER_STATE}"
+            raise DataError(message) from error
+        self.notes = metadata
+        return jax.tree.unflatten(shape, [_like(leaf, array) for leaf, array in pairs]), done
+
+    def store(self, stage: str, state: Any, done: int, *, now: bool = False, **notes: str) -> None:
+        """Write the state if ``seconds`` have passed since the last write, or if ``now`` is set."""
+        if self._folder is None or not (now or time.monotonic() - self._last > self._seconds):
+            return
+        import jax
+
+        arrays = {
+            str(i): np.asarray(_data(leaf), order="C")
+            for i, leaf in enumerate(jax.tree.leaves(state))
+        }
+        metadata = {**notes, "identity": self._identity, "done": str(done)}
+        metadata[hashing.HASH] = _state_hash(arrays, metadata)
+        with atomic_path(self._folder / f"{self._prefix}{stage}.safetensors", force=True) as part:
+            save_file(arrays, part, metadata=metadata)
+        self._last = time.monotonic()
+
+
+def _state_hash(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    noted = {name: text for name, text in metadata.items() if name != hashing.HASH}
+    return hashing.of_settings(noted | {"arrays": hashing.of_arrays(arrays)})
+
+
+def _data(leaf: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
+
+
+def _like(leaf: Any, array: np.ndarray) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return array
+    import jax
+    import jax.numpy as jnp
+
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(array)
 
 
 # ------------------------------------------------------------- the folder of `puorl filter`
@@ -292,7 +400,7 @@ def check_keep_list(path: Path) -> None:
 
 
 def read_as(kind: type[T], path: Path) -> T:
-    """Read a JSON file of ours as the dataclass of its schema."""
+    """Read a JSON file as the dataclass of its schema."""
     return decode(kind, read_json(path), path)
 
 

@@ -33,7 +33,7 @@ Engine = Literal["local", "ray"]
 Task = Callable[[int, Path], dict[str, Any]]
 """Writes the files of a partition, under `part_path`, and returns its record, JSON-ready."""
 _MOST_FAILED, _MOST_LOST = 2, 5
-"""How often a task may raise an error, and how often its worker may be lost."""
+"""Most errors of a task, and most losses of its worker."""
 _FILES = "files"
 """Key of a record: hashes of the files of its partition, by suffix."""
 ONE_THREAD = {
@@ -47,7 +47,7 @@ ONE_THREAD = {
 
 @dataclass(frozen=True)
 class Workers:
-    """Where tasks run."""
+    """The engine and the number of processes that run tasks."""
 
     engine: Engine = "local"
     number: int | None = None
@@ -88,7 +88,7 @@ def call_all(
         items: Arguments.
         workers: Where; None is here, one call after the other, and an error ends all.
         environment: Variables of the workers; None where they compute as this process does.
-        advance: Is told of every item that is done.
+        advance: Callback for every finished item.
 
     Raises:
         DataError: Calls failed twice; all others were made.

@@ -22,7 +22,7 @@ _TABLES = ("csv", "jsonl", "parquet", "frame")
 _EMPTY = ("", "nan", "na", "n/a", "null")
 
 Discrete = bool | Sequence[str | int] | None
-"""Whether actions are discrete, or their codes; None to recognise it."""
+"""True, False, or the codes of discrete actions; None to recognise them from the values."""
 
 
 def take_codes(raw: RawRows, discrete: Discrete, *, source: str) -> None:

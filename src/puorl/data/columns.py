@@ -35,7 +35,7 @@ class Claims:
     fields: dict[str, tuple[str, ...]]
     """Field to its columns, in order; one column for a field that is not a matrix."""
     notes: tuple[str, ...] = ()
-    """How fields without given names were found."""
+    """Notes on how fields without given names were found."""
 
     def rest(self, header: Sequence[str]) -> list[str]:
         """Return the columns that belong to no field."""

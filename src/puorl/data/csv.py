@@ -29,7 +29,7 @@ from puorl.data.validate import Block, FieldNames, RawRows
 
 _DELIMITERS = (",", ";", "\t", "|")
 _EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
-"""First line by which Excel is told the delimiter."""
+"""First line that gives Excel the delimiter."""
 _UNNAMED = "unnamed_"
 _BLOCK_LINES = 20_000
 _BLOCK_CHARACTERS = 2**26
@@ -293,14 +293,14 @@ def _check_size(table: _Table, fraction: float) -> None:
 
 def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
     """Return the delimiter, the column names and the number of lines up to here."""
-    first, skipped, told = next(lines, ""), 0, None
+    first, skipped, named = next(lines, ""), 0, None
     while first and (not first.strip() or first.startswith("#") or _EXCEL.fullmatch(first)):
-        told = _EXCEL.fullmatch(first) or told
+        named = _EXCEL.fullmatch(first) or named
         first, skipped = next(lines, ""), skipped + 1
     if _NUL in first:
         raise DataError(f"{source}: expected text, got a NUL byte in line 1; it is not a CSV file")
     try:
-        delimiter = told[1] if told else max(_DELIMITERS, key=lambda d: _num_cells(first, d))
+        delimiter = named[1] if named else max(_DELIMITERS, key=lambda d: _num_cells(first, d))
         reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as error:

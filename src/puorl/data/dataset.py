@@ -323,7 +323,7 @@ class Dataset:
 
     @property
     def action_codes(self) -> tuple[str, ...] | None:
-        """What each column of a discrete action stands for; None for continuous actions."""
+        """Code of each one-hot action column; None for continuous actions."""
         return self.provenance.action_codes
 
     @property
@@ -444,7 +444,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         fields["episode"] = _distinct_episodes([h["episode"] for h in held])
     notes = [note for p in parts for note in p.provenance.notes]
     if "episode" in common:
-        notes.append("episode: numbered anew over all parts, whose own numbers may be equal")
+        notes.append("episode: renumbered over all parts, whose own numbers may be equal")
     if lost:
         notes.append(f"not in every part, or not of one kind, so left out: {', '.join(lost)}")
     first = parts[0].provenance

@@ -6,15 +6,14 @@ other domains share them. A third stream shuffles positions, so that order revea
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
-from puorl.data.copies import merge_copies
 from puorl.data.dataset import Dataset
-from puorl.data.transitions import Provenance, Transitions, join_notes
+from puorl.data.transitions import Provenance, Transitions, find_originals, join_notes, merge_copies
 from puorl.data.validate import listed
 
 PARTS = ("train", "validation", "test")
@@ -60,6 +59,44 @@ def apportion(total: int, proportions: Sequence[float]) -> list[int]:
     for k in np.argsort(counts - exact, kind="stable")[: total - counts.sum()]:
         counts[k] += 1
     return counts.tolist()
+
+
+def draw_pool(
+    target: Dataset,
+    others: Sequence[Dataset],
+    rows: int,
+    fractions: tuple[float, float],
+    proportions: Sequence[float],
+    unit: str,
+    seed: int,
+    *,
+    mixed: bool,
+) -> tuple[Dataset, Draw]:
+    """Draw the pool of a benchmark split, with the arguments of `puorl.make_split`.
+
+    ``fractions`` are those of target rows and of labelled rows; ``mixed`` cuts single rows into
+    parts after mixing, instead of every domain by itself.
+    """
+    of_target, of_labelled = fractions
+    if not 0 < of_labelled < of_target < 1:
+        raise ConfigError(
+            "expected 0 < labelled_fraction < target_fraction < 1 (labelled rows are target rows), "
+            f"got labelled_fraction {of_labelled}, target_fraction {of_target}"
+        )
+    num_target = round(rows * of_target)
+    counts = [num_target, *apportion(rows - num_target, proportions)]
+    if unit != "transition":
+        origin = draw_episodes(target, others, counts, of_labelled / of_target, seed)
+        return gather([target, *others], origin, unit), origin
+    num_labelled = round(rows * of_labelled)
+    if num_labelled < 1:
+        raise ConfigError(f"labelled_fraction: {of_labelled} of {rows} rows is no row; raise it")
+    origin = draw_rows(target, others, counts, num_labelled, seed)
+    pool = gather([target, *others], origin, unit)
+    if mixed:
+        original, mask = find_originals(pool.rows), np.arange(len(pool)) < num_labelled
+        origin = replace(origin, part=parts_of_mask(pool, mask, unit, seed, original))
+    return pool, origin
 
 
 def draw_rows(

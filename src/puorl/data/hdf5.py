@@ -218,7 +218,7 @@ def _item(group: h5py.Group, name: Any, depth: int = 0) -> Any:
 
 
 def _own_text(file: h5py.File, name: str, source: str) -> str | None:
-    """Return a text that `write` stored beside the rows, or None for a file of other origin."""
+    """Return a text that `write` stored with the rows, or None for a file of other origin."""
     own = _item(file, _OWN) if _OWN in file else None
     if not isinstance(own, h5py.Group) or name not in own.attrs:
         return None

@@ -14,10 +14,9 @@ import numpy as np
 from puorl.core.errors import DataError
 from puorl.core.formatting import fields_as_json
 from puorl.data.actions import base_name
-from puorl.data.copies import count_copies
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import succession
-from puorl.data.transitions import MAX_STEP, Note, Transitions
+from puorl.data.transitions import MAX_STEP, Note, Transitions, count_copies
 from puorl.data.validate import LABELLED
 
 _CHUNK = 65_536
@@ -82,6 +81,23 @@ class ColumnProfile:
     """Number of different values of a text column."""
     common: tuple[str, ...] = ()
     """Most frequent values of a text column."""
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what stands out in the column, a few words each."""
+        if self.kind == "text":
+            common = ", ".join(text or "''" for text in self.common)
+            yield f"{self.num_distinct:,} texts, e.g. {common}"
+        if self.constant:
+            yield "constant"
+        if self.num_unknown:
+            yield f"{self.num_unknown:,} NaN"
+        if self.num_infinite:
+            yield f"{self.num_infinite:,} infinite"
+        if self.stuck:
+            yield f"stuck up to {self.longest_run:,} rows"
+        if self.step is not None:
+            is_whole = self.step == 1 and self.decimals == 0
+            yield "whole numbers" if is_whole else f"rounded to {self.step:g}"
 
 
 @dataclass(frozen=True)

@@ -256,7 +256,7 @@ def write_keep_list(
 
 
 def is_listable(dataset: Dataset, unit: str) -> bool:
-    """Whether a keep-list can name the values of ``column:NAME``, so that it is understood."""
+    """Return whether a keep-list can name the values of ``column:NAME``."""
     name = unit.removeprefix("column:")
     reserved = ("row", "episode", SOURCE_ROW, _SCORE)
     known = name in dataset.columns and name not in reserved

@@ -54,7 +54,7 @@ class LazyDataset:
 
     sources: tuple[Source, ...]
     names: FieldNames
-    """Where fields are found; codes of actions are filled in."""
+    """Names of the fields, with the codes of actions filled in."""
     partitions: tuple[Span, ...]
     step: float | None
     """Median step of the clock, None without one."""
@@ -64,7 +64,7 @@ class LazyDataset:
     columns: tuple[str, ...]
     """Extra columns that all files have."""
     numbered: bool
-    """Whether episodes are numbered anew: ids are texts, absent, or used twice."""
+    """Whether episodes are renumbered: ids are texts, absent, or used twice."""
     notes: tuple[str, ...] = ()
     domain: str | None = None
     verified: tuple[str | None, ...] = ()

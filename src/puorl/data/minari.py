@@ -38,7 +38,7 @@ _BLOCK = 65_536
 MAX_RUNS = 100_000
 """Largest number of runs written: more would take gigabytes and minutes."""
 _EPISODE_BYTES = 30_000
-"""What Minari takes for an episode besides its values."""
+"""Arguments of an episode of Minari other than its values."""
 _METADATA = "metadata.json"
 _MAIN_FILE = "main_data.hdf5"
 _STEP_FIELDS = {"reward": "rewards", "terminal": "terminations", "timeout": "truncations"}

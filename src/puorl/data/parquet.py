@@ -435,7 +435,7 @@ def _add_matrix(
             _note_empty(rows, name, field, values, block)
         if block.ndim == 2 and len(columns) > 1:
             raise DataError(
-                f"{where}: expected one number a row beside other columns, got a list; "
+                f"{where}: expected one number a row, as in the other columns, got a list; "
                 f"name one list column or several plain ones for {field}"
             )
         labels += [name] if block.ndim == 1 else [f"{name}[{i}]" for i in range(block.shape[1])]
@@ -562,7 +562,7 @@ def _numbers(column: Any, where: str) -> np.ndarray:
         )
     values = _plain_values(column)
     if values.dtype.kind == "U":
-        raise DataError(f"{where}: whole numbers above 2^53 beside empty cells cannot be held")
+        raise DataError(f"{where}: whole numbers above 2^53 with empty cells cannot be held")
     return values
 
 

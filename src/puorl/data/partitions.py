@@ -75,7 +75,7 @@ class Source:
 
 @dataclass
 class Index:
-    """What is known of all rows, chunk by chunk."""
+    """Keys of all rows, chunk by chunk."""
 
     fields: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Index:
 
     @property
     def numbered(self) -> bool:
-        """Whether episodes are numbered anew."""
+        """Whether episodes are renumbered."""
         if not self._ids or self._are_texts:
             return True
         pairs = np.unique(
@@ -235,7 +235,7 @@ class Index:
             place = np.searchsorted(free, start + size)
             stop = int(free[place]) if place < len(free) else total
             if stop - start > _MOST_ROWS * size and "next_obs" in self.fields and not self._ids:
-                stop = start + size  # every row has its next state beside it
+                stop = start + size  # every row has its own next state
             if stop - start > _MOST_ROWS * size:
                 raise DataError(
                     f"episode: expected episodes that end within {_MOST_ROWS * size:,} rows, got "
@@ -248,7 +248,7 @@ class Index:
 
 
 class _Row(NamedTuple):
-    """What decides whether another row follows."""
+    """Values that decide whether another row follows."""
 
     id: Any
     time: float
@@ -265,7 +265,7 @@ class _Row(NamedTuple):
 
 
 class ChunkKeys(NamedTuple):
-    """What is kept of the keys of a chunk of one file's rows; chunks may be read in any order."""
+    """Summary of the keys of a chunk of one file's rows; chunks may be read in any order."""
 
     about: RawRows
     """Without its rows."""

@@ -27,7 +27,7 @@ def read(path: Path, names: FieldNames) -> RawRows:
     """Read all episodes of a folder, such as ``cartpole/1.0.0``."""
     files = sorted(each for each in path.glob("*.tfrecord*") if each.is_file())
     if not files:
-        raise DataError(f"{path}: expected TFRecord files beside features.json, found none")
+        raise DataError(f"{path}: expected TFRecord files next to features.json, found none")
     with reading(path, "RLDS folder", "take another copy"):
         episodes = [_example(record) for file in files for record in _records(file)]
     if not episodes or not all(_STEPS + "is_last" in episode for episode in episodes):

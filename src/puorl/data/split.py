@@ -19,10 +19,9 @@ import puorl.data.split_files as split_files
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import check_choice, parse_count
-from puorl.data.copies import find_originals
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.transitions import Note
+from puorl.data.transitions import Note, find_originals
 from puorl.data.validate import LABELLED
 
 Unit = Literal["transition", "episode"]
@@ -229,34 +228,15 @@ def make_split(
         DataError: A domain has too few rows, or shapes differ.
         ConfigError: A fraction is impossible.
     """
-    others = _listed(others)
-    rows = parse_count(rows, name="rows")
+    others, rows = _listed(others), parse_count(rows, name="rows")
     check_choice("unit", unit, get_args(Unit))
     check_choice("parts", parts, get_args(Parts))
     weights = draw.check_proportions(proportions, len(others))
-    if not 0 < labelled_fraction < target_fraction < 1:
-        raise ConfigError(
-            "expected 0 < labelled_fraction < target_fraction < 1 (labelled rows are target rows), "
-            f"got labelled_fraction {labelled_fraction}, target_fraction {target_fraction}"
-        )
-    num_target = round(rows * target_fraction)
-    counts = [num_target, *draw.apportion(rows - num_target, weights)]
-    if unit == "transition":
-        num_labelled = round(rows * labelled_fraction)
-        if num_labelled < 1:
-            raise ConfigError(
-                f"labelled_fraction: {labelled_fraction} of {rows} rows is no row; raise it"
-            )
-        origin = draw.draw_rows(target, others, counts, num_labelled, seed)
-    else:
-        of_target = labelled_fraction / target_fraction
-        origin = draw.draw_episodes(target, others, counts, of_target, seed)
+    fractions, is_mixed = (target_fraction, labelled_fraction), parts == "mixed"
+    pool, origin = draw.draw_pool(
+        target, others, rows, fractions, weights, unit, seed, mixed=is_mixed
+    )
     n = origin.num_labelled
-    pool, is_mixed = draw.gather([target, *others], origin, unit), parts == "mixed"
-    if unit == "transition" and is_mixed:
-        original, mask = find_originals(pool.rows), np.arange(len(pool)) < n
-        drawn = draw.parts_of_mask(pool, mask, unit, seed, original)
-        origin = replace(origin, part=drawn)
     return PUSplit(
         pool=pool,
         labelled=np.arange(n),

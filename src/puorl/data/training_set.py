@@ -1,6 +1,6 @@
 """TrainingSet: the rows and weights that a method passes to a learner, as positions in a pool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -10,11 +10,10 @@ import numpy as np
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.run_folder import WEIGHT
 from puorl.data.dataset import Dataset
-from puorl.data.transitions import Transitions
 
-_COLUMNS = ("weight", "reward", "critic_weight", "score")
-_REPLACED = ("action", "next_obs")
-COLUMNS = ("rows", *_COLUMNS, *_REPLACED)
+REPLACED = ("action", "next_obs")
+"""Fields that replace the pool's."""
+COLUMNS = ("rows", "weight", "reward", "critic_weight", "score", *REPLACED)
 """Fields of a training set that are arrays, one entry a row."""
 
 
@@ -41,7 +40,7 @@ class Chunks(Protocol):
     """Training sets of the same size, used in turn."""
 
     def chunk(self, number: int) -> "TrainingSet":
-        """Read a chunk; numbers above the last begin anew."""
+        """Read a chunk; numbers above the last start again from the first."""
         ...
 
 
@@ -66,11 +65,11 @@ class TrainingSet:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Results of the method that made the set, JSON-ready, e.g. its estimate of alpha."""
     chunks: "Chunks | None" = None
-    """Where this is one of several chunks of rows, of which one at a time is in memory: all."""
+    """All chunks, if this set is one of several of which one at a time is in memory."""
     action: np.ndarray | None = None
     """(k, m) float. Actions that replace the pool's, for a method that changes them."""
     next_obs: np.ndarray | None = None
-    """(k, d) float. Next states that replace the pool's, likewise."""
+    """(k, d) float. Next states that replace the pool's, for a method that changes them."""
 
     def __post_init__(self) -> None:
         """Check positions, columns and groups."""
@@ -81,22 +80,18 @@ class TrainingSet:
                 f"training set: expected positions from 0 to {len(self.pool) - 1}, got "
                 f"{self.rows.min()} to {self.rows.max()}"
             )
-        for name in _COLUMNS:
+        for name in COLUMNS[1:]:
             column = getattr(self, name)
-            if column is not None and column.shape != self.rows.shape:
+            if column is None:
+                continue
+            size = getattr(self.pool, name).shape[1:] if name in REPLACED else ()
+            if column.shape != (len(self.rows), *size):
                 raise DataError(
-                    f"training set: expected one {name} a row, {self.rows.shape}, got "
+                    f"training set: expected one {name} a row, {(len(self.rows), *size)}, got "
                     f"{column.shape}"
                 )
-            if column is not None and not np.isfinite(column).all():
+            if name not in REPLACED and not np.isfinite(column).all():
                 raise DataError(f"training set: expected every {name} finite, got NaN or infinity")
-        for name in _REPLACED:
-            held, column = getattr(self.pool, name), getattr(self, name)
-            if column is not None and column.shape != (len(self.rows), held.shape[1]):
-                raise DataError(
-                    f"training set: expected one {name} a row, {(len(self.rows), held.shape[1])}, "
-                    f"got {column.shape}"
-                )
         if self.weight is not None and (self.weight.min() < 0 or self.weight.max() <= 0):
             raise DataError(
                 "training set: expected weights from 0 on, some above it, got "
@@ -122,8 +117,8 @@ class TrainingSet:
     def dataset(self) -> Dataset:
         """The rows in the pool's order, as a dataset that can be saved.
 
-        Where a method replaced values, its rewards are among them, and rows from which no critic
-        learns, which are no transitions that anyone saw, are left out.
+        Where a method replaced values, the rows have these and its rewards. Rows with critic weight
+        0 are left out then: they were never observed.
         """
         if self.action is None and self.next_obs is None:
             return self.pool[np.sort(self.rows)]
@@ -131,7 +126,7 @@ class TrainingSet:
         held = self.pool[self.rows[order]]
         own = {
             name: array[order].astype(getattr(held.rows, name).dtype)
-            for name in (*_REPLACED, "reward")
+            for name in (*REPLACED, "reward")
             if (array := getattr(self, name)) is not None
         }
         return Dataset(replace(held.rows, **own), held.columns, held.provenance)
@@ -180,32 +175,3 @@ class TrainingSet:
         weight = self.weight.astype(np.float64)
         mean = weight @ obs / weight.sum()
         return mean, np.sqrt(weight @ np.square(obs - mean) / weight.sum())
-
-
-def with_own_rows(sets: Sequence[TrainingSet]) -> list[TrainingSet]:
-    """Return the same sets of one pool, at whose end are the rows with replaced values.
-
-    Only these rows are added, so that a learner sees rows of a pool, whatever a method changed.
-    Sets without replaced values, of any pools, are returned as they are.
-    """
-    if all(chosen.action is None and chosen.next_obs is None for chosen in sets):
-        return list(sets)
-    parts, made, end = [sets[0].pool.rows], [], len(sets[0].pool)
-    for chosen in sets:
-        held, changed = chosen.pool.rows, np.zeros(len(chosen), bool)
-        given = {name: a for name in _REPLACED if (a := getattr(chosen, name)) is not None}
-        for name, array in given.items():
-            given[name] = array.astype(getattr(held, name).dtype)
-            differs = given[name] != getattr(held, name)[chosen.rows]
-            changed |= (differs & ~np.isnan(given[name])).any(axis=1)
-        rows = chosen.rows.copy()
-        rows[changed] = end + np.arange(changed.sum())
-        end += int(changed.sum())
-        own = {name: array[changed] for name, array in given.items()}
-        parts.append(replace(held[chosen.rows[changed]], **own))
-        made.append(rows)
-    arrays = [part.arrays() for part in parts]
-    joined = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
-    pool = Dataset(Transitions(**joined), {}, sets[0].pool.provenance)
-    plain = {"pool": pool, "action": None, "next_obs": None}
-    return [replace(chosen, rows=rows, **plain) for chosen, rows in zip(sets, made, strict=True)]

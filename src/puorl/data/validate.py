@@ -100,7 +100,7 @@ class RawRows:
     action_codes: tuple[str, ...] | None = None
     """Codes of discrete actions, if the file states them."""
     notes: list[str] = field(default_factory=list)
-    """What the user should know about how the file was read."""
+    """Notes for the user about how the file was read."""
     bad: dict[str, BadCells] = field(default_factory=dict)
     """Column of a table to its cells that are missing or no numbers; in the arrays they are NaN."""
     lost: np.ndarray | None = None

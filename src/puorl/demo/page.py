@@ -1,4 +1,4 @@
-"""The demo's texts and page: question, data, filter beside the truth, training, result.
+"""The demo's texts and page: question, data, filter compared with the truth, training, result.
 
 The terminal prints the same texts and numbers as the page shows.
 """
@@ -265,7 +265,7 @@ def _beside_truth(data: Data, filtered: Filtered) -> Markup:
         numeric=(1, 2, 3),
     )
     return page.section(
-        "The truth beside it",
+        "Compared with the truth",
         page.paragraph(decisions(data, filtered) + "."),
         page.side_by_side(
             page.group(table),

@@ -67,7 +67,7 @@ class Shipped:
     domain: str
     level: str
     mean: float
-    """Mean return over ``episodes`` episodes; likewise the other statistics."""
+    """Mean return over ``episodes`` episodes; the other statistics are over the same ones."""
     std: float
     min: float
     max: float

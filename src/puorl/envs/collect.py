@@ -60,7 +60,7 @@ class Cache:
             if dataset.fingerprint != expected or found.get("recipe") != recipe:
                 raise DataError("its content is not as recorded")
         except (PuorlError, KeyError, TypeError) as error:
-            _log.warning("%s: damaged, made anew (%s)", path, error)
+            _log.warning("%s: damaged, collected again (%s)", path, error)
             return None
         return dataset
 

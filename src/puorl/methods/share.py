@@ -18,7 +18,7 @@ batch is theirs; with 0 the training set is PU's. Four steps decide how their ro
    weight is 1 / (1 + (u / tolerance)^2), and rows below 0.1 are left out: support ends there.
 4. **Imitate what is better.** Values of both kinds of rows are fitted (expectiles, as in IQL).
    The policy learns from a row of theirs where its action is better than the value of the state;
-   from all others only the critic learns. Bad behaviour of others tells what not to do.
+   from all others only the critic learns. Poor behaviour of others shows which actions to avoid.
 
 All of it is rows, rewards and weights, so that every learner that takes these can be used. In IQL
 the value network learns with the policy's weights: rows for the critic alone hardly move it.
@@ -45,7 +45,7 @@ _LEAST_TRUST = 0.1
 _CRITIC_ONLY = 1e-3
 """Weight in the policy's losses of rows that only the critic learns from."""
 _FEWEST = 20
-"""Rows of ours and of others without which no difference is learnt."""
+"""Fewest rows of the target and of other domains from which a difference is learnt."""
 _LEAST_SPREAD = 0.01
 """Variance of an output, relative to its mean square, below which it counts as constant."""
 _LARGEST_RATIO = 10.0
@@ -132,7 +132,7 @@ class PUShare(Filtering):
         return self._join(split, ours, theirs[joins], moved.rows(joins), found, seed)
 
     def _move(self, split: PUSplit, ours: np.ndarray, theirs: np.ndarray, seed: int) -> "Moved":
-        """Learn how we differ from others; return what their rows would be of ours."""
+        """Learn how the domains differ; return the other rows, corrected to the target domain."""
         pool = split.pool
         both = np.concatenate([ours, theirs])
         x = np.concatenate([pool.obs, pool.action], axis=1)[both].astype(np.float64)
@@ -246,7 +246,7 @@ class PUShare(Filtering):
 
 
 class Moved(NamedTuple):
-    """What others' rows would be if they were ours."""
+    """Rows of other domains, corrected to the target domain."""
 
     difference: np.ndarray
     """(n, d + 1) float. Added to the next state and to the reward."""

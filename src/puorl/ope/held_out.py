@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from puorl.core.errors import DataError, PuorlError
-from puorl.data.copies import row_hashes
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load
 from puorl.data.labels import read_labels
 from puorl.data.training_files import read_training_set
+from puorl.data.transitions import row_hashes
 from puorl.rl.run import read_record
 
 _APART = "train again with --hold-out EXPR, and name the same rows here with --labelled EXPR"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.hashing import generator
+from puorl.core.run_folder import Checkpoint
 from puorl.core.tasks import Workers, call_all
 from puorl.data.split import PUSplit
 from puorl.pu import fitting

@@ -1,4 +1,4 @@
-"""What a classifier sees of a row: scaled (s, a, s') and the residuals of models of the dynamics.
+"""Inputs of the classifier: scaled (s, a, s') and the residuals of models of the dynamics.
 
 Everything is fitted on labelled and unlabelled rows alike, without labels. A forward model predicts
 s' - s from (s, a), an inverse model a from (s, s' - s). They explain what the domains have in
@@ -18,15 +18,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.progress import Advance
 from puorl.core.resources import aligned_empty
+from puorl.core.run_folder import Checkpoint
 from puorl.data.actions import is_one_hot
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
-from puorl.pu.classifier import BLOCK, padded_block
 from puorl.pu.config import FeatureConfig, Inputs, ResidualConfig
+from puorl.pu.learners import BLOCK, padded_block
 
 _LIMIT = 100.0
 """Scaled values are clipped here."""
@@ -348,7 +348,7 @@ def fit_encoders(
         known.append(np.logical_not(np.isnan(x).any(axis=1)))
         if not known[-1].any() or not (np.nanmax(x, axis=0) > np.nanmin(x, axis=0)).any():
             raise DataError(
-                "expected columns that vary, got only constant ones: rows cannot be told apart"
+                "expected columns that vary, got only constant ones: rows cannot be separated"
             )
         width = rows.obs.shape[1], rows.action.shape[1]
         codes = slice(width[0], sum(width)) if is_one_hot(rows.action) else slice(0)

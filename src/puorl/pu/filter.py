@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.formatting import check_choice
 from puorl.core.resources import check_fork
+from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.core.tasks import Workers
 from puorl.data.dataset import Dataset
@@ -159,7 +159,7 @@ class DomainFilter(Parameters):
 
     @property
     def verdict_(self) -> str:
-        """What the choice rests on, where dynamics decided."""
+        """Verdict on the decisions, where dynamics decided."""
         return self._machines("verdict_").finding.verdict
 
     def predict_proba(self, data: PUSplit | Dataset) -> np.ndarray:
@@ -183,7 +183,7 @@ class DomainFilter(Parameters):
         return keep(score, self.mode, model.alpha.value)
 
     def predict_units(self, data: Dataset) -> UnitTable:
-        """Decide about units that the filter need not have seen; nothing is learnt anew.
+        """Decide about units that the filter need not have seen; no model is trained.
 
         Raises:
             ConfigError: The filter decides by rows.

@@ -8,18 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.core import hashing
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.hashing import checked_seed, generator
 from puorl.core.progress import progress_bar
+from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.data.split import PUSplit
-from puorl.pu import classifier, features
+from puorl.pu import features, learners
 from puorl.pu.alpha import alpha_estimate, bootstrap_interval, estimate_from_logits
-from puorl.pu.classifier import ClassifierState
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import Encoded
-from puorl.pu.learners import Recipe, make_recipe, row_threshold
+from puorl.pu.learners import ClassifierState, Recipe, make_recipe, row_threshold
 from puorl.pu.model import FilterModel
 from puorl.pu.units import Grouping, Unit, find_threshold, group
 
@@ -108,14 +107,14 @@ def fold_lanes(
     ]
 
 
-def stack(lanes: Sequence[Positions], known: Sequence[np.ndarray], seed: int) -> classifier.Rows:
+def stack(lanes: Sequence[Positions], known: Sequence[np.ndarray], seed: int) -> learners.Rows:
     """Stack lanes, cut to equal size at random, with rows that are ``known``, (n,) bool a lane.
 
     Raises:
         DataError: A lane is left without rows.
     """
     columns = []
-    for k, name in enumerate(classifier.Rows._fields):
+    for k, name in enumerate(learners.Rows._fields):
         parts = [lane[k][usable[lane[k]]] for lane, usable in zip(lanes, known, strict=True)]
         size = min(len(part) for part in parts)
         if size == 0:
@@ -126,7 +125,7 @@ def stack(lanes: Sequence[Positions], known: Sequence[np.ndarray], seed: int) ->
         stream = generator(seed, "filter", "rows", name)
         same = [part if len(part) == size else stream.permutation(part)[:size] for part in parts]
         columns.append(jnp.asarray(np.stack(same), jnp.int32))
-    return classifier.Rows(*columns)
+    return learners.Rows(*columns)
 
 
 def lane_keys(seed: int, num_lanes: int) -> jax.Array:
@@ -136,7 +135,7 @@ def lane_keys(seed: int, num_lanes: int) -> jax.Array:
 
 def train(
     x: np.ndarray,
-    rows: classifier.Rows,
+    rows: learners.Rows,
     recipe: Recipe,
     config: FilterConfig,
     keys: jax.Array,
@@ -163,7 +162,7 @@ def train(
 
 def epochs(
     x: np.ndarray,
-    rows: classifier.Rows,
+    rows: learners.Rows,
     recipe: Recipe,
     config: FilterConfig,
     *,
@@ -173,7 +172,7 @@ def epochs(
 ) -> Iterator[EpochState]:
     """Train all lanes; yield after every epoch, or once if a checkpoint is complete."""
     num_epochs = recipe.num_epochs
-    initial = classifier.init(config.network, x.shape[-1], keys)
+    initial = learners.init(config.network, x.shape[-1], keys)
     history = np.zeros((num_epochs, rows.train_p.shape[0]), np.float32)
     (state, history), first = checkpoint.restore(stage, (initial, history))
     history = np.array(history)
@@ -182,7 +181,7 @@ def epochs(
     shown = jax.device_put(x)
     for epoch in range(first, num_epochs):
         warm_up = epoch < recipe.num_warm_up
-        state, metrics = classifier.run_epoch(
+        state, metrics = learners.run_epoch(
             state, shown, rows, recipe=recipe, network=config.network, warm_up=warm_up
         )
         history[epoch] = np.asarray(metrics["alpha"])
@@ -197,7 +196,7 @@ def calibrate(
     unit: Unit,
     seed: int,
     encoded: Encoded,
-    rows: classifier.Rows,
+    rows: learners.Rows,
     end: EpochState,
     grouping: Grouping | None,
 ) -> FilterModel:
@@ -229,14 +228,14 @@ def calibrate(
     )
 
 
-def held_out_logits(params, x: np.ndarray, rows: classifier.Rows) -> HeldOutLogits:
+def held_out_logits(params, x: np.ndarray, rows: learners.Rows) -> HeldOutLogits:
     """Score each lane's held-out rows with that lane."""
     made = []
     for positions in (np.asarray(rows.held_p), np.asarray(rows.held_u)):
         parts = []
         for k, mine in enumerate(positions):
             one = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], params)
-            parts.append(classifier.score_rows(one, x[mine])[0])
+            parts.append(learners.score_rows(one, x[mine])[0])
         made.append(np.concatenate(parts))
     return HeldOutLogits(*made)
 

@@ -20,11 +20,11 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
-from puorl.pu import classifier
+from puorl.pu import learners
 from puorl.pu.alpha import NO_LOWER_END, NO_TARGET, current_estimate
-from puorl.pu.classifier import BLOCK
 from puorl.pu.config import FilterConfig
 from puorl.pu.features import Encoder, Scaling, Task, residual
+from puorl.pu.learners import BLOCK
 from puorl.pu.units import Grouping, Unit, group, mean_over, number_units, parse_unit
 
 Mode = Literal["hard", "top_alpha", "soft"]
@@ -181,7 +181,7 @@ def _logits_block(
 ) -> jax.Array:
     pairs = zip(models, tasks, strict=True)
     x = jnp.concatenate([x, *(residual(m, x, task) for m, task in pairs)], axis=1)
-    return jax.vmap(classifier.logits, in_axes=(0, None))(params, x).mean(axis=0)
+    return jax.vmap(learners.logits, in_axes=(0, None))(params, x).mean(axis=0)
 
 
 def write(

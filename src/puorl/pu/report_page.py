@@ -177,11 +177,11 @@ _TERMS = {
 
 
 _MACHINE_HEADLINES: dict[MachineVerdict, tuple[page.Tone, str]] = {
-    "dynamics": ("good", "There are machines of other types, told by how they move"),
+    "dynamics": ("good", "There are machines of other types, which move differently"),
     "both": ("good", "There are machines of other types, driven in other ways"),
     "behaviour": ("caution", "Units are driven differently, but move alike"),
     "neither": ("neutral", "No second type of machine is visible"),
-    "confounded": ("caution", "Machine and driver cannot be told apart"),
+    "confounded": ("caution", "Machine and driver cannot be separated"),
 }
 _MACHINE_TERMS = {
     "Unit": "What is decided about: a machine, or an episode, with all its rows.",
@@ -289,7 +289,7 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
         )
         look = page.movable(shown, "Units worth a look")
     every = page.table(
-        "All units; a click on a head sorts. units.csv beside this page holds the same.",
+        "All units; a click on a head sorts. units.csv in the same folder holds the same.",
         header,
         map(cells, report.units),
         numeric=numeric,
@@ -418,7 +418,7 @@ def _shortcut(report: FilterReport) -> Markup:
         ),
     )
     caption = "Probability that a labelled row scores above an unlabelled one, with 95 % intervals."
-    columns = page.paragraph("No column tells labelled from unlabelled rows by its recording.")
+    columns = page.paragraph("No column separates labelled from unlabelled rows by its recording.")
     if report.columns:
         columns = page.table(
             "Columns that tell labelled from unlabelled rows by how they were recorded",

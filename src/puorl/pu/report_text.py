@@ -112,7 +112,7 @@ def describe_types(report: MachineReport) -> str:
 
 
 def mostly_sure(report: MachineReport) -> bool:
-    """Whether at most every tenth decision is in doubt."""
+    """Return whether at most every tenth decision is in doubt."""
     asked = sum(not row.labelled for row in report.units)
     return 10 * len(doubtful(report.units)) <= asked
 
@@ -224,7 +224,7 @@ def _answers(report: FilterReport) -> Iterator[tuple[str, str, str]]:
     more = len(report.columns) - len(shown)
     if more > 0:
         shown.append(f"And {more} more.")
-    found = " ".join(shown) or "No column tells labelled from unlabelled rows by its recording."
+    found = " ".join(shown) or "No column separates labelled from unlabelled rows by its recording."
     yield "recording", _mark(not report.columns), found
     yield "selection", _mark(selection.is_random, is_known=selection.is_known), selection.sentence
     is_known = report.alphas_comparable or not report.alphas_agree

@@ -55,8 +55,8 @@ class Written(NamedTuple):
 
     kept: KeptRows
     files: dict[str, str]
-    """What each file holds, in a few words."""
-    returns: tuple[float, float] | None
+    """Content of each file, in a few words."""
+    returns: tuple[float, float] | None = None
     """Smallest and largest return of complete episodes of all rows."""
     sample: dict[str, Any] | None = None
     """The rows that the filter was fitted on, where these were not all."""
@@ -166,7 +166,7 @@ def _write_list(
 
 
 def _is_whole(keep: np.ndarray, ids: np.ndarray) -> bool:
-    """Whether all rows of an id are kept, or none."""
+    """Return whether all rows of every id are kept, or none."""
     _, codes = np.unique(ids, return_inverse=True)
     fraction = np.bincount(codes, weights=keep) / np.bincount(codes)
     return bool(np.isin(fraction, (0.0, 1.0)).all())
@@ -179,7 +179,7 @@ def finish(
     settings: Settings,
     written: Written,
 ) -> dict[str, str]:
-    """Write everything beside the kept rows; return what each file holds, in a few words."""
+    """Write everything else into the folder; return the content of each file, in a few words."""
     flt.save(folder / MODEL)
     files = {**written.files, MODEL: "the filter; puorl.DomainFilter.load reads it"}
     if report is not None:

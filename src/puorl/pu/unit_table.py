@@ -36,7 +36,7 @@ def decision(row: UnitRow) -> str:
 
 
 def is_doubtful(row: UnitRow) -> bool:
-    """Whether a decision is near even odds, or models disagree on it."""
+    """Return whether a decision is near even odds, or models disagree on it."""
     unsure = _DOUBT < row.probability < 1 - _DOUBT or row.agreement < _AGREEMENT
     return unsure and not row.labelled
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
-from puorl.data.copies import merge_copies
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.data.transitions import merge_copies
 
 NUM_FOLDS = 5
 """At most; fewer where few units are labelled."""
@@ -72,7 +72,7 @@ def parse_unit(text: str) -> Unit:
 
 
 def uses_dynamics(evidence: str, unit: Unit) -> bool:
-    """Whether units are decided by how they move (`puorl.pu.machines`).
+    """Return whether units are decided by how they move (`puorl.pu.machines`).
 
     Raises:
         ConfigError: Single rows have no dynamics of their own.
@@ -185,6 +185,15 @@ def episode_names(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
         if len(np.unique(name)) == len(name) and np.array_equal(name[number], column):
             return name, number
     return ids.astype(str), number
+
+
+def count_scattered(split: PUSplit, unit: Unit, seed: int, *, by_dynamics: bool) -> int:
+    """Count unlabelled rows that count as labelled because a row of their unit is."""
+    if by_dynamics:
+        number = number_units(split.pool, unit).number
+        return int(np.isin(number, number[split.labelled]).sum()) - len(split.labelled)
+    grouping = group(split, unit, seed)
+    return 0 if grouping is None else grouping.num_scattered
 
 
 def group(split: PUSplit, unit: Unit, seed: int) -> Grouping | None:

@@ -43,7 +43,7 @@ def windows(data: Dataset, unit: Unit, span: Span) -> np.ndarray:
     """(n,) int64. Number of each row's window in its unit, from 0 at the unit's first row.
 
     Raises:
-        DataError: Spans of time without a clock, or with one that starts anew in a unit.
+        DataError: Spans of time without a clock, or with one that is reset within a unit.
     """
     number, time = number_units(data, unit).number, data.rows.time
     if time is None and not span.by_rows:

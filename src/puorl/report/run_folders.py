@@ -58,7 +58,7 @@ class Filtering:
     rows: Dataset | None
     """The kept rows; None where they cannot be read here."""
     problem: str = ""
-    """Why they cannot be read."""
+    """Reason why they cannot be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ def read_paths(paths: Sequence[str]) -> Material:
     """Read all paths.
 
     Raises:
-        DataError: No path, a path named twice, or one that no command of ours wrote.
+        DataError: No path, a path named twice, or one that no puorl command wrote.
     """
     if not paths:
         raise DataError(f"expected {_KINDS}; got no path")

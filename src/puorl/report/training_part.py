@@ -47,7 +47,7 @@ def evaluation_sections(
     how = "puorl evaluate RUN --env ENV --out RUN/evaluation.json"
     if not rows:
         words = (
-            f"The policies have not been run anywhere. {how} does that; then make this page anew."
+            f"The policies have not been run anywhere. {how} does that; then make this page again."
         )
         return [page.section("How good are they?", page.paragraph(words))]
     header = ("Policy", "Return", "Deviation", "Score")

@@ -1,8 +1,8 @@
 """IQL with discrete actions: as `puorl.rl.iql`, with a softmax policy.
 
 V is an expectile of Q over the data's actions and Q bootstraps from V, so that no action outside
-the data is ever judged: nothing there depends on what an action is. The critics read the one-hot
-action beside the state. The policy maximises the log probability of the data's actions, weighted by
+the data is ever evaluated: V and Q are as for continuous actions. The critics read the state and
+the one-hot action. The policy maximises the log probability of the data's actions, weighted by
 advantage (eq. 7 of Kostrikov et al. 2022).
 
 Deviations from `puorl.rl.iql`:

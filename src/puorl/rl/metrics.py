@@ -1,4 +1,4 @@
-"""Sinks for the metrics of a training run beside its own file: TensorBoard, W&B and MLflow."""
+"""Further sinks for the metrics of a training run: TensorBoard, W&B and MLflow."""
 
 import os
 import re

@@ -29,7 +29,7 @@ def to_onnx(policy: NumpyPolicy, properties: dict[str, str]) -> bytes:
 
     Args:
         policy: What to write.
-        properties: Texts to store beside the graph, by name.
+        properties: Texts to store with the graph, by name.
     """
     graph = _Graph()
     x = graph.add("Div", graph.add("Sub", INPUT, policy.mean), policy.scale)

@@ -77,6 +77,19 @@ class Policy(NumpyPolicy):
         given = self.codes or self.action_names
         return f"{listed(self.obs_names)} -> {listed(given)}"
 
+    def describe(self) -> dict[str, Any]:
+        """Return what the policy takes and gives, JSON-ready; what its file does not say is absent.
+
+        Columns are in the order in which `act` takes and gives them.
+        """
+        found = {name: self.metadata.get(name) for name in ("learner", "steps", "seed")}
+        found |= {"obs_dim": self.obs_dim, "action_dim": self.act_dim}
+        found |= {"obs": list(self.obs_names), "action": list(self.action_names)}
+        if self.codes is None:
+            found |= {"action_low": self.low.tolist(), "action_high": self.high.tolist()}
+        known = {k: v for k, v in (found | self._codes()).items() if v not in (None, [])}
+        return known | {"fingerprint": self.fingerprint}
+
     def for_columns(self, obs_names: Sequence[str], action_names: Sequence[str] = ()) -> "Policy":
         """Return the policy for data with these columns: it takes and gives them in their order.
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.resources import require_memory
-from puorl.data.training_set import Groups, TrainingSet
+from puorl.data.dataset import Dataset
+from puorl.data.training_set import REPLACED, Groups, TrainingSet
 from puorl.data.transitions import Transitions
 from puorl.rl.learner import Batch, Learner, Sizes
 
@@ -499,3 +500,35 @@ def _free_on_device() -> int | None:
     """Return the bytes left on the device; None on a CPU, which has the machine's memory."""
     stats: dict[str, Any] = jax.devices()[0].memory_stats() or {}
     return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if "bytes_limit" in stats else None
+
+
+def with_own_rows(sets: Sequence[TrainingSet]) -> list[TrainingSet]:
+    """Return the same sets of one pool, at whose end are the rows with replaced values.
+
+    Only these rows are added, so that a learner sees rows of a pool, whatever a method changed.
+    Sets without replaced values, of any pools, are returned as they are.
+    """
+    if all(chosen.action is None and chosen.next_obs is None for chosen in sets):
+        return list(sets)
+    parts, made, end = [sets[0].pool.rows], [], len(sets[0].pool)
+    for chosen in sets:
+        held, changed = chosen.pool.rows, np.zeros(len(chosen), bool)
+        given = {name: a for name in REPLACED if (a := getattr(chosen, name)) is not None}
+        for name, array in given.items():
+            given[name] = array.astype(getattr(held, name).dtype)
+            differs = given[name] != getattr(held, name)[chosen.rows]
+            changed |= (differs & ~np.isnan(given[name])).any(axis=1)
+        rows = chosen.rows.copy()
+        rows[changed] = end + np.arange(changed.sum())
+        end += int(changed.sum())
+        own = {name: array[changed] for name, array in given.items()}
+        parts.append(dataclasses.replace(held[chosen.rows[changed]], **own))
+        made.append(rows)
+    arrays = [part.arrays() for part in parts]
+    joined = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+    pool = Dataset(Transitions(**joined), {}, sets[0].pool.provenance)
+    plain = {"pool": pool, "action": None, "next_obs": None}
+    return [
+        dataclasses.replace(chosen, rows=rows, **plain)
+        for chosen, rows in zip(sets, made, strict=True)
+    ]

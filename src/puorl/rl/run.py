@@ -28,7 +28,7 @@ from puorl.core import formatting, hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import make_folder, read_json, sync, write_json
 from puorl.core.progress import Advance, progress_bar, quiet
-from puorl.core.run_folder import announce_resume, decode, exclusive_beside
+from puorl.core.run_folder import Checkpoint, announce_resume, decode, exclusive_beside
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import COLUMNS, TrainingSet
 from puorl.rl.learner import Learner
@@ -537,7 +537,7 @@ def _check_metrics(folder: Path, size: int, stored: str | None) -> None:
 
 
 class _Record:
-    """``record.json``: written anew, whole, after every event."""
+    """``record.json``: rewritten as a whole after every event."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / RECORD
@@ -563,8 +563,6 @@ class _Group:
     def __init__(
         self, folder: Path, spec: RunSpec, number: int, names: Sequence[str], identity: str
     ) -> None:
-        from puorl.core.checkpoint import Checkpoint
-
         lanes = spec.lanes
         self._folder, self._spec, self._number, self._names = folder, spec, number, list(names)
         self._lanes = [lanes[name] for name in names]

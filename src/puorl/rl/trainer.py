@@ -23,12 +23,12 @@ from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
 from puorl.core.resources import check_fork
 from puorl.data.dataset import Dataset
-from puorl.data.training_set import Chunks, TrainingSet, with_own_rows
+from puorl.data.training_set import Chunks, TrainingSet
 from puorl.nn import mlp
 from puorl.rl import pool as rows_of
 from puorl.rl.learner import Learner, Sizes, form_of
 from puorl.rl.policy import Policy, stored_config
-from puorl.rl.pool import ActionRange, Pool, Sets
+from puorl.rl.pool import ActionRange, Pool, Sets, with_own_rows
 
 # A new process may choose other kernels; without these it may also add in another order.
 _GPU_OPTIONS = {
@@ -235,11 +235,11 @@ class TrainJob:
     q_limit: np.ndarray
     """(lanes,) float32. No policy can reach values beyond it."""
     codes: tuple[str, ...] | None = None
-    """What discrete actions stand for."""
+    """Codes of discrete actions."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns of states and actions, by their key in a policy's metadata, where they are known."""
     chunks: Chunks | None = None
-    """Where the rows are one of several chunks: all of them; one is used in each interval."""
+    """All chunks, if the rows are one of several; each interval uses one."""
 
     def with_chunk(self, number: int) -> "TrainJob":
         """Put the rows of another chunk on the device; all scales stay those of the first."""
@@ -248,7 +248,7 @@ class TrainJob:
         chosen, room = self.chunks.chunk(number), self.sets.row.shape[1]
         held = _tables(self.learner, [chosen])
         pool = Pool(jnp.asarray(rows_of.pack(chosen.pool.rows, self.actions)))
-        # Of one shape, or it would be compiled anew: rows without a next action are left out.
+        # Of one shape, or it would be compiled again: rows without a next action are left out.
         count = jnp.minimum(held.num_rows, room)
         row = jnp.zeros_like(self.sets.row).at[:, : held.row.shape[1]].set(held.row[:, :room])
         column = (
@@ -546,7 +546,7 @@ def versions() -> dict[str, str]:
 def repeats_exactly(compiled: Path, earlier: Mapping[str, str]) -> bool:
     """Return whether this process computes the same bits as one with those versions did.
 
-    Compiling anew for a GPU may choose other kernels, so its compiled programs must be kept.
+    Another compilation for a GPU may choose other kernels, so compiled programs must be kept.
     """
     same_program = jax.default_backend() == "cpu" or any(compiled.glob("*"))
     return same_program and earlier == versions()

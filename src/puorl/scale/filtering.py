@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from puorl.core import hashing
 from puorl.core.files import atomic_path
-from puorl.core.run_folder import MODEL, WEIGHT
+from puorl.core.run_folder import KEEP_LIST, KEPT_PARTS, MODEL, WEIGHT, KeptRows
 from puorl.core.tasks import Workers, part_path, run_tasks
 from puorl.data.dataset import Dataset
 from puorl.data.formats import save
 from puorl.data.lazy import LazyDataset
+from puorl.data.parquet import fingerprint_of_parts
 from puorl.data.split import PUSplit
 from puorl.data.validate import LABELLED, SOURCE_ROW
+from puorl.pu.result_folder import Written
 from puorl.pu.units import number_units, parse_unit
 
 if TYPE_CHECKING:  # importing it loads jax
@@ -32,7 +35,7 @@ SCORE = "score"
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """What was decided about the units of a column."""
+    """Decisions about the units of a column."""
 
     value: np.ndarray
     """(units,) str, ascending."""
@@ -177,7 +180,7 @@ def keep_rows(
 
     Args:
         lazy: The rows.
-        flt: The filter, in whose mode rows are kept; it is saved beside the parts, in ``model``.
+        flt: The filter, in whose mode rows are kept; it is saved next to the parts, in ``model``.
         split: The split that it was fitted on.
         folder: For a file of each partition; a killed job goes on there.
         workers: Where partitions are scored.
@@ -204,6 +207,27 @@ def keep_rows(
         only_list=only_list,
     )
     return run_partitions(task, lazy, folder, workers, "scoring", progress=progress)
+
+
+def write_kept(
+    folder: Path, parts: Path, num_kept: int, target: Dataset | None, *, only_list: bool
+) -> Written:
+    """Write what `keep_rows` left in ``parts`` into the folder of `puorl filter`.
+
+    ``target`` are labelled rows of a file of their own, which are kept as well.
+    """
+    if only_list:
+        path = folder / KEEP_LIST
+        collect(parts, path, ".csv", "source_row,score")
+        text = f"list of {num_kept:,} kept rows, counted over all files, from 0"
+        return Written(KeptRows(path.name, num_kept, hashing.of_bytes(path)), {path.name: text})
+    path = folder / KEPT_PARTS
+    collect(parts, path, ".parquet")
+    if target is not None:
+        save(target, path / "target.parquet")
+        num_kept += len(target)
+    kept = KeptRows(path.name, num_kept, fingerprint_of_parts(path))
+    return Written(kept, {path.name: f"{num_kept:,} kept rows as Parquet, with scores"})
 
 
 def run_partitions(

@@ -18,7 +18,6 @@ import numpy as np
 from puorl.core.files import atomic_path
 from puorl.core.run_folder import decode
 from puorl.core.tasks import Workers, part_path
-from puorl.data.copies import row_hashes
 from puorl.data.dataset import Dataset
 from puorl.data.inspect import (
     Clock,
@@ -32,7 +31,7 @@ from puorl.data.inspect import (
 from puorl.data.inspect import find as find_in
 from puorl.data.inspect import inspect as inspect_rows
 from puorl.data.lazy import LazyDataset
-from puorl.data.transitions import Provenance, join_notes
+from puorl.data.transitions import Provenance, join_notes, row_hashes
 from puorl.data.validate import SOURCE_ROW
 from puorl.scale.filtering import run_partitions
 

@@ -1,4 +1,4 @@
-"""What a filter on large data takes, computed from rates that are measured on this machine."""
+"""Time, memory and disk of a filter on large data, from rates measured on this machine."""
 
 import dataclasses
 import resource
@@ -25,7 +25,7 @@ _BASE_MEMORY, _CELL_MEMORY = 300_000_000, 36
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of files without reading their rows."""
+    """Numbers of files, rows and bytes, found without reading the rows."""
 
     files: tuple[str, ...]
     num_rows: int

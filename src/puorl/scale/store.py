@@ -57,7 +57,7 @@ class Store:
         return self.num_rows // self.num_chunks
 
     def chunk(self, number: int) -> TrainingSet:
-        """Read a chunk; numbers above the last begin anew."""
+        """Read a chunk; numbers above the last start again from the first."""
         number %= self.num_chunks
         pieces = []
         for i, (size, start) in enumerate(zip(self.sizes, self.starts, strict=True)):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.progress import quiet
+from puorl.core.run_folder import Checkpoint
 from puorl.nn import mlp
 from puorl.pu.config import MachineConfig
 from puorl.pu.machines import dynamics
@@ -275,7 +275,7 @@ KILLED_CODE = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import test_dynamics as tests
-from puorl.core.checkpoint import Checkpoint
+from puorl.core.run_folder import Checkpoint
 
 done = 0
 def advance(amount, note="", /, *, earlier=False):

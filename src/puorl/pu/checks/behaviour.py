@@ -37,7 +37,7 @@ _LEAST_LOW_END = 0.5
 
 @dataclass(frozen=True)
 class Shortcut:
-    """Whether behaviour, (s, a) alone, separates the domains."""
+    """Result of the check whether behaviour, (s, a) alone, separates the domains."""
 
     auroc: Estimate
     """Of held-out labelled against unlabelled rows, with all inputs."""
@@ -62,7 +62,7 @@ class Shortcut:
 
 @dataclass(frozen=True)
 class Selection:
-    """Whether the labelled rows are a random draw of the target's rows."""
+    """Result of the check whether labelled rows are a random draw of the target's rows."""
 
     auroc: Estimate
     """Of labelled against kept unlabelled rows; 0.5 for a random draw."""

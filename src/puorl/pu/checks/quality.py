@@ -33,7 +33,7 @@ _ANY = 0.9
 
 @dataclass(frozen=True)
 class Quality:
-    """What is kept, and its estimated quality."""
+    """Numbers of kept rows, and their estimated quality."""
 
     num_labelled: int
     num_unlabelled: int

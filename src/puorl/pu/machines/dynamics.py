@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.progress import Advance
+from puorl.core.run_folder import Checkpoint
 from puorl.nn import mlp
 from puorl.pu.config import MachineConfig
 from puorl.pu.machines.sequences import Sequences

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from puorl.core.checkpoint import Checkpoint
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
 from puorl.core.progress import Advance, progress_bar, quiet
+from puorl.core.run_folder import Checkpoint
 from puorl.core.tasks import Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
