@@ -100,17 +100,22 @@ def episodes_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def last_rows() -> dict[str, dict[str, Any]]:
-    """Return the last recorded run of each case, a full one where there is any."""
+def rows_of(size: str) -> dict[str, dict[str, Any]]:
+    """Return the last recorded run of each case that has one at a size."""
     found = {}
     for path in sorted(RESULTS.glob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        full = [row for row in rows if row["size"] == "full"]
-        found[path.stem] = (full or rows)[-1]
+        if rows := [row for row in rows if row["size"] == size]:
+            found[path.stem] = rows[-1]
     return found
 
 
-def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def last_rows() -> dict[str, dict[str, Any]]:
+    """Return the last recorded run of each case, a full one where there is any."""
+    return rows_of("small") | rows_of("full")
+
+
+def overview(full: Mapping[str, Mapping[str, Any]], small: Mapping[str, Mapping[str, Any]]) -> str:
     """Make the tables over all cases, as Markdown: what the filter found, and the policies."""
     filters = [
         "| case | size | rows | units, known | told the truth | right: units | rows | "
@@ -118,10 +123,10 @@ def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
         "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     policies = [
-        "| case | OLP | all rows | PU | Oracle | first by the log |",
-        "|---|--:|--:|--:|--:|---|",
+        "| case | size | OLP | all rows | PU | Oracle | first by the log |",
+        "|---|---|--:|--:|--:|--:|---|",
     ]
-    for name, row in rows.items():
+    for name, row in [*full.items(), *small.items()]:
         found, link = row["filter"], f"[{name}]({name}.md)"
         true = found["true"]
         cells = [
@@ -142,8 +147,29 @@ def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
         first, right, rank = choice(row)
         means = [_both(mean_estimate(own)) for own in scores(row).values()]
         said = f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})"
-        policies.append(f"| {' | '.join([link, *means, said])} |")
-    return "\n".join([*filters, "", *policies, "", holds_text(rows)])
+        policies.append(f"| {' | '.join([link, row['size'], *means, said])} |")
+    counts = [f"- Size *{size}*. {holds_text(rows)} {counts_text(rows)}"
+              for size, rows in (("full", full), ("small", small)) if rows]  # fmt: skip
+    return "\n".join([*filters, "", *policies, "", *counts])
+
+
+def counts_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Count verdicts and choices that are right, and intervals that hold the truth."""
+    verdicts = sum(row["filter"]["verdict_is_right"] for row in rows.values())
+    choices = sum(choice(row)[1] for row in rows.values())
+    inside = {name: sum(holds_truth(row["filter"], name) for row in rows.values())
+              for name in ("alpha", "recall", "precision")}  # fmt: skip
+    held = ", ".join(f"of {name} in {number}" for name, number in inside.items())
+    return (f"The verdict is right in {verdicts} of {len(rows)}, the log's choice in {choices}; "
+            f"the report's interval holds the truth {held}.")  # fmt: skip
+
+
+def holds_truth(found: Mapping[str, Any], name: str) -> bool:
+    """Say whether the interval of the report holds the truth, up to rounding."""
+    guess, true = found["estimated"][name], found["true"][name]
+    if guess["value"] is None:
+        return False
+    return bool(guess["low"] - 1e-6 <= true <= guess["high"] + 1e-6)
 
 
 def told_text(told: Mapping[str, Any] | None) -> str:
@@ -227,15 +253,15 @@ def written(page: str, text: str) -> str:
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
-def texts(rows: Mapping[str, Mapping[str, Any]]) -> dict[Path, str]:
+def texts() -> dict[Path, str]:
     """Return the generated text of each page."""
-    found = {PAGES / f"{name}.md": details(row) for name, row in rows.items()}
-    return {PAGES / "index.md": overview(rows), **found}
+    found = {PAGES / f"{name}.md": details(row) for name, row in last_rows().items()}
+    return {PAGES / "index.md": overview(rows_of("full"), rows_of("small")), **found}
 
 
 def main() -> None:
     """Write all tables into their pages."""
-    for path, text in texts(last_rows()).items():
+    for path, text in texts().items():
         path.write_text(written(path.read_text(encoding="utf-8"), text), encoding="utf-8")
 
 
