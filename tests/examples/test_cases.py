@@ -27,9 +27,13 @@ QUICK = FilterConfig(
     network=NetworkConfig(hidden=(16,)),
     num_warm_up=1,
     num_main=2,
-    machines=MachineConfig(hidden=(16,), latent_sizes=(2,), num_seeds=1, num_steps=150),
+    machines=MachineConfig(
+        hidden=(16,), latent_sizes=(2,), num_seeds=1, num_steps=100, num_lags=1, horizons=(1,)
+    ),
 )
-TINY = run.Size(20, seeds=2, hidden="8", batch_size=16, judge_updates=20, episodes=1)
+TINY = run.Size(
+    20, seeds=2, hidden="8", batch_size=16, judge_updates=20, model_updates=20, episodes=1
+)
 
 
 @pytest.mark.parametrize("name", run.CASES)
