@@ -154,7 +154,8 @@ def test_alarms_are_counted():
 
 
 def test_an_interval_holds_the_truth_up_to_rounding():
-    found = {"true": {"alpha": 0.5}, "estimated": {"alpha": {"value": 0.4, "low": 0.3, "high": 0.5}}}
+    guess = {"value": 0.4, "low": 0.3, "high": 0.5}
+    found = {"true": {"alpha": 0.5}, "estimated": {"alpha": guess}}
     assert tables.holds_truth(found, "alpha")
     assert not tables.holds_truth(found | {"true": {"alpha": 0.51}}, "alpha")
 
