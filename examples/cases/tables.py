@@ -193,9 +193,12 @@ def holds_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
             above.append(name)
         else:
             (below if minus(row, better, "pu").is_above_zero else near).append(name)
-    parts = [f"{len(found)} {words} ({', '.join(found)})"
-             for found, words in ((above, "with the highest mean of the three"), (near, "within noise of the better"),
-                                  (below, "clearly below it")) if found]  # fmt: skip
+    counted = (
+        (above, "with the highest mean of the three"),
+        (near, "within noise of the better"),
+        (below, "clearly below it"),
+    )
+    parts = [f"{len(found)} {words} ({', '.join(found)})" for found, words in counted if found]
     return (f"PU against OLP and all rows: at least as good, or within noise of the better, in "
             f"{len(above) + len(near)} of {len(rows)}: {'; '.join(parts)}.")  # fmt: skip
 

@@ -14,10 +14,13 @@ from puorl.core.files import read_json
 from puorl.pu.config import PRESETS, FilterConfig, MachineConfig, NetworkConfig
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "cases"))
+IMAGES = ROOT / "docs" / "images"
+sys.path[:0] = [str(ROOT / "examples" / "cases"), str(IMAGES)]
 import actuator  # noqa: E402
 import decidable  # noqa: E402
+import draw_cases  # noqa: E402
 import run  # noqa: E402
+import sheet  # noqa: E402
 import simulator  # noqa: E402
 import tables  # noqa: E402
 
@@ -165,3 +168,11 @@ def test_the_pages_say_what_the_rows_say():
         page = path.read_text(encoding="utf-8")
         assert page.count(tables.BEGIN) == page.count(tables.END) == 1
         assert tables.written(page, text) == page  # else: python examples/cases/tables.py
+
+
+def test_the_pictures_show_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(sheet, "HERE", tmp_path)
+    draw_cases.main()
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in IMAGES.glob("case-*.svg")}
+    assert drawn == kept  # else: python docs/images/draw_cases.py
