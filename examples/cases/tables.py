@@ -51,7 +51,8 @@ def choice(row: Mapping[str, Any]) -> tuple[str, bool, float]:
     right = not any(minus(row, name, first).is_above_zero
                     for name in USABLE if name != first)  # fmt: skip
     pairs = [(a, b) for name in METHODS for a, b in zip(judged[name], true[name], strict=True)]
-    return first, right, float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    rank = round(float(spearmanr(*zip(*pairs, strict=True)).statistic), 2)
+    return first, right, rank + 0.0  # no -0.00
 
 
 def summary(row: Mapping[str, Any]) -> str:
@@ -116,41 +117,39 @@ def last_rows() -> dict[str, dict[str, Any]]:
 
 
 def overview(full: Mapping[str, Mapping[str, Any]], small: Mapping[str, Mapping[str, Any]]) -> str:
-    """Make the tables over all cases, as Markdown: what the filter found, and the policies."""
+    """Make the tables over all cases, as Markdown: what the filter found and said, the policies."""
     filters = [
-        "| case | size | rows | units, known | told the truth | right: units | rows | "
-        "recall, estimated (true) | precision, estimated (true) | verdict |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
+        "| case | size | rows | units, known | told the truth | right (rows) | verdict |",
+        "|---|---|--:|--:|--:|--:|---|",
+    ]
+    reports = [
+        "| case | size | alpha, estimated (true) | recall | precision |",
+        "|---|---|--:|--:|--:|",
     ]
     policies = [
         "| case | size | OLP | all rows | PU | Oracle | first by the log |",
         "|---|---|--:|--:|--:|--:|---|",
     ]
     for name, row in [*full.items(), *small.items()]:
-        found, link = row["filter"], f"[{name}]({name}.md)"
-        true = found["true"]
+        found, begin = row["filter"], f"| [{name}]({name}.md) | {row['size']} | "
         cells = [
-            link,
-            row["size"],
             f"{found['num_rows']:,}",
             f"{len(found['units'])}, {len(row['known'])}",
             told_text(row.get("told")),
-            f"{found['num_right']} of {found['num_asked']}",
-            f"{found['rows_right']:.1%}",
-            *(
-                f"{_text(found['estimated'][each])} ({true[each]:.2f})"
-                for each in ("recall", "precision")
-            ),
+            f"{found['num_right']} of {found['num_asked']} ({found['rows_right']:.0%})",
             f"{found['verdict']}, {'right' if found['verdict_is_right'] else 'wrong'}",
         ]
-        filters.append(f"| {' | '.join(cells)} |")
+        filters.append(f"{begin}{' | '.join(cells)} |")
+        cells = [f"{_text(found['estimated'][each])} ({true:.2f})"
+                 for each, true in found["true"].items()]  # fmt: skip
+        reports.append(f"{begin}{' | '.join(cells)} |")
         first, right, rank = choice(row)
         means = [_both(mean_estimate(own)) for own in scores(row).values()]
         said = f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})"
-        policies.append(f"| {' | '.join([link, row['size'], *means, said])} |")
+        policies.append(f"{begin}{' | '.join([*means, said])} |")
     counts = [f"- Size *{size}*. {holds_text(rows)} {counts_text(rows)}"
               for size, rows in (("full", full), ("small", small)) if rows]  # fmt: skip
-    return "\n".join([*filters, "", *policies, "", *counts])
+    return "\n".join([*filters, "", *reports, "", *policies, "", *counts])
 
 
 def counts_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
