@@ -21,7 +21,7 @@ from tables import METHODS, last_rows, scores
 
 
 def draw_map(name: str, row: Mapping[str, Any]) -> None:
-    """Draw the units by their true kind; those that the filter got wrong have a name."""
+    """Draw the units by their true kind; the known ones have a name."""
     units = row["filter"]["units"]
     kinds = sorted({(not each["ours"], each["kind"]) for each in units})
     names = [kind for _, kind in kinds]
@@ -29,8 +29,8 @@ def draw_map(name: str, row: Mapping[str, Any]) -> None:
     picture = charts.scatter(
         "Map with the truth",
         "; ".join(f"{kind}: {number} units" for kind, number in count.items()),
-        place=[
-            charts.Place(
+        points=[
+            charts.ScatterPoint(
                 each["unit"], each["x"], each["y"], 2 * each["spread"],
                 names.index(each["kind"]), each["labelled"],
             )

@@ -46,6 +46,8 @@ class Size:
     hidden: str = "64,64"
     batch_size: int = 64
     judge_updates: int = 3_000
+    model_updates: int = 20_000
+    """Of the model of the dynamics by which policies are judged from the log, too."""
     episodes: int = 10
     """Of each policy in the simulator."""
 
@@ -197,7 +199,8 @@ def compare(case: Case, size: Size, log: Path, truth: Path, out: Path, do: Comma
         "--truth", _among(case.unit, ours), "--learner", case.learner, "--gamma", f"{case.gamma:g}",
         "--seeds", str(size.seeds), "--steps", str(size.steps),
         "--set", f"hidden={size.hidden}", f"batch_size={size.batch_size}",
-        "--judge", f"updates={size.judge_updates}", f"hidden={size.hidden}",
+        "--judge", f"updates={size.judge_updates}", f"model_updates={size.model_updates}",
+        f"hidden={size.hidden}",
         "--out", str(out / "compared"),
     )  # fmt: skip
     do.puorl("export", str(out / "compared" / "run"), "--to", "onnx", "--out",

@@ -51,7 +51,8 @@ def choice(row: Mapping[str, Any]) -> tuple[str, bool, float]:
     right = not any(minus(row, name, first).is_above_zero
                     for name in USABLE if name != first)  # fmt: skip
     pairs = [(a, b) for name in METHODS for a, b in zip(judged[name], true[name], strict=True)]
-    return first, right, float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    rank = round(float(spearmanr(*zip(*pairs, strict=True)).statistic), 2)
+    return first, right, rank + 0.0  # no -0.00
 
 
 def summary(row: Mapping[str, Any]) -> str:
@@ -100,50 +101,77 @@ def episodes_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def last_rows() -> dict[str, dict[str, Any]]:
-    """Return the last recorded run of each case, a full one where there is any."""
+def rows_of(size: str) -> dict[str, dict[str, Any]]:
+    """Return the last recorded run of each case that has one at a size."""
     found = {}
     for path in sorted(RESULTS.glob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        full = [row for row in rows if row["size"] == "full"]
-        found[path.stem] = (full or rows)[-1]
+        if rows := [row for row in rows if row["size"] == size]:
+            found[path.stem] = rows[-1]
     return found
 
 
-def overview(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Make the tables over all cases, as Markdown: what the filter found, and the policies."""
+def last_rows() -> dict[str, dict[str, Any]]:
+    """Return the last recorded run of each case, a full one where there is any."""
+    return rows_of("small") | rows_of("full")
+
+
+def overview(full: Mapping[str, Mapping[str, Any]], small: Mapping[str, Mapping[str, Any]]) -> str:
+    """Make the tables over all cases, as Markdown: what the filter found and said, the policies."""
     filters = [
-        "| case | size | rows | units, known | told the truth | right: units | rows | "
-        "recall, estimated (true) | precision, estimated (true) | verdict |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
+        "| case | size | rows | units, known | told the truth | right (rows) | verdict |",
+        "|---|---|--:|--:|--:|--:|---|",
+    ]
+    reports = [
+        "| case | size | alpha, estimated (true) | recall | precision |",
+        "|---|---|--:|--:|--:|",
     ]
     policies = [
-        "| case | OLP | all rows | PU | Oracle | first by the log |",
-        "|---|--:|--:|--:|--:|---|",
+        "| case | size | OLP | all rows | PU | Oracle | first by the log |",
+        "|---|---|--:|--:|--:|--:|---|",
     ]
-    for name, row in rows.items():
-        found, link = row["filter"], f"[{name}]({name}.md)"
-        true = found["true"]
+    for name, row in [*full.items(), *small.items()]:
+        found, begin = row["filter"], f"| [{name}]({name}.md) | {row['size']} | "
         cells = [
-            link,
-            row["size"],
             f"{found['num_rows']:,}",
             f"{len(found['units'])}, {len(row['known'])}",
             told_text(row.get("told")),
-            f"{found['num_right']} of {found['num_asked']}",
-            f"{found['rows_right']:.1%}",
-            *(
-                f"{_text(found['estimated'][each])} ({true[each]:.2f})"
-                for each in ("recall", "precision")
-            ),
+            f"{found['num_right']} of {found['num_asked']} ({found['rows_right']:.0%})",
             f"{found['verdict']}, {'right' if found['verdict_is_right'] else 'wrong'}",
         ]
-        filters.append(f"| {' | '.join(cells)} |")
+        filters.append(f"{begin}{' | '.join(cells)} |")
+        cells = [f"{_text(found['estimated'][each])} ({true:.2f})"
+                 for each, true in found["true"].items()]  # fmt: skip
+        reports.append(f"{begin}{' | '.join(cells)} |")
         first, right, rank = choice(row)
         means = [_both(mean_estimate(own)) for own in scores(row).values()]
         said = f"{METHODS[first]}, {'right' if right else 'wrong'} ({rank:.2f})"
-        policies.append(f"| {' | '.join([link, *means, said])} |")
-    return "\n".join([*filters, "", *policies, "", holds_text(rows)])
+        policies.append(f"{begin}{' | '.join([*means, said])} |")
+    counts = [f"- Size *{size}*. {holds_text(rows)} {counts_text(rows)}"
+              for size, rows in (("full", full), ("small", small)) if rows]  # fmt: skip
+    return "\n".join([*filters, "", *reports, "", *policies, "", *counts])
+
+
+def counts_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Count verdicts and choices that are right, and intervals that hold the truth."""
+    verdicts = sum(row["filter"]["verdict_is_right"] for row in rows.values())
+    choices = sum(choice(row)[1] for row in rows.values())
+    firsts = sum(choice(row)[0] == max(USABLE, key=lambda name: float(np.mean(scores(row)[name])))
+                 for row in rows.values())  # fmt: skip
+    inside = {name: sum(holds_truth(row["filter"], name) for row in rows.values())
+              for name in ("alpha", "recall", "precision")}  # fmt: skip
+    held = ", ".join(f"of {name} in {number}" for name, number in inside.items())
+    return (f"The verdict is right in {verdicts} of {len(rows)}, the log's choice in {choices}, "
+            f"and in {firsts} it has the highest mean in the simulator too; "
+            f"the report's interval holds the truth {held}.")  # fmt: skip
+
+
+def holds_truth(found: Mapping[str, Any], name: str) -> bool:
+    """Say whether the interval of the report holds the truth, up to rounding."""
+    guess, true = found["estimated"][name], found["true"][name]
+    if guess["value"] is None:
+        return False
+    return bool(guess["low"] - 1e-6 <= true <= guess["high"] + 1e-6)
 
 
 def told_text(told: Mapping[str, Any] | None) -> str:
@@ -164,9 +192,12 @@ def holds_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
             above.append(name)
         else:
             (below if minus(row, better, "pu").is_above_zero else near).append(name)
-    parts = [f"{len(found)} {words} ({', '.join(found)})"
-             for found, words in ((above, "above both"), (near, "within noise of the better"),
-                                  (below, "clearly below it")) if found]  # fmt: skip
+    counted = (
+        (above, "with the highest mean of the three"),
+        (near, "within noise of the better"),
+        (below, "clearly below it"),
+    )
+    parts = [f"{len(found)} {words} ({', '.join(found)})" for found, words in counted if found]
     return (f"PU against OLP and all rows: at least as good, or within noise of the better, in "
             f"{len(above) + len(near)} of {len(rows)}: {'; '.join(parts)}.")  # fmt: skip
 
@@ -227,15 +258,15 @@ def written(page: str, text: str) -> str:
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
-def texts(rows: Mapping[str, Mapping[str, Any]]) -> dict[Path, str]:
+def texts() -> dict[Path, str]:
     """Return the generated text of each page."""
-    found = {PAGES / f"{name}.md": details(row) for name, row in rows.items()}
-    return {PAGES / "index.md": overview(rows), **found}
+    found = {PAGES / f"{name}.md": details(row) for name, row in last_rows().items()}
+    return {PAGES / "index.md": overview(rows_of("full"), rows_of("small")), **found}
 
 
 def main() -> None:
     """Write all tables into their pages."""
-    for path, text in texts(last_rows()).items():
+    for path, text in texts().items():
         path.write_text(written(path.read_text(encoding="utf-8"), text), encoding="utf-8")
 
 

@@ -14,10 +14,13 @@ from puorl.core.files import read_json
 from puorl.pu.config import PRESETS, FilterConfig, MachineConfig, NetworkConfig
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "cases"))
+IMAGES = ROOT / "docs" / "images"
+sys.path[:0] = [str(ROOT / "examples" / "cases"), str(IMAGES)]
 import actuator  # noqa: E402
 import decidable  # noqa: E402
+import draw_cases  # noqa: E402
 import run  # noqa: E402
+import sheet  # noqa: E402
 import simulator  # noqa: E402
 import tables  # noqa: E402
 
@@ -27,9 +30,13 @@ QUICK = FilterConfig(
     network=NetworkConfig(hidden=(16,)),
     num_warm_up=1,
     num_main=2,
-    machines=MachineConfig(hidden=(16,), latent_sizes=(2,), num_seeds=1, num_steps=150),
+    machines=MachineConfig(
+        hidden=(16,), latent_sizes=(2,), num_seeds=1, num_steps=100, num_lags=1, horizons=(1,)
+    ),
 )
-TINY = run.Size(20, seeds=2, hidden="8", batch_size=16, judge_updates=20, episodes=1)
+TINY = run.Size(
+    20, seeds=2, hidden="8", batch_size=16, judge_updates=20, model_updates=20, episodes=1
+)
 
 
 @pytest.mark.parametrize("name", run.CASES)
@@ -149,8 +156,23 @@ def test_alarms_are_counted():
     )
 
 
+def test_an_interval_holds_the_truth_up_to_rounding():
+    guess = {"value": 0.4, "low": 0.3, "high": 0.5}
+    found = {"true": {"alpha": 0.5}, "estimated": {"alpha": guess}}
+    assert tables.holds_truth(found, "alpha")
+    assert not tables.holds_truth(found | {"true": {"alpha": 0.51}}, "alpha")
+
+
 def test_the_pages_say_what_the_rows_say():
-    for path, text in tables.texts(tables.last_rows()).items():
+    for path, text in tables.texts().items():
         page = path.read_text(encoding="utf-8")
         assert page.count(tables.BEGIN) == page.count(tables.END) == 1
         assert tables.written(page, text) == page  # else: python examples/cases/tables.py
+
+
+def test_the_pictures_show_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(sheet, "HERE", tmp_path)
+    draw_cases.main()
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in IMAGES.glob("case-*.svg")}
+    assert drawn == kept  # else: python docs/images/draw_cases.py

@@ -293,3 +293,12 @@ def test_a_line_of_estimates_has_their_intervals_as_band():
     texts = [node.text for node in root.iter()]
     assert "a ends at 3" in texts
     assert "-50" in texts
+
+
+def test_names_of_close_points_do_not_cover_each_other():
+    points = [charts.ScatterPoint(name, x, 0.0, 1.0, 0, known=True)
+              for name, x in (("ANT-01", 0.0), ("ANT-03", 0.1), ("ANT-05", 9.0))]  # fmt: skip
+    svg = charts.scatter("t", "d", points=points, groups=["a"], x_label="x", y_label="y")
+    names = {"".join(text.itertext()): float(text.get("y")) for text in parsed(svg).iter("text")}
+    assert abs(names["ANT-01"] - names["ANT-03"]) >= 13
+    assert names["ANT-05"] == max(names["ANT-01"], names["ANT-03"])  # far away: stays where it is

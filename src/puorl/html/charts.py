@@ -282,7 +282,8 @@ def scatter(
     frame, x = _frame(y, ends, x_label, y_label, y_percent=False)
     widths = [abs((axis.end - axis.start) / (axis.high - axis.low)) for axis in (x, y)]
     rings, marks, names = [], [], []
-    for each in sorted(drawn, key=lambda each: each.known):
+    taken: list[tuple[float, float, float]] = []
+    for each in sorted(drawn, key=lambda each: (each.known, -each.y)):
         at, shade = (x.at(each.x), y.at(each.y)), _shade(each.group)
         # A ring must not leave the chart, however little is known.
         size = [
@@ -299,9 +300,22 @@ def scatter(
         if each.known:
             left = at[0] < WIDTH / 2
             text = _fitted(each.name, (WIDTH - at[0] if left else at[0]) - 14)
-            names.append(_text(at[0], at[1] - 9, text, anchor="start" if left else "end"))
+            start = at[0] if left else at[0] - _width(text)
+            height = _free(start, start + _width(text), at[1] - 9, taken, top=above + _TEXT)
+            taken.append((start, start + _width(text), height))
+            names.append(_text(at[0], height, text, anchor="start" if left else "end"))
     height = above + 1.5 * _PLOT + 44
     return _svg(title, description, height, key, frame, *rings, *marks, *names)
+
+
+def _free(
+    start: float, end: float, y: float, taken: Sequence[tuple[float, float, float]], *, top: float
+) -> float:
+    """Move a text up until it covers none of the others (start, end, y), at most to the top."""
+    rivals = [other for left, right, other in taken if left < end and start < right]
+    while y > top and any(abs(y - other) < _TEXT for other in rivals):
+        y -= 1.0
+    return y
 
 
 def _extent(places: Sequence[tuple[float, float]]) -> tuple[float, float]:
