@@ -193,7 +193,12 @@ ROWS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 @pytest.mark.parametrize(
     ("suite", "folder", "num_runs", "num_missing"),
-    [("core", "paper", 240, 0), ("paper", "paper", 2340, 1020), ("control", "control", 25, 0)],
+    [
+        ("core", "paper", 240, 0),
+        ("paper", "paper", 2340, 750),
+        ("half", "half", 40, 30),
+        ("control", "control", 25, 0),
+    ],
 )
 def test_stored_runs_are_done(suite, folder, num_runs, num_missing):
     plan = make_plan(find_suite(suite), seeds=5)

@@ -85,7 +85,7 @@ def test_kept_fractions_and_areas_are_recorded_by_part(two_drivers, tmp_path, mo
     monkeypatch.setitem(METHODS, "linear", by_driver)
     recorded, cell = Recorded(tmp_path / "rows.jsonl"), CELLS["drivers/hopper/mass:torso=0.5"]
     for _ in range(2):
-        robots.measure(Method("linear"), cell, two_drivers, 3_000, 2, recorded)
+        robots.measure(Method("linear"), cell, two_drivers, 3_000, range(2), recorded)
     assert len(recorded.rows) == 2
     measured = recorded.rows[0]["measured"]
     assert measured["kept"] == {"ours/A": 1.0, "ours/B": 0.0, "other/A": 1.0, "other/B": 0.0}

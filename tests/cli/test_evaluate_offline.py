@@ -8,7 +8,7 @@ from messages import message
 from rich.console import Console
 
 import puorl
-from puorl.cli.evaluate import show_offline
+from puorl.cli.evaluate import offline_lines
 from puorl.cli.main import main
 from puorl.core.files import read_json, write_json
 from puorl.core.stats import Estimate
@@ -89,7 +89,8 @@ def test_a_warning_names_the_run_too():
         outside=dict.fromkeys(paths, 0.0),
     )  # fmt: skip
     console = Console(record=True, width=200)
-    show_offline(seen, ["runs/a", "runs/b", ""], console)
+    for line in offline_lines(seen, ["runs/a", "runs/b", ""]):
+        console.print(line)
     text = console.export_text()
     for name in ("a/seed-0", "b/seed-0", "alone"):
         assert f"\n{name}, fqe: Do not trust it." in text

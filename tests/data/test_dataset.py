@@ -168,7 +168,7 @@ def test_joining_adds_up_what_the_notes_count():
     part = make(5, next_obs=None, episode=np.array([0, 0, 0, 1, 1]), time=[0.0, 1, 2, 0, 0])
     both = Dataset.concatenate([part, part])
     told = [note[:21] for note in Dataset.concatenate([both, part]).provenance.notes]
-    assert told == ["time: 3 stamps repeat", "next_obs: 6 last rows", "episode: numbered ane"]
+    assert told == ["time: 3 stamps repeat", "next_obs: 6 last rows", "episode: renumbered o"]
 
 
 def test_a_plain_note_is_not_counted():

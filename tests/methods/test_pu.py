@@ -83,7 +83,7 @@ def test_settings_may_change_the_filters_config():
     assert PU().settings()["config"] == PRESETS["default"].to_dict()
     with pytest.raises(ConfigError, match="expected settings among learner, .*; got eta"):
         make("pu", eta=1)
-    with pytest.raises(ConfigError, match="preset: expected one of default, thorough, paper"):
+    with pytest.raises(ConfigError, match="preset: expected one of default, thorough, robots"):
         make("pu", preset="own")
 
 

@@ -211,7 +211,7 @@ def test_other_reward_is_seen_with_rewards_only(world):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"preset": "best"}, ConfigError, "default, thorough, paper"),
+        ({"preset": "best"}, ConfigError, "default, thorough, robots, paper"),
         ({"mode": "half"}, ConfigError, "hard, top_alpha, soft"),
         ({"alpha_estimator": "km2"}, ConfigError, "alpha_estimator: expected one of bbe, en"),
         ({"config": FilterConfig(learner="svm")}, ConfigError, "tedn, nnpu, upu, pvu"),

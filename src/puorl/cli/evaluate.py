@@ -148,7 +148,7 @@ class Evaluate(opt.Command):
         content, notes = seen.to_dict(), [*notes, *seen.notes]
         for each, group in zip(content["policies"], groups, strict=True):
             each["group"] = group
-        lines = [*_column_lines(stored), *opt.note_lines(notes), *_offline_lines(seen, groups)]
+        lines = [*_column_lines(stored), *opt.note_lines(notes), *offline_lines(seen, groups)]
         return content | {"notes": notes}, lines
 
 
@@ -195,7 +195,7 @@ def return_lines(
         yield f"{text} (95 % interval over policies)"
 
 
-def _offline_lines(seen: "OfflineEvaluation", groups: Sequence[str]) -> Iterator[RenderableType]:
+def offline_lines(seen: "OfflineEvaluation", groups: Sequence[str]) -> Iterator[RenderableType]:
     """Yield a line for each policy and estimator, the ranking, and what to mind."""
     from puorl.ope.values import text_of
 
