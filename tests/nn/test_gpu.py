@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from puorl.nn import gpu, mlp
-from puorl.nn.gpu import Offsets, fits, norm_relu, norm_relu_dot, product, product_norm_relu
+from puorl.nn.gpu import Offsets, activate, activate_dot, fits, product, product_activate
 
 
 def plain(z, offsets):
@@ -36,7 +36,7 @@ def test_units_and_their_gradients(drawn):
     z, offsets, _, dh = drawn
 
     def fused(z, offsets, dh):
-        value, back = jax.vjp(lambda *a: norm_relu(*a, True), z, offsets)
+        value, back = jax.vjp(lambda *a: activate(*a, True), z, offsets)
         return value, back(dh)
 
     def wanted(z, offsets, dh):
@@ -50,7 +50,7 @@ def test_products_and_their_gradients(drawn):
     z, offsets, w, dh = drawn
 
     def fused(z, offsets, w, dy):
-        value, back = jax.vjp(lambda *a: norm_relu_dot(*a, True), z, offsets, w)
+        value, back = jax.vjp(lambda *a: activate_dot(*a, True), z, offsets, w)
         return value, back(dy)
 
     def wanted(z, offsets, w, dy):
@@ -70,7 +70,7 @@ def test_a_narrow_product_is_part_of_the_kernel(drawn, fan_in):
     )
 
     def fused(x, w, offsets, dh):
-        value, back = jax.vjp(lambda *a: product_norm_relu(*a, jnp.float32, True), x, w, offsets)
+        value, back = jax.vjp(lambda *a: product_activate(*a, jnp.float32, True), x, w, offsets)
         return value, back(dh)
 
     def wanted(x, w, offsets, dh):
@@ -96,8 +96,8 @@ def test_units_may_be_kept_in_half_the_bytes(drawn):
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], offsets) for i in (0, 1))
 
     def network(dtype, x, w1, w2, first, second, w3):
-        h = product_norm_relu(x, w1, first, dtype, True)
-        return norm_relu_dot(product(h, w2, dtype), second, w3, True)
+        h = product_activate(x, w1, first, dtype, True)
+        return activate_dot(product(h, w2, dtype), second, w3, True)
 
     def both(dtype, *inputs):
         value, back = jax.vjp(functools.partial(network, dtype), *inputs)
@@ -114,7 +114,16 @@ def test_units_may_be_kept_in_half_the_bytes(drawn):
     assert max(errors[1:]) < 0.2
 
 
-@pytest.fixture(params=[((5, 32, 32, 1), True), ((5, 32, 32, 3), True), ((5, 32, 16, 3), False)])
+NETWORKS = [
+    ((5, 32, 32, 1), True),
+    ((5, 32, 32, 3), True),
+    ((5, 32, 32, 1), False),
+    ((5, 32, 16, 3), False),
+    ((5, 20, 32, 1), False),  # a width that the kernels do not have
+]
+
+
+@pytest.fixture(params=NETWORKS)
 def network(request):
     sizes, layer_norm = request.param
     key = jax.random.key(0, impl="threefry2x32")

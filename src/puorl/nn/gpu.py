@@ -1,10 +1,11 @@
-"""MLPs on a GPU: layers with normalisation and ReLU in few kernels, and `apply_mlp` over them.
+"""MLPs on a GPU: bias, normalisation and ReLU of a layer in one kernel, and `apply_mlp` over them.
 
-For the backward pass of such a layer XLA needs up to seven kernels, four of which sum over the
-whole batch. Here one kernel reads everything once and writes a partial sum for each block of rows;
-XLA adds these up, fused into the optimiser. There are no atomics, so that the same inputs give the
-same bits. The product of a narrow input is part of the kernel, and is computed again in the
-backward pass, which is cheaper than storing it. Wide products use the vendor's library.
+For the backward pass of a normalised layer XLA needs up to seven kernels, four of which sum over
+the whole batch; without normalisation it needs three. Here one kernel reads everything once and
+writes a partial sum for each block of rows; XLA adds these up, fused into the optimiser. There are
+no atomics, so that the same inputs give the same bits. The product of a narrow input is part of the
+kernel, and is computed again in the backward pass, which is cheaper than storing it. Wide products
+use the vendor's library.
 
 Hidden units and their gradients may be bfloat16 between two kernels: a kernel keeps the dtype of
 its input and adds in float32. Written in Pallas for Triton; ``interpret`` runs the same code as
@@ -31,11 +32,11 @@ _NUM_WARPS = 4
 
 
 class Offsets(NamedTuple):
-    """Bias of a layer, scale and offset of its normalisation, each (width,) float32."""
+    """Bias of a layer, scale and offset of its normalisation if any, each (width,) float32."""
 
-    bias: jax.Array
-    scale: jax.Array
-    offset: jax.Array
+    bias: Any
+    scale: Any = None
+    offset: Any = None
 
 
 def fits(num_rows: int, width: int) -> bool:
@@ -67,23 +68,23 @@ def _matmul(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
     return jnp.dot(a, b, preferred_element_type=dtype)
 
 
-# ------------------------------------------------------------- product, norm and ReLU in one
+# --------------------------------------------------------- product and activation in one kernel
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def product_norm_relu(
+def product_activate(
     x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool = False
 ) -> jax.Array:
-    """`norm_relu` of x @ w, for x (n, f) of at most `WIDEST_INPUT` columns and w (f, width)."""
+    """`activate` of x @ w, for x (n, f) of at most `WIDEST_INPUT` columns and w (f, width)."""
     kernel = functools.partial(_forward_product, fan_in=x.shape[1])
     out = jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), dtype)
-    return _call(kernel, [x], [w, *offsets], out, interpret)
+    return _call(kernel, [x], [w, offsets], out, interpret)
 
 
 def _product_forward(
     x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool
 ) -> tuple[jax.Array, Any]:
-    return product_norm_relu(x, w, offsets, dtype, interpret), (x, w, offsets)
+    return product_activate(x, w, offsets, dtype, interpret), (x, w, offsets)
 
 
 def _product_backward(
@@ -92,123 +93,148 @@ def _product_backward(
     del dtype  # the gradient's own
     x, w, offsets = saved
     kernel = functools.partial(_backward_product, fan_in=x.shape[1])
-    out = (_like(dh), *[_partial(dh)] * 3)
-    dz, *sums = _call(kernel, [x, dh], [w, *offsets], out, interpret)
+    out = (_like(dh), _partials(dh, offsets))
+    dz, sums = _call(kernel, [x, dh], [w, offsets], out, interpret)
     # Two products in XLA, which removes the one that is not used.
     dx = _matmul(dz, w.T.astype(dz.dtype), jnp.float32)
     dw = _matmul(x.T.astype(dz.dtype), dz, jnp.float32)
-    return dx, dw, Offsets(*(each.sum(axis=0) for each in sums))
+    return dx, dw, _totals(sums)
 
 
-product_norm_relu.defvjp(_product_forward, _product_backward)
+product_activate.defvjp(_product_forward, _product_backward)
 
 
-# ------------------------------------------------------------------- norm and ReLU behind one
+# ------------------------------------------------------------------ activation behind a product
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def norm_relu(z: jax.Array, offsets: Offsets, interpret: bool = False) -> jax.Array:
-    """relu(scale * normalised(z + bias) + offset), for z (n, width), of its dtype."""
-    return _call(_forward, [z], offsets, _like(z), interpret)
+def activate(z: jax.Array, offsets: Offsets, interpret: bool = False) -> jax.Array:
+    """ReLU of z + bias, normalised in between if ``offsets`` say how; z (n, width), of its dtype.
+
+    With normalisation this is relu(scale * normalised(z + bias) + offset).
+    """
+    return _call(_forward, [z], [offsets], _like(z), interpret)
 
 
-def _norm_relu_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[jax.Array, Any]:
-    return norm_relu(z, offsets, interpret), (z, offsets)
+def _activate_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[jax.Array, Any]:
+    return activate(z, offsets, interpret), (z, offsets)
 
 
-def _norm_relu_backward(interpret: bool, saved: Any, dh: jax.Array) -> tuple[jax.Array, Offsets]:
+def _activate_backward(interpret: bool, saved: Any, dh: jax.Array) -> tuple[jax.Array, Offsets]:
     z, offsets = saved
-    out = (_like(z), *[_partial(z)] * 3)
-    dz, *sums = _call(_backward, [z, dh], offsets, out, interpret)
-    return dz, Offsets(*(each.sum(axis=0) for each in sums))
+    dz, sums = _call(_backward, [z, dh], [offsets], (_like(z), _partials(z, offsets)), interpret)
+    return dz, _totals(sums)
 
 
-norm_relu.defvjp(_norm_relu_forward, _norm_relu_backward)
+activate.defvjp(_activate_forward, _activate_backward)
 
 
-# ------------------------------------------------------- norm, ReLU and a last layer of one unit
+# ------------------------------------------------------- activation and a last layer of one unit
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def norm_relu_dot(
+def activate_dot(
     z: jax.Array, offsets: Offsets, w: jax.Array, interpret: bool = False
 ) -> jax.Array:
-    """`norm_relu` times w (width,): (n,) float32; the hidden units are never written to memory."""
+    """`activate` times w (width,): (n,) float32; the hidden units are never written to memory."""
     out = jax.ShapeDtypeStruct((z.shape[0],), jnp.float32)
-    return _call(_forward_dot, [z], [*offsets, w], out, interpret)
+    return _call(_forward_dot, [z], [offsets, w], out, interpret)
 
 
-def _norm_relu_dot_forward(
+def _activate_dot_forward(
     z: jax.Array, offsets: Offsets, w: jax.Array, interpret: bool
 ) -> tuple[jax.Array, Any]:
-    return norm_relu_dot(z, offsets, w, interpret), (z, offsets, w)
+    return activate_dot(z, offsets, w, interpret), (z, offsets, w)
 
 
-def _norm_relu_dot_backward(
+def _activate_dot_backward(
     interpret: bool, saved: Any, dy: jax.Array
 ) -> tuple[jax.Array, Offsets, jax.Array]:
     z, offsets, w = saved
-    out = (_like(z), *[_partial(z)] * 4)
-    dz, *sums = _call(_backward_dot, [z, dy], [*offsets, w], out, interpret)
-    bias, scale, offset, dw = (each.sum(axis=0) for each in sums)
-    return dz, Offsets(bias, scale, offset), dw
+    out = (_like(z), _partials(z, offsets), _partial(z))
+    dz, sums, dw = _call(_backward_dot, [z, dy], [offsets, w], out, interpret)
+    return dz, _totals(sums), dw.sum(axis=0)
 
 
-norm_relu_dot.defvjp(_norm_relu_dot_forward, _norm_relu_dot_backward)
+activate_dot.defvjp(_activate_dot_forward, _activate_dot_backward)
 
 
 # ------------------------------------------------------------------------------- the kernels
 # Arguments are references: a block of rows of each row-wise array, the whole of the others.
 
 
-def _forward_product(
-    x: Any, w: Any, bias: Any, scale: Any, offset: Any, h: Any, *, fan_in: int
-) -> None:
-    units, _ = _normalised(_masked_product(x, w, fan_in), bias)
-    _write(h, jnp.maximum(_affine(units, scale, offset), 0.0))
+def _forward_product(x: Any, w: Any, offsets: Offsets, h: Any, *, fan_in: int) -> None:
+    _write(h, _relu(_before(_masked_product(x, w, fan_in), offsets)))
 
 
 def _backward_product(
-    x: Any, dh: Any, w: Any, bias: Any, scale: Any, offset: Any,
-    dz: Any, dbias: Any, dscale: Any, doffset: Any, *, fan_in: int,
-) -> None:  # fmt: skip
-    units, deviation = _normalised(_masked_product(x, w, fan_in), bias)
-    before = _affine(units, scale, offset)
-    da = jnp.where(before > 0.0, _floats(dh), 0.0)
-    _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
+    x: Any, dh: Any, w: Any, offsets: Offsets, dz: Any, sums: Offsets, *, fan_in: int
+) -> None:
+    before = _before(_masked_product(x, w, fan_in), offsets)
+    _write_gradients(before, _floats(dh), offsets, dz, sums)
 
 
-def _forward(z: Any, bias: Any, scale: Any, offset: Any, h: Any) -> None:
-    units, _ = _normalised(_floats(z), bias)
-    _write(h, jnp.maximum(_affine(units, scale, offset), 0.0))
+def _forward(z: Any, offsets: Offsets, h: Any) -> None:
+    _write(h, _relu(_before(_floats(z), offsets)))
 
 
-def _backward(
-    z: Any, dh: Any, bias: Any, scale: Any, offset: Any,
-    dz: Any, dbias: Any, dscale: Any, doffset: Any,
-) -> None:  # fmt: skip
-    units, deviation = _normalised(_floats(z), bias)
-    before = _affine(units, scale, offset)
-    da = jnp.where(before > 0.0, _floats(dh), 0.0)
-    _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
+def _backward(z: Any, dh: Any, offsets: Offsets, dz: Any, sums: Offsets) -> None:
+    _write_gradients(_before(_floats(z), offsets), _floats(dh), offsets, dz, sums)
 
 
-def _forward_dot(z: Any, bias: Any, scale: Any, offset: Any, w: Any, y: Any) -> None:
-    units, _ = _normalised(_floats(z), bias)
-    h = jnp.maximum(_affine(units, scale, offset), 0.0)
+def _forward_dot(z: Any, offsets: Offsets, w: Any, y: Any) -> None:
+    h = _relu(_before(_floats(z), offsets))
     y[...] = (h * w[...][None, :]).sum(axis=1)
 
 
 def _backward_dot(
-    z: Any, dy: Any, bias: Any, scale: Any, offset: Any, w: Any,
-    dz: Any, dbias: Any, dscale: Any, doffset: Any, dw: Any,
-) -> None:  # fmt: skip
-    units, deviation = _normalised(_floats(z), bias)
-    before = _affine(units, scale, offset)
+    z: Any, dy: Any, offsets: Offsets, w: Any, dz: Any, sums: Offsets, dw: Any
+) -> None:
+    before = _before(_floats(z), offsets)
     column = dy[...][:, None]
-    dw[...] = (column * jnp.maximum(before, 0.0)).sum(axis=0)
-    da = jnp.where(before > 0.0, column * w[...][None, :], 0.0)
-    _write_gradients(units, deviation, da, scale, dz, dbias, dscale, doffset)
+    dw[...] = (column * _relu(before)).sum(axis=0)
+    _write_gradients(before, column * w[...][None, :], offsets, dz, sums)
+
+
+class _Before(NamedTuple):
+    """What goes into the ReLU; with normalisation also the normalised units and their factor."""
+
+    value: jax.Array
+    units: Any = None
+    factor: Any = None
+
+
+def _before(z: jax.Array, offsets: Offsets) -> _Before:
+    y = z + offsets.bias[...][None, :]
+    if offsets.scale is None:
+        return _Before(y)
+    centred = y - y.mean(axis=1, keepdims=True)
+    factor = jax.lax.rsqrt(jnp.square(centred).mean(axis=1, keepdims=True) + NORM_EPSILON)
+    units = centred * factor
+    return _Before(
+        units * offsets.scale[...][None, :] + offsets.offset[...][None, :], units, factor
+    )
+
+
+def _relu(before: _Before) -> jax.Array:
+    return jnp.maximum(before.value, 0.0)
+
+
+def _write_gradients(
+    before: _Before, dh: jax.Array, offsets: Offsets, dz: Any, sums: Offsets
+) -> None:
+    da = jnp.where(before.value > 0.0, dh, 0.0)
+    d = da
+    if offsets.scale is not None:
+        units = before.units
+        d_units = da * offsets.scale[...][None, :]
+        mean = d_units.mean(axis=1, keepdims=True)
+        slope = (d_units * units).mean(axis=1, keepdims=True)
+        d = before.factor * (d_units - mean - units * slope)
+        sums.scale[...] = (da * units).sum(axis=0)
+        sums.offset[...] = da.sum(axis=0)
+    _write(dz, d)
+    sums.bias[...] = d.sum(axis=0)
 
 
 def _masked_product(x: Any, w: Any, fan_in: int) -> jax.Array:
@@ -218,10 +244,6 @@ def _masked_product(x: Any, w: Any, fan_in: int) -> jax.Array:
         (((1,), (0,)), ((), ())),
         preferred_element_type=jnp.float32,
     )
-
-
-def _affine(units: jax.Array, scale: Any, offset: Any) -> jax.Array:
-    return units * scale[...][None, :] + offset[...][None, :]
 
 
 def _floats(ref: Any) -> jax.Array:
@@ -244,39 +266,18 @@ def _read(ref: Any, valid: Sequence[int | None]) -> jax.Array:
     return plgpu.load(ref, mask=functools.reduce(jnp.logical_and, inside), other=0.0)
 
 
-def _normalised(z: jax.Array, bias: Any) -> tuple[jax.Array, jax.Array]:
-    y = z + bias[...][None, :]
-    centred = y - y.mean(axis=1, keepdims=True)
-    deviation = jax.lax.rsqrt(jnp.square(centred).mean(axis=1, keepdims=True) + NORM_EPSILON)
-    return centred * deviation, deviation
-
-
-def _write_gradients(
-    units: jax.Array, deviation: jax.Array, da: jax.Array, scale: Any,
-    dz: Any, dbias: Any, dscale: Any, doffset: Any,
-) -> None:  # fmt: skip
-    d_units = da * scale[...][None, :]
-    mean = d_units.mean(axis=1, keepdims=True)
-    slope = (d_units * units).mean(axis=1, keepdims=True)
-    d = deviation * (d_units - mean - units * slope)
-    _write(dz, d)
-    dbias[...] = d.sum(axis=0)
-    dscale[...] = (da * units).sum(axis=0)
-    doffset[...] = da.sum(axis=0)
-
-
 # ------------------------------------------------------------------------------- their blocks
 
 
 def _call(
-    kernel: Any, rows: Sequence[jax.Array], whole: Sequence[jax.Array], out: Any, interpret: bool
+    kernel: Any, rows: Sequence[jax.Array], whole: Sequence[Any], out: Any, interpret: bool
 ) -> Any:
-    """Run a kernel over blocks of rows; ``rows`` are cut into blocks, ``whole`` are not."""
+    """Run a kernel over blocks of ``rows``; trees of arrays in ``whole`` are not cut."""
     num_rows = rows[0].shape[0]
     call = pl.pallas_call(
         kernel,
         grid=(num_rows // _BLOCK_ROWS,),
-        in_specs=[*map(_row_spec, rows), *map(_whole_spec, whole)],
+        in_specs=[*map(_row_spec, rows), *jax.tree.map(_whole_spec, list(whole))],
         out_specs=jax.tree.map(lambda each: _out_spec(each, num_rows), out),
         out_shape=out,
         compiler_params=plgpu.CompilerParams(num_warps=_NUM_WARPS, num_stages=1),
@@ -311,6 +312,14 @@ def _like(x: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
+def _partials(z: jax.Array, offsets: Offsets) -> Offsets:
+    return jax.tree.map(lambda _: _partial(z), offsets)
+
+
+def _totals(sums: Offsets) -> Offsets:
+    return jax.tree.map(lambda each: each.sum(axis=0), sums)
+
+
 def _partial(z: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((z.shape[0] // _BLOCK_ROWS, z.shape[1]), jnp.float32)
 
@@ -335,19 +344,19 @@ def apply_mlp(
     """
     *hidden, last = params
     for layer in hidden:
-        if layer.norm is None:
-            z: Any = product(x.astype(units), layer.w, units)
-            x = jax.nn.relu(_plus(z, layer.b)).astype(units)
+        width = layer.w.shape[1]
+        if layer.norm is None and not fits(x.shape[0], width):
+            x = jax.nn.relu(_plus(product(x.astype(units), layer.w, units), layer.b)).astype(units)
             continue
-        offsets = Offsets(layer.b, *layer.norm)
+        offsets = Offsets(layer.b, *(layer.norm or ()))
         if x.shape[1] <= WIDEST_INPUT and x.dtype == jnp.float32:
-            x = product_norm_relu(x, layer.w, offsets, units, interpret)
+            x = product_activate(x, layer.w, offsets, units, interpret)
             continue
-        z = product(x, layer.w, units)
+        z = product(x.astype(units), layer.w, units)
         if layer is hidden[-1] and last.w.shape[1] == 1:
-            y: Any = norm_relu_dot(z, offsets, last.w[:, 0], interpret)
+            y: Any = activate_dot(z, offsets, last.w[:, 0], interpret)
             return _plus(jnp.expand_dims(y, 1), last.b)
-        x = norm_relu(z, offsets, interpret)
+        x = activate(z, offsets, interpret)
     return _plus(product(x, last.w, jnp.float32), last.b)
 
 
