@@ -92,7 +92,7 @@ def test_information_is_symmetric_and_not_negative(view):
 
 
 def test_information_is_the_mean_product_of_scores_of_the_models_own_data():
-    n = 20_000
+    n = 20 * dynamics._CHUNK_ROWS
     params, z = network(), np.repeat([[0.7, -0.4]], n, axis=0)
     rows = drawn_from(params, batch(n, 1, known=0.8), z)
     alone = rows._replace(unit=jnp.arange(n, dtype=jnp.int32))

@@ -408,12 +408,13 @@ def lane(params: mlp.Params, number: int) -> mlp.Params:
 
 
 def _room(number: int) -> int:
-    """Return the next power of two; above `_SMALL`, the next sixteenth of it, in whole chunks."""
+    """Return the next power of two; above `_SMALL`, the next sixteenth of it."""
     power = 1 << max(number - 1, 0).bit_length()
-    step = max(power // 16, _CHUNK_ROWS) if power > _SMALL else power
+    step = power // 16 if power > _SMALL else power
     return -(-number // step) * step
 
 
-_CHUNK_ROWS = 1_024
+_CHUNK_ROWS = 512
+"""Rows whose derivatives are computed together; it divides every larger room."""
 _SMALL = 4_096
 """Room up to which few sizes, and so few compilations, are worth more than little padding."""
