@@ -96,6 +96,16 @@ def test_a_later_horizon_that_parts_ours_hardly_does_not_count():
     np.testing.assert_array_equal(model.units.keep, ~INVERTER)
 
 
+@pytest.mark.parametrize(("gap", "keep"), [(3.5, ~INVERTER), (20.0, OURS)])
+@pytest.mark.parametrize("clearer", [18.0, 40.0])
+def test_another_model_counts_for_what_it_alone_shows(clearer, gap, keep):
+    # It sees types clearly, more clearly even than one step does; what it shows beyond them may
+    # be how units of a type vary.
+    more = away(INVERTER, clearer) + away(HOIST, gap)[:, ::-1]
+    model = decide([ONE_STEP, view("relations", 0, more, 2)])
+    np.testing.assert_array_equal(model.units.keep, keep)
+
+
 @pytest.mark.parametrize("drivers", [0.0, 20.0])
 def test_where_drivers_differ_one_step_alone_decides(drivers):
     driven = view("dynamics", 1, away(np.arange(NUM_UNITS) % 2 == 0, 20.0), 3)

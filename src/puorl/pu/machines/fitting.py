@@ -263,7 +263,7 @@ def find_types(
     if several and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
         views = [_compare_matched(made, _mixtures(made, label, driver, num_trusted, seed)[0])]
-    counts = _choose_horizons(views, made, label, driver)
+    counts = _choose_views(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
     seen = visibility(_best_gain(views))
@@ -300,24 +300,45 @@ def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:
     return made._replace(views=tuple(views), latents=tuple(latents))
 
 
-def _choose_horizons(
+def _choose_views(
     views: Sequence[ViewModel], made: Embedding, label: np.ndarray, driver: np.ndarray
 ) -> list[bool]:
-    """Whether each view counts: a later horizon must see types best, or clearly see more of them.
+    """Whether each view counts: the clearest one, and those that agree or clearly see more types.
 
-    Over several steps noise adds up, too. So a later horizon may part units that the clearest view
-    keeps together only if that alone is clear.
+    Units of a type vary, too, and several views show it more finely than others; over several steps
+    noise adds up. How clearly a view sees any types does not say that all of its types are there.
+    So a view may part units that another keeps together only if that alone is clear. This holds
+    for the clearest view as well: its nats may be those of types that another model sees, too, and
+    a little more for groups within them.
     """
     gain = [max(mixture.gain for mixture in view.mixtures) for view in views]
-    best = int(np.argmax(gain))
-    [said] = judge_lanes([views[best]], [made.latents[best]], made.median_rows, driver, fitted=True)
-    kept = (said.weight @ said.chance >= 0.5) | (label == 0)
-    counts = []
-    for number, view in enumerate(views):
+    order = np.argsort(np.negative(gain), kind="stable").tolist()
+
+    def kept(number: int) -> np.ndarray:
+        lanes = judge_lanes(
+            [views[number]], [made.latents[number]], made.median_rows, driver, fitted=True
+        )
+        return (lanes[0].weight @ lanes[0].chance >= 0.5) | (label == 0)
+
+    def parts(number: int, together: np.ndarray, needed: float) -> bool:
+        view = views[number]
         clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
         z = view.embed(clearest.lane, made.latents[number][clearest.lane].z)
-        parts = gain[number] >= SURE and split_evidence(z, clearest, kept, label) >= _PARTED
-        counts.append(view.horizon == 0 or number == best or parts)
+        return split_evidence(z, clearest, together, label) >= needed
+
+    best = order[0]
+    for number in order[1:]:
+        if gain[number] >= SURE and views[number].view != views[best].view:
+            if not parts(best, kept(number), SURE):
+                best = number
+            break
+    together, counts = kept(best), []
+    for number, view in enumerate(views):
+        if number == best or gain[number] < SURE:  # the latter decide nothing
+            counts.append(number == best or view.horizon == 0)
+        else:
+            needed = _PARTED if view.view == views[best].view else SURE
+            counts.append(parts(number, together, needed))
     return counts
 
 
