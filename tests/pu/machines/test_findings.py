@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from puorl.pu.machines.findings import LITTLE_OVERLAP, SEEN, Finding, overlap_of_rows
+from puorl.pu.machines.findings import (
+    LITTLE_OVERLAP,
+    SEEN,
+    Finding,
+    balanced_rows,
+    cost_across,
+    overlap_of_rows,
+)
 
 UNIT = np.repeat(np.arange(20), 40)
 KEEP = np.arange(20) < 8
@@ -34,6 +41,34 @@ def test_overlap_is_the_same_for_the_same_seed_and_whole_without_another_side():
     x = rows(0.7)
     assert overlap_of_rows(x, UNIT, KEEP, seed=3) == overlap_of_rows(x, UNIT, KEEP, seed=3)
     assert overlap_of_rows(x, UNIT, np.ones(20, bool)) == 1.0
+
+
+def test_balanced_rows_are_alike_in_means_and_products():
+    x, side = rows(1.0), KEEP[UNIT]
+    x[side] *= 1.5
+    weight = balanced_rows(x, side)
+
+    def apart(weight):
+        seen = np.hstack([x, x[:, :1] * x])
+        means = [np.average(seen[own], axis=0, weights=weight[own]) for own in (side, ~side)]
+        return np.abs(means[0] - means[1]).max()
+
+    assert apart(np.ones(len(x))) > 0.8
+    assert apart(weight) < 0.1
+
+
+def test_linear_models_of_two_sides_differ_if_units_do_and_not_by_where_they_are_used():
+    x, rng = rows(1.0), np.random.default_rng(1)
+    curved = np.square(x[:, :1]) + 0.3 * rng.normal(size=(len(x), 1))
+    weight = balanced_rows(x, KEEP[UNIT])
+
+    def score(change, weight):
+        made = cost_across(x, change, UNIT, KEEP, weight)
+        return made.mean() / made.std() * np.sqrt(len(made))
+
+    assert score(curved, np.ones(len(x))) > 5.0
+    assert score(curved, weight) < 2.0
+    assert score(curved + 2.0 * x[:, 1:2] * KEEP[UNIT][:, None], weight) > 5.0
 
 
 @pytest.mark.parametrize(

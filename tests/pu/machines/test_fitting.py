@@ -130,6 +130,32 @@ def test_types_with_own_drivers_must_differ_where_both_drive(verdict):
     assert not model.finding.is_crossed
 
 
+@pytest.mark.parametrize("verdict", ["both", "behaviour"])
+def test_types_with_own_drivers_may_differ_in_what_latents_do_not_hold(verdict):
+    second = np.arange(NUM_UNITS) % 2 == 0
+    slope = 0.4 + 0.4 * second * (verdict == "both")
+    views = [
+        view("dynamics", 0, away(second, 8.0), 6),
+        view("relations", 0, np.zeros((NUM_UNITS, SIZE)), 7),  # units have several runs
+    ]
+    model = decide(views, drivers=20.0, known=(1,), outcome=lambda x, unit: slope[unit] * x)
+    assert model.finding.verdict == verdict
+    assert not model.finding.is_crossed
+
+
+@pytest.mark.parametrize("gap", [20.0, 0.0])
+def test_relations_show_types_where_a_driver_has_machines_of_two(gap):
+    views = [
+        view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 8),
+        view("relations", 0, away(INVERTER, gap) + away(np.arange(NUM_UNITS) % 2 == 0, 9.0), 9),
+    ]
+    model = decide(views, drivers=20.0, known=(0, 3))
+    assert model.finding.is_crossed is (gap > 0)
+    assert model.finding.verdict == ("both" if gap else "behaviour")
+    if gap:
+        np.testing.assert_array_equal(model.units.keep, ~INVERTER)
+
+
 def test_where_no_type_is_seen_nothing_is_claimed():
     model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
     assert model.finding.gain < SEEN

@@ -18,6 +18,11 @@ RESERVED = (OURS, NONE)
 LITTLE_OVERLAP = 0.05
 FEW_UNITS = 3
 _NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60
+_MOST_PRODUCTS = 32
+"""Columns up to which their products are balanced, too; with more, their squares alone."""
+_NUM_NEWTON, _FAR = 10, 4.0
+_RIDGE = 3.0
+"""Rows that the prior of a linear model is worth."""
 
 
 class UnitTable(NamedTuple):
@@ -178,6 +183,75 @@ def shared_rows(x: np.ndarray, unit: np.ndarray, side: np.ndarray) -> np.ndarray
     near, counted = _neighbours(x, unit)
     across = (side[unit][near] != side[unit][:, None]) & counted
     return across.sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
+
+
+def balanced_rows(x: np.ndarray, side: np.ndarray) -> np.ndarray:
+    """(n,) float64. Chance of each row to be of the other side, by a logistic regression.
+
+    As weights these make both sides alike in the means of all that the regression sees: columns,
+    their squares and products. What a linear model gets wrong is then nearly the same on both.
+
+    Args:
+        x: (n, f) float. Standardised.
+        side: (n,) bool. Of each row.
+    """
+    x = np.clip(np.asarray(x, np.float64), -_FAR, _FAR)
+    num = x.shape[1]
+    one, two = np.triu_indices(num) if num <= _MOST_PRODUCTS else (np.arange(num),) * 2
+    product = x[:, one] * x[:, two]
+    product = (product - product.mean(axis=0)) / (product.std(axis=0) + 1e-9)
+    given = np.hstack([np.ones((len(x), 1)), x, product])
+    slope, prior = np.zeros(given.shape[1]), np.eye(given.shape[1])
+    chance = np.full(len(x), 0.5)
+    for _ in range(_NUM_NEWTON):
+        curvature = (given * (chance * (1.0 - chance))[:, None]).T @ given + prior
+        step = np.linalg.solve(curvature, given.T @ (side - chance) - slope)
+        slope += step
+        chance = 1.0 / (1.0 + np.exp(-np.clip(given @ slope, -15.0, 15.0)))
+        if np.abs(step).max() < 1e-2:
+            break
+    return np.where(side, 1.0 - chance, chance)
+
+
+def cost_across(
+    x: np.ndarray, change: np.ndarray, unit: np.ndarray, side: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """(units,) float64, nats a row. Cost of a linear model of the other side, not of a unit's own.
+
+    Each unit is predicted by as many units of its own side, itself not among them, as of the other.
+
+    Args:
+        x: (n, f) float. Standardised.
+        change: (n, d) float. What is predicted.
+        unit: (n,) int. Unit of each row.
+        side: (units,) bool. At least two units on each.
+        weight: (n,) float. Of each row, above 0 for some rows of every unit.
+    """
+    given = np.hstack([np.ones((len(x), 1)), np.asarray(x, np.float64)])
+    parts = [np.flatnonzero(unit == k) for k in range(len(side))]
+    weighed = given * weight[:, None]
+    square = np.stack([weighed[own].T @ given[own] for own in parts])
+    product = np.stack([weighed[own].T @ change[own] for own in parts])
+    prior = _RIDGE * np.eye(given.shape[1])
+
+    def model(units: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(square[units].sum(axis=0) + prior, product[units].sum(axis=0))
+
+    missed = np.abs(change - given @ model(np.arange(len(side))))
+    scale = np.median(missed, axis=0) / 0.6745 + 1e-9
+
+    def cost(own: np.ndarray, slope: np.ndarray) -> float:
+        away = (change[own] - given[own] @ slope) / scale
+        return float(weight[own] @ np.log1p(np.square(away) / 4.0).sum(axis=1))
+
+    made = np.zeros(len(side))
+    for k, own in enumerate(parts):
+        among = np.flatnonzero((side == side[k]) & (np.arange(len(side)) != k))
+        across = np.flatnonzero(side != side[k])
+        least = min(len(among), len(across))
+        worse = cost(own, model(across[:least])) - cost(own, model(among[:least]))
+        made[k] = 2.5 * worse / weight[own].sum()
+    return made
 
 
 def _neighbours(x: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

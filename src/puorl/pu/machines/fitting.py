@@ -20,7 +20,13 @@ from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
-from puorl.pu.machines.findings import Finding, overlap_of_rows, shared_rows
+from puorl.pu.machines.findings import (
+    Finding,
+    balanced_rows,
+    cost_across,
+    overlap_of_rows,
+    shared_rows,
+)
 from puorl.pu.machines.mixture import (
     SEEN,
     SURE,
@@ -54,6 +60,11 @@ _UNTRUSTED = 1e3
 """Nats by which other lanes fall behind."""
 _MATCHED = 2.0
 """Nats from which types of machines, each with drivers of its own, differ where both drive."""
+_FEW = 0.1
+"""Fraction of a driver's units that may be on the other side where types are said to have drivers
+of their own."""
+_NUM_DEALT = 200
+"""Times that sides are dealt to units at random: none of these may differ as much."""
 _FEWEST_PASSES = 8
 """Times at least that networks see a row: with too many rows they are trained on some units."""
 _FEWEST_TRAINED = 100
@@ -262,7 +273,8 @@ def find_types(
     is_crossed = several and _best_gain(views) >= needed
     if several and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
-        views = [_compare_matched(made, _mixtures(made, label, driver, num_trusted, seed)[0])]
+        views = _mixtures(made, label, driver, num_trusted, seed)[:1]
+        views = [_compare_matched(made, views[0], group)]
     counts = _choose_views(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
@@ -345,7 +357,7 @@ def _choose_views(
 def _mixtures(
     made: Embedding, label: np.ndarray, driver: np.ndarray, num_trusted: int, seed: int
 ) -> list[ViewModel]:
-    """Find the types in all lanes; with several drivers, in those of the dynamics alone."""
+    """Find the types in all lanes; with several drivers, in relations only if they surely show."""
     views, shapes = [], _shaping(made, label, driver)
     for view, latents in zip(made.views, made.latents, strict=True):
         rng = generator(seed, "machines", view.view)
@@ -356,9 +368,9 @@ def _mixtures(
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
     if not driver.any():
         return views
-    trusted = _trust_likelihood(views[0], num_trusted)
+    trusted, *others = (_trust_likelihood(view, num_trusted) for view in views)
     if _has_runs(made):
-        return [trusted]
+        return [trusted, *(view for view in others if _second_best(view) >= SURE)]
     driven = tuple(mixture.with_driven(driver) for mixture in trusted.mixtures)
     return [trusted._replace(mixtures=driven)]
 
@@ -413,7 +425,7 @@ def _trust_likelihood(view: ViewModel, num_trusted: int) -> ViewModel:
     return view._replace(mixtures=mixtures)
 
 
-def _compare_matched(made: Embedding, view: ViewModel) -> ViewModel:
+def _compare_matched(made: Embedding, view: ViewModel, driver: np.ndarray) -> ViewModel:
     """Let types count only if they differ on rows that either side could have.
 
     Where each driver keeps to units of its own, the model errs in another way where each drives,
@@ -443,8 +455,33 @@ def _compare_matched(made: Embedding, view: ViewModel) -> ViewModel:
         more += cost[0] - 2.0 * cost[1] + cost[2]
     by_unit = np.bincount(unit, weight * more) / np.maximum(np.bincount(unit, weight), 1e-9)
     found = _nats_above_0(by_unit)
-    lower = max(clearest.gain - found, 0.0) if found < _MATCHED else 0.0
+    differ = found >= _MATCHED or _linear_nats(made, ours, driver) >= SEEN
+    lower = 0.0 if differ else max(clearest.gain - found, 0.0)
     return view._replace(mixtures=tuple(m._replace(gain=m.gain - lower) for m in view.mixtures))
+
+
+def _linear_nats(made: Embedding, ours: np.ndarray, driver: np.ndarray) -> float:
+    """Nats by which linear models of both sides differ on rows that are balanced between them.
+
+    Latents may hold little of what differs. 0 where the sides are not those of the drivers: sides
+    that were found by how units move would differ in any case; or where sides that are dealt at
+    random differ as much.
+    """
+    mixed = np.array([ours[driver == k].mean() for k in np.unique(driver)])
+    if not _has_runs(made) or np.minimum(mixed, 1.0 - mixed).max() > _FEW:
+        return 0.0
+    rows, unit = made.driven_rows, made.driven_unit
+    given, size = np.asarray(rows.given), rows.outcome.shape[1] // rows.num_horizons
+    weight = balanced_rows(given, ours[unit]) + 1e-6
+    change = np.asarray(rows.outcome[:, :size], np.float64)
+    found = cost_across(given, change, unit, ours, weight)
+    nats, rng = _nats_above_0(found), np.random.default_rng(0)
+    if nats < SEEN:
+        return nats
+    # All units of a side are compared with the same models, so they are no sample of their own.
+    dealt = (rng.permutation(ours) for _ in range(_NUM_DEALT))
+    by_chance = (cost_across(given, change, unit, side, weight).mean() for side in dealt)
+    return 0.0 if any(value >= found.mean() for value in by_chance) else nats
 
 
 def _nats_above_0(value: np.ndarray) -> float:
