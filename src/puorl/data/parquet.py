@@ -169,7 +169,9 @@ def _read_arrow(path: Path, names: FieldNames) -> RawRows:
         is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
         file.seek(0)
         table = (ipc.open_file if is_file else ipc.open_stream)(file).read_all()
-        return _rows(_InMemory(table.replace_schema_metadata(None)), names, str(path))
+        # puorl writes files; streams are of Hugging Face's datasets, which may keep a stale record.
+        table = table if is_file else table.replace_schema_metadata(None)
+        return _rows(_InMemory(table), names, str(path))
 
 
 def read_frame(frame: Any, names: FieldNames) -> RawRows:
@@ -224,7 +226,7 @@ def _free(name: str, taken: Container[str]) -> str:
 
 
 def write(dataset: Dataset, path: Path) -> None:
-    """Write a Parquet file that `read` restores exactly."""
+    """Write a Parquet or Arrow file that `read` restores exactly."""
     pa = require("pyarrow", extra="parquet", purpose="writing Parquet files")
     parquet = require("pyarrow.parquet", extra="parquet", purpose="writing Parquet files")
     fields, held = _field_names(dataset), {}
@@ -252,6 +254,11 @@ def write(dataset: Dataset, path: Path) -> None:
         metadata={_KEY: text, _CHECKSUM: str(zlib.crc32(text)).encode()},
     )
     table = pa.Table.from_arrays(list(held.values()), schema=schema)
+    if path.suffix.lower() in _ARROW:
+        ipc = require("pyarrow.ipc", extra="parquet", purpose="writing Arrow files")
+        with ipc.new_file(str(path), schema) as file:
+            file.write_table(table)
+        return
     # Only for text: a dictionary of floats would merge NaNs of different bits.
     texts = [c["stored"] for c in columns.values() if np.dtype(c["dtype"]).kind == "U"]
     parquet.write_table(
