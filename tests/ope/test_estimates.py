@@ -340,6 +340,7 @@ def test_nothing_is_told_from_a_vague_value(vague):
     found = rank({k: value(m, noise, vague=k == vague) for k, m in means.items()}, "fqe")
     assert found.order == ("b", "a", "c")
     assert found.rivals == (("a",) if vague == "a" else ("a", "c"))
+    assert ("cost about" in found.sentence) == (vague == "a")
 
 
 def test_a_value_is_vague_if_its_lanes_differ_more_than_logged_episodes():

@@ -153,16 +153,26 @@ def rank(values: Mapping[str, Value], estimator: str) -> Ranking:
         tuple(names[i] for i in order),
         regret,
         rivals,
-        _sentence(best, rivals, regret, [name for name in names if values[name].is_doubtful]),
+        _sentence(
+            best,
+            rivals,
+            None if values[best].is_vague else regret,
+            [name for name in names if values[name].is_doubtful],
+        ),
     )
 
 
-def _sentence(best: str, rivals: Sequence[str], regret: float, doubtful: Sequence[str]) -> str:
+def _sentence(
+    best: str, rivals: Sequence[str], regret: float | None, doubtful: Sequence[str]
+) -> str:
     text = f"{best} is best" if best not in doubtful else f"{best} comes first"
     if rivals:
         shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
         text = f"{best} comes first, but cannot be told from {shown}"
-    text += f"; choosing it is expected to cost about {regret:,.3g} against the true best."
+    if regret is None:
+        text += "; what choosing it costs cannot be told from so wide an interval."
+    else:
+        text += f"; choosing it is expected to cost about {regret:,.3g} against the true best."
     if best in doubtful:
         text += " Its own value is doubtful."
     others = len(doubtful) - (best in doubtful)
