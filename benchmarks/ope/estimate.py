@@ -31,6 +31,8 @@ from scipy.stats import spearmanr
 
 SIDES = ("ours", "d3rlpy", "d3rlpy_scaled", "scope_marginal")
 RESULTS = Path(__file__).parents[1] / "results" / "ope.jsonl"
+SPREADS = RESULTS.with_name("ope-spreads.jsonl")
+"""How much logged returns differ, by task: what makes a value vague (`puorl.ope.Value`)."""
 D3RLPY = {"learning_rate": 1e-4, "batch_size": 100, "n_critics": 1, "target_update_interval": 100}
 """Its defaults."""
 
@@ -52,7 +54,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--cache", type=Path, default=Path("scratch/ope"), help="tasks")
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--spreads", action="store_true", help="only how much returns differ")
     args = parser.parse_args()
+    if args.spreads:
+        add_spreads(args)
+        return
     if args.show:
         show(args.out)
         return
@@ -82,6 +88,18 @@ def main() -> None:
                 append(args.out, row)
                 shown = {key: round(value["value"], 3) for key, value in row["values"].items()}
                 print(name, row["policy"], f"truth {row['truth']:.4g}", shown, flush=True)
+
+
+def add_spreads(args: argparse.Namespace) -> None:
+    """Append the mean and the spread of logged returns of every task."""
+    from puorl.ope.logged import LoggedEpisodes
+
+    for name in args.tasks:
+        returns = LoggedEpisodes.of(tasks.log(name, args.rows, args.seed)).returns(tasks.GAMMA)
+        row = {"task": name, "seed": args.seed, "rows": args.rows, "gamma": tasks.GAMMA}
+        row |= {"episodes": len(returns), "mean": float(returns.mean())}
+        append(SPREADS, row | {"spread": float(returns.std())})
+        print(row, flush=True)
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
@@ -277,15 +295,29 @@ def show(path: Path) -> None:
 def show_claims(groups: dict[Any, Any], truth: dict[Any, Any]) -> None:
     """Print how often what a ranking claims is right, and whether it leaves the true best open.
 
-    A pair is told apart where the interval of its difference does not contain 0, as a ranking of
-    these two says. Errors and regrets in parts of the range of true values.
+    A pair is told apart where the interval of its difference does not contain 0 and neither value
+    is vague, as a ranking of these two says. Errors and regrets in parts of the range of true
+    values.
     """
     from itertools import combinations
 
     from puorl.core.stats import Estimate
     from puorl.ope.values import Value, rank
 
-    head = ("told", "right", "worst error", "left open", "best open", "said cost", "true cost")
+    spread = {
+        (row["task"], row["seed"], row["rows"]): max(row["spread"], 0.1 * abs(row["mean"]))
+        for row in read(SPREADS)
+    }
+    head = (
+        "vague",
+        "told",
+        "right",
+        "worst error",
+        "left open",
+        "best open",
+        "said cost",
+        "true cost",
+    )
     print("\nWhen it says that it can tell, is it right? Told: pairs of policies told apart.")
     print(f"{'task':<13}{'label':<10}{'estimator':<10}" + "".join(f"{h:>12}" for h in head))
     for (where, name), values in sorted(groups.items(), key=str):
@@ -293,9 +325,11 @@ def show_claims(groups: dict[Any, Any], truth: dict[Any, Any]) -> None:
             v.get("draws") for v in values.values()
         ):
             continue
+        width = spread.get((where[0], *where[2:4]), np.inf)
         known = {
-            policy: Value(Estimate(each["value"], each["low"], each["high"]), 0.0,
-                          bool(each.get("is_doubtful")), "", tuple(each["draws"]))
+            policy: Value(found := Estimate(each["value"], each["low"], each["high"]), 0.0,
+                          bool(each.get("is_doubtful")), "", tuple(each["draws"]),
+                          found.half_width > width)
             for policy, each in values.items()
         }  # fmt: skip
         true = {policy: truth[where, name][policy] for policy in known}
@@ -308,6 +342,7 @@ def show_claims(groups: dict[Any, Any], truth: dict[Any, Any]) -> None:
         all_of = rank(known, name)
         first = all_of.order[0]
         cells = (
+            str(sum(value.is_vague for value in known.values())) if width < np.inf else "?",
             f"{len(errors)} of {len(known) * (len(known) - 1) // 2}",
             str(sum(error <= 0 for error in errors)),
             f"{max([0.0, *errors]):.2f}",

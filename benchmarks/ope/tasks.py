@@ -77,13 +77,7 @@ def make(name: str, *, rows: int, seed: int, folder: Path | None = None) -> Task
         return Task(name, judge, _policies(name, seed, judge, own), truth)
     if own is not None:
         own.mkdir(parents=True, exist_ok=True)
-    if name in BODIES:
-        judge = _joined(
-            puorl.collect(name, quality="medium-replay", rows=rows // 2, seed=seed),
-            puorl.collect(name, quality="medium-expert", rows=rows - rows // 2, seed=seed),
-        )
-    else:
-        judge = _game_log(name, rows, first_seed=10_000 * seed)
+    judge = log(name, rows, seed)
     policies = _policies(name, seed, judge, own)
     truth = {}
     for text, policy in policies.items():
@@ -97,6 +91,18 @@ def make(name: str, *, rows: int, seed: int, folder: Path | None = None) -> Task
         puorl.save(judge, own / "judge.npz", force=True)
         (own / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
     return Task(name, judge, policies, truth)
+
+
+def log(name: str, rows: int, seed: int) -> puorl.Dataset:
+    """Make the log that judges a task."""
+    if name in BODIES:
+        return _joined(
+            puorl.collect(name, quality="medium-replay", rows=rows // 2, seed=seed),
+            puorl.collect(name, quality="medium-expert", rows=rows - rows // 2, seed=seed),
+        )
+    if name in GAMES:
+        return _game_log(name, rows, first_seed=10_000 * seed)
+    return system(name, rows, seed).judge
 
 
 def _joined(*logs: puorl.Dataset) -> puorl.Dataset:

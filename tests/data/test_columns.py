@@ -116,7 +116,9 @@ def test_wrong_names(names, says):
 
 @pytest.mark.parametrize(("header", "field"), [(["a", "act_0"], "obs"), (["obs_0", "b"], "action")])
 def test_missing_required_field(header, field):
-    with pytest.raises(DataError, match=f"expected {field} .*name the one that is {field}"):
+    with pytest.raises(
+        DataError, match=f"expected {field} .*name one or more, as A,B, that are {field}"
+    ):
         claim(header, FieldNames(), "log")
 
 

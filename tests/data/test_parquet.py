@@ -290,6 +290,58 @@ def test_written_names_are_plain(tmp_path):
     ]
 
 
+def _named(tmp_path, valve):
+    """A log with names of its own: two states, two actions or a code, and a column named time."""
+    rng, path = np.random.default_rng(0), tmp_path / "log.parquet"
+    made = {
+        "run": np.arange(40) // 10,
+        "pressure": rng.normal(size=40),
+        "time": rng.normal(size=40),
+    }
+    made |= {"valve": valve, "speed": rng.normal(size=40), "site": ["Süd"] * 40}
+    pq.write_table(pa.table(made), path)
+    action = "valve" if isinstance(valve, list) else ["valve", "speed"]
+    return load(path, obs=["pressure", "time"], action=action, episode="run")
+
+
+_VALVES = [np.linspace(0, 1, 40), ["open", "shut"] * 20]
+
+
+@pytest.mark.parametrize("valve", _VALVES, ids=["amounts", "codes"])
+@pytest.mark.parametrize("name", ["d.parquet", "d.arrow", "d.feather", "d.npz", "d.h5", "lerobot"])
+def test_names_of_columns_come_back_from_every_format(tmp_path, name, valve):
+    data = _named(tmp_path, valve)
+    path = save(data, tmp_path / name, format="lerobot" if name == "lerobot" else None)
+    found = load(path).provenance
+    assert found.obs_names == data.provenance.obs_names == ("pressure", "time")
+    assert found.action_names == data.provenance.action_names
+    assert found.action_codes == data.action_codes
+    if name != "lerobot":  # which has a row's place in its run, and such
+        assert load(path).fingerprint == data.fingerprint
+
+
+def test_files_for_others_have_the_names_of_the_source(tmp_path):
+    amounts, codes = (_named(tmp_path, valve) for valve in _VALVES)
+    path = save(amounts, tmp_path / "d.parquet")
+    assert pq.read_schema(path).names == [
+        *("pressure", "time", "valve", "speed", "next_pressure", "next_time"),
+        *("terminal", "timeout", "episode", "site", "source_row"),
+    ]
+    assert load(path).fingerprint == amounts.fingerprint
+    assert amounts.to_arrow().column_names == pq.read_schema(path).names
+    assert codes.to_arrow().column_names[:3] == ["pressure", "time", "valve"]
+    assert "valve=open" in pq.read_schema(save(codes, tmp_path / "c.parquet")).names
+
+
+def test_some_of_the_stored_columns_have_their_own_next_values(tmp_path):
+    data = _named(tmp_path, _VALVES[0])
+    found = load(save(data, tmp_path / "d.parquet"), obs=["time"], action=["speed"])
+    assert found.provenance.obs_names == ("time",)
+    assert found.provenance.action_names == ("speed",)
+    np.testing.assert_array_equal(found.next_obs, data.next_obs[:, 1:])
+    np.testing.assert_array_equal(found.columns["valve"], data.action[:, 0])
+
+
 def test_names_given_by_the_user_win_over_ours(tmp_path):
     path = save(_small(bonus=np.arange(5.0) * 10, tag=np.arange(5)), tmp_path / "d.parquet")
     found = load(path, reward="bonus")

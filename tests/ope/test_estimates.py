@@ -9,7 +9,7 @@ from puorl import ope
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
-from puorl.ope import lanes
+from puorl.ope import lanes, offline
 from puorl.ope.behaviour import fit_behaviour
 from puorl.ope.config import OPEConfig
 from puorl.ope.fqe import return_units, value_bounds
@@ -306,8 +306,8 @@ def test_no_policies_are_refused():
 # -------------------------------------------------------------------------------- ranking
 
 
-def value(mean, draws, doubtful=False):
-    return Value(Estimate(mean), 10.0, doubtful, "", tuple(mean + d for d in draws))
+def value(mean, draws, doubtful=False, vague=False):
+    return Value(Estimate(mean), 10.0, doubtful, "", tuple(mean + d for d in draws), vague)
 
 
 def test_the_regret_of_a_choice_is_that_of_the_normal_distribution():
@@ -331,6 +331,34 @@ def test_shared_noise_does_not_hide_a_difference():
     assert found.rivals == ()
     assert found.regret == pytest.approx(0.0, abs=1e-6)
     assert found.sentence.startswith("b is best")
+
+
+@pytest.mark.parametrize("vague", ["a", "b"])
+def test_nothing_is_told_from_a_vague_value(vague):
+    noise = np.random.default_rng(0).normal(size=50)
+    means = {"a": 0.0, "b": 0.5, "c": -1.0}
+    found = rank({k: value(m, noise, vague=k == vague) for k, m in means.items()}, "fqe")
+    assert found.order == ("b", "a", "c")
+    assert found.rivals == (("a",) if vague == "a" else ("a", "c"))
+    assert ("cost about" in found.sentence) == (vague == "a")
+
+
+def test_a_value_is_vague_if_its_lanes_differ_more_than_logged_episodes():
+    log, config = machine(12, 10), OPEConfig(**SMALL)
+    run = offline._Run(LoggedEpisodes.of(log), config, 0.0, None, 0)
+    assert run.spread == pytest.approx(LoggedEpisodes.of(log).returns(0.0).std())
+    alike = LoggedEpisodes.of(log.with_reward("0 * timeout + 3"))
+    assert offline._Run(alike, config, 0.0, None, 0).spread == pytest.approx(0.3)
+    near, far = (run.spread * scale * np.array([-1, 0, 1]) for scale in (0.1, 1.0))
+    clear, vague = (
+        run._value(offline.over_lanes(each), 0.0, each, False, "") for each in (near, far)
+    )
+    assert (clear.is_vague, clear.is_doubtful) == (False, False)
+    assert (vague.is_vague, vague.is_doubtful) == (True, True)
+    assert "says less than the log" in vague.trust
+    blend = run._blended(clear, vague)
+    assert blend.is_doubtful
+    assert "says less than the log" in blend.trust
 
 
 def test_a_ranking_says_what_it_does_not_know():

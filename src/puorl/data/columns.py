@@ -109,10 +109,11 @@ def _search(
         elif kind == "key" and (key := find(field, free)) is not None:
             claimed[field] = (key,)
         elif field in ("obs", "action"):
+            which = "the one that is" if kind == "key" else "one or more, as A,B, that are"
             raise DataError(
                 f"{source}: expected {field} under one of its usual names "
                 f"({', '.join(USUAL[field])}), found: {listed(available, near=field)}; name "
-                f"the one that is {field} with --{field} ({field}= in Python)"
+                f"{which} {field} with --{field} ({field}= in Python)"
             )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from puorl.core.errors import DataError, require
 from puorl.core.files import read_json
 from puorl.core.formatting import code_values
+from puorl.data.actions import base_name
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import runs_of
 from puorl.data.parquet import read_frame
@@ -57,7 +58,8 @@ def read(path: Path, names: FieldNames) -> RawRows:
     for field in ("obs", "action"):
         listed = info.get("features", {}).get(_FEATURES[field], {}).get("names")
         listed = next(iter(listed.values()), None) if isinstance(listed, dict) else listed
-        if isinstance(listed, list) and (len(set(listed)),) == rows.arrays[field].shape[1:]:
+        width = rows.arrays[field].shape[1:] or (1,)
+        if isinstance(listed, list) and (len(set(listed)),) == width:
             setattr(rows, f"{field}_names", tuple(map(str, listed)))
     return rows
 
@@ -95,7 +97,8 @@ def write(dataset: Dataset, path: Path) -> None:
     table = pa.table({name: _arrow(pa, name, array) for name, array in held.items()})
     given = dataset.provenance
     columns = {_FEATURES["obs"]: given.obs_names, _FEATURES["action"]: given.action_names}
-    columns |= {} if dataset.action_codes is None else {_FEATURES["action"]: ()}
+    if dataset.action_codes is not None:
+        columns[_FEATURES["action"]] = (base_name(given.action_names, dataset.action_codes),)
     features = {name: _feature(array, columns.get(name)) for name, array in held.items()}
     info = {
         "codebase_version": "v3.0",

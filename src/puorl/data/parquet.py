@@ -2,13 +2,15 @@
 
 Arrow columns become NumPy arrays as CSV columns do: a null is NaN among numbers and flags and ""
 among text; dates, times and stamps become seconds. Files that puorl writes have a column for each
-number and a record in the schema, from which they are restored exactly.
+number, under its name in the source where it has one, and a record in the schema, from which they
+are restored exactly.
 """
 
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +39,7 @@ _REPAIR = (
     "to read it as any other table"
 )
 _VERSION = 1
-_BASES = {"obs": "obs", "action": "act", "next_obs": "next_obs", "next_action": "next_act"}
+_BASES = {"obs": "obs", "action": "act"}
 _CLASH = "column/"
 _PLAIN_DTYPES = "biufU"
 _MAY_BE_UNKNOWN = ("next_obs", "next_action")
@@ -167,7 +169,9 @@ def _read_arrow(path: Path, names: FieldNames) -> RawRows:
         is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
         file.seek(0)
         table = (ipc.open_file if is_file else ipc.open_stream)(file).read_all()
-        return _rows(_InMemory(table.replace_schema_metadata(None)), names, str(path))
+        # puorl writes files; streams are of Hugging Face's datasets, which may keep a stale record.
+        table = table if is_file else table.replace_schema_metadata(None)
+        return _rows(_InMemory(table), names, str(path))
 
 
 def read_frame(frame: Any, names: FieldNames) -> RawRows:
@@ -182,46 +186,52 @@ def read_frame(frame: Any, names: FieldNames) -> RawRows:
 def to_table(dataset: Dataset) -> Any:
     """Return all fields and columns as an Arrow table, under their names in the source."""
     pa = require("pyarrow", extra="parquet", purpose="making tables")
-    given = dataset.provenance
-    bases = {"obs": given.obs_names, "action": given.action_names}
-    held: dict[str, Any] = {}
-
-    def add(name: str, array: Any) -> None:
-        while name in held:
-            name = _CLASH + name
-        held[name] = array
-
+    codes, held = dataset.action_codes, {}
+    names = _field_names(dataset)
     for field, array in dataset.rows.arrays().items():
-        if array.ndim == 1:
-            add(field, pa.array(array))
-            continue
-        if dataset.action_codes is not None and "action" in field:
-            base = base_name(given.action_names, dataset.action_codes)
+        if codes is not None and "action" in field:
+            base = base_name(dataset.provenance.action_names, codes)
             known = np.isfinite(array).all(axis=1)
-            codes = np.array(code_values(dataset.action_codes))[array.argmax(axis=1)]
-            add("next_" * (field != "action") + base, pa.array(codes.tolist(), mask=~known))
+            values = np.array(code_values(codes))[array.argmax(axis=1)].tolist()
+            held[_free("next_" * (field != "action") + base, held)] = pa.array(values, mask=~known)
             continue
-        first = field.removeprefix("next_")
-        plain = tuple(f"{_BASES[first]}_{i}" for i in range(array.shape[1]))
-        prefix = "next_" if field != first else ""
-        for name, column in zip(bases[first] or plain, array.T, strict=True):
-            add(prefix + name, pa.array(np.ascontiguousarray(column)))
+        for name, column in zip(names[field], array.T if array.ndim == 2 else [array], strict=True):
+            held[_free(name, held)] = pa.array(np.ascontiguousarray(column))
     for name, array in dataset.columns.items():
-        add(name, _stored_column(pa, name, array))
+        held[_free(name, held)] = _stored_column(pa, name, array)
     return pa.table(held)
 
 
+def _field_names(dataset: Dataset) -> dict[str, list[str]]:
+    """Name the columns of all fields: as in the source where its names are known."""
+    given, arrays = dataset.provenance, dataset.rows.arrays()
+    found = {field: [field] for field, array in arrays.items() if array.ndim == 1}
+    taken = set(found)
+    for field in (each for each in arrays if each not in found):
+        base, width = field.removeprefix("next_"), arrays[field].shape[1]
+        known = given.obs_names if base == "obs" else given.action_names
+        plain = [f"{_BASES[base]}_{i}" for i in range(width)]
+        found[field] = []
+        for name in known if len(known) == width else plain:
+            found[field].append(_free("next_" * (field != base) + name, taken))
+            taken.add(found[field][-1])
+    return {field: found[field] for field in arrays}
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken."""
+    while name in taken:
+        name = _CLASH + name
+    return name
+
+
 def write(dataset: Dataset, path: Path) -> None:
-    """Write a Parquet file that `read` restores exactly."""
+    """Write a Parquet or Arrow file that `read` restores exactly."""
     pa = require("pyarrow", extra="parquet", purpose="writing Parquet files")
     parquet = require("pyarrow.parquet", extra="parquet", purpose="writing Parquet files")
-    fields: dict[str, list[str]] = {}
-    held: dict[str, Any] = {}
+    fields, held = _field_names(dataset), {}
     for field, array in dataset.rows.arrays().items():
         matrix = array if array.ndim == 2 else array[:, None]
-        fields[field] = [
-            f"{_BASES[field]}_{i}" if field in _BASES else field for i in range(matrix.shape[1])
-        ]
         held |= {name: pa.array(matrix[:, i]) for i, name in enumerate(fields[field])}
     columns = {}
     for name, array in dataset.columns.items():
@@ -244,6 +254,11 @@ def write(dataset: Dataset, path: Path) -> None:
         metadata={_KEY: text, _CHECKSUM: str(zlib.crc32(text)).encode()},
     )
     table = pa.Table.from_arrays(list(held.values()), schema=schema)
+    if path.suffix.lower() in _ARROW:
+        ipc = require("pyarrow.ipc", extra="parquet", purpose="writing Arrow files")
+        with ipc.new_file(str(path), schema) as file:
+            file.write_table(table)
+        return
     # Only for text: a dictionary of floats would merge NaNs of different bits.
     texts = [c["stored"] for c in columns.values() if np.dtype(c["dtype"]).kind == "U"]
     parquet.write_table(
@@ -506,8 +521,18 @@ def _own(
     chosen = named(header, names, source)
     taken = {name for columns in chosen.values() for name in columns}
     fields = {f: tuple(c) for f, c in stored["fields"].items() if not taken & set(c)} | chosen
+    provenance = Provenance.from_json(stored["provenance"], source=source)
+    for field in ("obs", "action"):
+        if field not in chosen or (field == "action" and provenance.action_codes is not None):
+            continue
+        provenance = replace(provenance, **{f"{field}_names": tuple(chosen[field])})
+        own, after = stored["fields"][field], f"next_{field}"
+        if after in fields and after not in chosen and set(chosen[field]) <= set(own):
+            # The next values of the chosen columns alone.
+            following = dict(zip(own, stored["fields"][after], strict=True))
+            fields[after] = tuple(following[name] for name in chosen[field])
     claims = Claims({field: fields[field] for field in FIELDS if field in fields})
-    return claims, Provenance.from_json(stored["provenance"], source=source), restored
+    return claims, provenance, restored
 
 
 def _restored(array: np.ndarray, dtype: np.dtype, name: str, source: str) -> np.ndarray:

@@ -33,6 +33,8 @@ _FAR, _SOME = 0.5, 0.2
 """Fractions of states outside the data from which estimates by networks are doubtful."""
 _DRIFTS = 0.1
 """Drift of critics, relative to the interval's half width or the value, that is too much."""
+_LEAST_SPREAD = 0.1
+"""Of the logged mean: where logged episodes hardly differ, this stands for their spread."""
 
 
 def evaluate(
@@ -202,6 +204,8 @@ class _Run:
         self.behaviour: Behaviour = fit_behaviour(logged, self.drawn, config, seed=seed)
         self.reward = logged.in_steps(logged.reward)
         self.count = _bootstrap(logged.num_episodes, config.num_draws, seed)
+        returns = logged.returns(gamma)
+        self.spread = max(float(returns.std()), _LEAST_SPREAD * abs(float(returns.mean())))
 
     @cached_property
     def model(self) -> Any:
@@ -235,7 +239,7 @@ class _Run:
         if _needs_model(chosen):
             values["model"] = self._by_model(policy, outside)
         if "blend" in chosen:
-            values["blend"] = _blended(values["fqe"], values["model"])
+            values["blend"] = self._blended(values["fqe"], values["model"])
         for each in ("pdis", "wis"):
             if each in chosen:
                 values[each] = self._by_weights(each, here)
@@ -294,7 +298,30 @@ class _Run:
         self, estimate: Estimate, outside: float, draws: np.ndarray, doubtful: bool, text: str
     ) -> Value:
         size = self.logged.num_episodes * (1.0 - outside)
-        return Value(estimate, size, doubtful, text, tuple(map(float, draws)))
+        vague = self._is_vague(estimate)
+        text = self._vague_text if vague and not doubtful else text
+        return Value(estimate, size, doubtful or vague, text, tuple(map(float, draws)), vague)
+
+    def _blended(self, fqe: Value, model: Value) -> Value:
+        """Average two estimates that err in different ways; what parts them adds to the spread."""
+        draws = fqe.draws + model.draws
+        estimate = over_lanes(np.array(draws))
+        vague, doubtful = self._is_vague(estimate), fqe.is_doubtful or model.is_doubtful
+        trust = (model if model.is_doubtful and not fqe.is_doubtful else fqe).trust
+        trust = self._vague_text if vague and not doubtful else trust
+        both = f"Critics say {fqe.estimate.value:,.4g}, the model {model.estimate.value:,.4g}. "
+        size = fqe.effective_size
+        return Value(estimate, size, doubtful or vague, both + trust, draws, vague)
+
+    def _is_vague(self, estimate: Estimate) -> bool:
+        return estimate.interval is not None and estimate.half_width > self.spread
+
+    @property
+    def _vague_text(self) -> str:
+        return (
+            "Do not trust it: its interval is wider than logged episodes differ "
+            f"({self.spread:,.3g} either way), so it says less than the log."
+        )
 
     def _log_ratio(self, here: np.ndarray) -> np.ndarray:
         """(e, t) float64. Log of the policy's density over the behaviour's, by step."""
@@ -369,15 +396,6 @@ def _support(outside: float, consequence: str) -> tuple[bool, str]:
     if outside > _SOME:
         return False, f"With care: {share}. {consequence}."
     return False, f"The policy stays inside the data: {share}."
-
-
-def _blended(fqe: Value, model: Value) -> Value:
-    """Average two estimates that err in different ways; what parts them is part of the spread."""
-    draws = fqe.draws + model.draws
-    both = f"Critics say {fqe.estimate.value:,.4g}, the model {model.estimate.value:,.4g}. "
-    trust = both + (model if model.is_doubtful and not fqe.is_doubtful else fqe).trust
-    doubtful = fqe.is_doubtful or model.is_doubtful
-    return Value(over_lanes(np.array(draws)), fqe.effective_size, doubtful, trust, draws)
 
 
 def over_lanes(draws: np.ndarray) -> Estimate:

@@ -28,6 +28,8 @@ class Value:
     """A sentence: whether to trust the estimate, and why."""
     draws: tuple[float, ...] = field(default=(), repr=False)
     """Estimates of lanes or of bootstrap draws; the same draws of episodes for all policies."""
+    is_vague: bool = False
+    """Whether lanes disagree by more than logged episodes differ: nothing is told from it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Ranking:
     regret: float
     """Expected value that is lost by choosing the first: NaN without draws."""
     rivals: tuple[str, ...]
-    """Policies that cannot be told from the first: intervals of the differences contain 0."""
+    """Policies that cannot be told from the first: the interval of the difference contains 0, or
+    one of the two values is vague."""
     sentence: str
 
 
@@ -141,22 +144,35 @@ def rank(values: Mapping[str, Value], estimator: str) -> Ranking:
     regret = float((drawn.max(axis=0) - drawn[order[0]]).mean())
     apart = np.std(draws[order[0]] - draws, axis=1, ddof=1) * student_t(freedom)
     gap = mean[order[0]] - mean
-    rivals = tuple(names[i] for i in order[1:] if gap[i] <= apart[i])
+    # Lanes that err together differ little between policies, so their spread must be small itself.
+    vague = np.array([values[name].is_vague for name in names])
+    vague |= vague[order[0]]
+    rivals = tuple(names[i] for i in order[1:] if gap[i] <= apart[i] or vague[i])
     return Ranking(
         estimator,
         tuple(names[i] for i in order),
         regret,
         rivals,
-        _sentence(best, rivals, regret, [name for name in names if values[name].is_doubtful]),
+        _sentence(
+            best,
+            rivals,
+            None if values[best].is_vague else regret,
+            [name for name in names if values[name].is_doubtful],
+        ),
     )
 
 
-def _sentence(best: str, rivals: Sequence[str], regret: float, doubtful: Sequence[str]) -> str:
+def _sentence(
+    best: str, rivals: Sequence[str], regret: float | None, doubtful: Sequence[str]
+) -> str:
     text = f"{best} is best" if best not in doubtful else f"{best} comes first"
     if rivals:
         shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
         text = f"{best} comes first, but cannot be told from {shown}"
-    text += f"; choosing it is expected to cost about {regret:,.3g} against the true best."
+    if regret is None:
+        text += "; what choosing it costs cannot be told from so wide an interval."
+    else:
+        text += f"; choosing it is expected to cost about {regret:,.3g} against the true best."
     if best in doubtful:
         text += " Its own value is doubtful."
     others = len(doubtful) - (best in doubtful)

@@ -125,7 +125,7 @@ class Comparison:
         if first.num_doubtful:
             text += (
                 f" {first.num_doubtful} of its {len(first.scores)} values must not be trusted: its "
-                "policies do what the log hardly shows, or values have not settled."
+                "policies do what the log hardly shows, or values are vague or have not settled."
             )
         low = None if self.behaviour is None else self.behaviour
         if low is not None and first.estimate.value < low.value:
