@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from puorl.comparison.run import compare
     from puorl.core.errors import ConfigError, DataError, PuorlError
     from puorl.data.dataset import Dataset
     from puorl.data.formats import load, save
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from puorl.pu.filter import DomainFilter
     from puorl.rl.policy import Policy
     from puorl.rl.train import train, train_many
-    from puorl.trial.run import compare
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "comparison.run": "compare",
         "core.errors": "ConfigError DataError PuorlError",
         "data.dataset": "Dataset",
         "data.formats": "load save",
@@ -61,6 +62,5 @@ __getattr__, __dir__ = lazy_exports(
         "pu.filter": "DomainFilter",
         "rl.policy": "Policy",
         "rl.train": "train train_many",
-        "trial.run": "compare",
     },
 )

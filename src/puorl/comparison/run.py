@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from puorl.comparison.result import Comparison, Outcome
 from puorl.core.errors import ConfigError, DataError, TrainingError
 from puorl.core.formatting import check_positive, parse_count
 from puorl.core.hashing import checked_seed, generator
@@ -34,7 +35,6 @@ from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
 from puorl.rl.run import RunSpec, TrainResult, checkpoint_interval, run, run_in_memory
-from puorl.trial.comparison import Comparison, Outcome
 
 _FEWEST_EPISODES = 4
 """Labelled episodes without which none can be held out to judge."""
@@ -216,6 +216,7 @@ def _judges(data: Dataset, mask: np.ndarray, held_out: float, seed: int) -> np.n
             "in an environment with env="
         )
     number = min(max(2, round(held_out * len(whole))), len(whole) - 2)
+    # The stream keeps the name it was first given: another one would hold out other episodes.
     chosen = generator(seed, "trial", "judges").permutation(whole)[:number]
     return np.isin(episode, chosen)
 
