@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from puorl.comparison.run import compare
     from puorl.core.errors import ConfigError, DataError, PuorlError
     from puorl.data.dataset import Dataset
+    from puorl.data.draw import make_split
     from puorl.data.formats import load, save
     from puorl.data.lazy import open
-    from puorl.data.split import PUSplit, make_split
+    from puorl.data.split import PUSplit
     from puorl.data.training_set import TrainingSet
     from puorl.envs.collect import collect
     from puorl.envs.evaluate import evaluate
@@ -52,9 +53,10 @@ __getattr__, __dir__ = lazy_exports(
         "comparison.run": "compare",
         "core.errors": "ConfigError DataError PuorlError",
         "data.dataset": "Dataset",
+        "data.draw": "make_split",
         "data.formats": "load save",
         "data.lazy": "open",
-        "data.split": "PUSplit make_split",
+        "data.split": "PUSplit",
         "data.training_set": "TrainingSet",
         "envs.collect": "collect",
         "envs.evaluate": "evaluate",

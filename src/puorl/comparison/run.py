@@ -18,7 +18,7 @@ from puorl.core.formatting import check_positive, parse_count
 from puorl.core.hashing import checked_seed, generator
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
-from puorl.data.draw import Draw
+from puorl.data.parts import Draw
 from puorl.data.split import HiddenTruth, PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
