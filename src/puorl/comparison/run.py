@@ -30,7 +30,7 @@ from puorl.ope.offline import evaluate as judge_offline
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport
-from puorl.pu.units import parse_unit, uses_dynamics
+from puorl.pu.units import held_out_unit, parse_unit
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
@@ -183,11 +183,8 @@ def _split(
     if held_out:
         chosen = _judges(data, mask, held_out, seed)
         judge, kept = data[chosen], ~chosen
-    kind = parse_unit(unit)
-    by_episode = kind.kind in ("window", "episode") and not uses_dynamics("auto", kind)
-    split = PUSplit.from_mask(
-        data[kept], mask[kept], unit="episode" if by_episode else "transition", seed=seed
-    )
+    parts = held_out_unit("auto", parse_unit(unit))
+    split = PUSplit.from_mask(data[kept], mask[kept], unit=parts, seed=seed)
     if truth is not None:
         true = _as_mask(data, truth)[kept]
         if not true[split.labelled].all():
