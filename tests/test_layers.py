@@ -20,11 +20,11 @@ ALLOWED = {
     "ope": "core nn data pu rl",
     "methods": "core nn data pu",
     "scale": "core nn html data pu",
-    "trial": "core nn html data envs pu rl ope methods",
+    "comparison": "core nn html data envs pu rl ope methods",
     "bench": "core nn html data envs pu rl methods",
-    "report": "core nn html data envs pu rl methods bench",
+    "run_report": "core nn html data envs pu rl methods bench",
     "demo": "core nn html data envs pu rl methods bench",
-    "cli": "core nn html data envs pu rl ope methods scale trial bench report demo",
+    "cli": "core nn html data envs pu rl ope methods scale comparison bench run_report demo",
 }
 SUB_ROOMS = {"pu/checks": {"alpha", "units"}, "pu/machines": {"config", "model", "units"}}
 """Files of the room that a sub-room may import; these import no sub-room."""

@@ -72,9 +72,9 @@ def command(args: argparse.Namespace, folder: Path) -> list[str]:
 def train(args: argparse.Namespace) -> None:
     """What the processes do."""
     import puorl
+    from puorl.data.training_files import as_training_set
     from puorl.rl.learner import make
     from puorl.rl.run import RunSpec, run
-    from puorl.rl.train import as_training_set
 
     data = puorl.collect("hopper", quality="medium", rows=20_000, seed=0, threads=1)
     learner = make(args.learner, num_steps=args.steps)

@@ -59,8 +59,8 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.learners import NetworkConfig
 from puorl.pu.machines import files as machine_files
 from puorl.pu.model import read_content
-from puorl.report.run_folders import read_paths
 from puorl.rl.policy import Policy
+from puorl.run_report.folders import read_paths
 
 RESULTS = Path(__file__).parents[1] / "results" / "reliability-files.jsonl"
 SMALL_FILTER = FilterConfig(

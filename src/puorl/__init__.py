@@ -32,11 +32,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from puorl.comparison.run import compare
     from puorl.core.errors import ConfigError, DataError, PuorlError
     from puorl.data.dataset import Dataset
+    from puorl.data.draw import make_split
     from puorl.data.formats import load, save
     from puorl.data.lazy import open
-    from puorl.data.split import PUSplit, make_split
+    from puorl.data.split import PUSplit
     from puorl.data.training_set import TrainingSet
     from puorl.envs.collect import collect
     from puorl.envs.evaluate import evaluate
@@ -44,16 +46,17 @@ if TYPE_CHECKING:
     from puorl.pu.filter import DomainFilter
     from puorl.rl.policy import Policy
     from puorl.rl.train import train, train_many
-    from puorl.trial.run import compare
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "comparison.run": "compare",
         "core.errors": "ConfigError DataError PuorlError",
         "data.dataset": "Dataset",
+        "data.draw": "make_split",
         "data.formats": "load save",
         "data.lazy": "open",
-        "data.split": "PUSplit make_split",
+        "data.split": "PUSplit",
         "data.training_set": "TrainingSet",
         "envs.collect": "collect",
         "envs.evaluate": "evaluate",
@@ -61,6 +64,5 @@ __getattr__, __dir__ = lazy_exports(
         "pu.filter": "DomainFilter",
         "rl.policy": "Policy",
         "rl.train": "train train_many",
-        "trial.run": "compare",
     },
 )

@@ -10,7 +10,7 @@ from puorl.bench.suites import MethodChoice
 from puorl.core.errors import ConfigError
 from puorl.core.files import read_json
 from puorl.data.dataset import Dataset
-from puorl.data.split import make_split
+from puorl.data.draw import make_split
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.envs.collect import Cache
 

@@ -16,7 +16,7 @@ from messages import message
 
 from puorl.cli.main import COMMANDS, main
 from puorl.core.errors import MissingExtraError
-from puorl.core.probe import requirements
+from puorl.core.installation import requirements
 
 CALLS = [*([name] for name in COMMANDS), *(["bench", name] for name in ("run", "report", "list"))]
 HELP = """

@@ -9,8 +9,8 @@ import pytest
 import puorl
 from puorl.cli import doctor
 from puorl.cli.main import main
-from puorl.core import probe
-from puorl.core.probe import (
+from puorl.core import installation
+from puorl.core.installation import (
     CacheState,
     Device,
     Findings,
@@ -104,7 +104,7 @@ def test_what_it_looks_at_is_what_the_installation_asks_for(monkeypatch):
         "pillow>=10; extra == 'minari'",
         'wandb; extra == "wandb"',
     ]
-    monkeypatch.setattr(probe.importlib.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(installation.importlib.metadata, "requires", lambda _: lines)
     assert requirements() == {
         "": {"numpy": "2.0", "jax": "0.9"},
         "cuda": {"jax-cuda12-plugin": "0.9"},
@@ -157,7 +157,7 @@ def test_broken_packages_are_told_from_missing_ones(modules):
 
 
 def test_one_that_hangs_does_not_hang_the_doctor(modules, monkeypatch):
-    monkeypatch.setattr(probe, "_SECONDS", 1.0)
+    monkeypatch.setattr(installation, "_SECONDS", 1.0)
     (modules / "puorl_t_hangs.py").write_text("import time; time.sleep(60)")
     (part,) = try_packages({"puorl_t_hangs": "0"}).values()
     assert (part.state, part.problem) == ("broken", "does not come back within 1 s")
@@ -190,34 +190,34 @@ def test_the_module_of_a_package_may_have_another_name():
 )
 def test_why_this_device(monkeypatch, used, seen, cuda, says):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(probe, "is_installed", lambda _: cuda)
-    assert says in probe.reason(used, 2, seen)
+    monkeypatch.setattr(installation, "is_installed", lambda _: cuda)
+    assert says in installation.reason(used, 2, seen)
 
 
 def test_no_jax_and_no_mujoco_are_no_crash(monkeypatch):
-    monkeypatch.setattr(probe, "is_installed", lambda _: False)
-    assert probe.find_device()[1].used is None
-    assert probe.find_renderer() == (None, "MuJoCo is not installed")
+    monkeypatch.setattr(installation, "is_installed", lambda _: False)
+    assert installation.find_device()[1].used is None
+    assert installation.find_renderer() == (None, "MuJoCo is not installed")
 
 
 def test_a_jax_that_fails_is_told(monkeypatch):
-    monkeypatch.setattr(probe, "_JAX", "raise RuntimeError('no backend')")
-    problem, device = probe.find_device()
+    monkeypatch.setattr(installation, "_JAX", "raise RuntimeError('no backend')")
+    problem, device = installation.find_device()
     assert problem == "fails: RuntimeError: no backend"
     assert (device.used, device.why) == (None, "jax does not work")
-    monkeypatch.setattr(probe, "requirements", lambda: {"": {"jax": "0"}})
-    monkeypatch.setattr(probe, "find_renderer", lambda: ("egl", None))
+    monkeypatch.setattr(installation, "requirements", lambda: {"": {"jax": "0"}})
+    monkeypatch.setattr(installation, "find_renderer", lambda: ("egl", None))
     assert examine(None).verdict == "broken: jax fails: RuntimeError: no backend"
 
 
 def test_drawing_tries_the_next_way(monkeypatch):
     code = "import os; os.environ['MUJOCO_GL'] == 'osmesa' or os.abort()"
-    monkeypatch.setattr(probe, "_DRAW", code)
-    monkeypatch.setattr(probe, "is_installed", lambda _: True)
+    monkeypatch.setattr(installation, "_DRAW", code)
+    monkeypatch.setattr(installation, "is_installed", lambda _: True)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    assert probe.find_renderer() == ("osmesa", None)
+    assert installation.find_renderer() == ("osmesa", None)
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    assert probe.find_renderer() == (None, "MUJOCO_GL=egl is ended by signal 6")
+    assert installation.find_renderer() == (None, "MUJOCO_GL=egl is ended by signal 6")
 
 
 # ---------------------------------------------------------------------------- the answer

@@ -13,9 +13,10 @@ from puorl.core.errors import DataError
 from puorl.core.formatting import code_values
 from puorl.data.actions import in_order, is_one_hot, one_hot
 from puorl.data.dataset import Dataset
+from puorl.data.draw import make_split
 from puorl.data.formats import writable
 from puorl.data.inspect import inspect
-from puorl.data.split import PUSplit, make_split
+from puorl.data.split import PUSplit
 from puorl.data.transitions import Provenance
 
 

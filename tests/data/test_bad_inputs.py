@@ -29,7 +29,8 @@ import puorl
 from puorl.cli.main import main
 from puorl.core.errors import PuorlError
 from puorl.data.dataset import Dataset
-from puorl.data.split import PUSplit, make_split
+from puorl.data.draw import make_split
+from puorl.data.split import PUSplit
 
 sys.path.insert(0, str(Path(__file__).parent))
 import bad_inputs as bad

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from puorl.data import draw
+from puorl.data import draw, parts
 
 
 @given(
@@ -32,13 +32,13 @@ def test_mixture_of_equal_parts_is_exact():
     ],
 )
 def test_hold_out_sizes_are_the_papers(n, sizes):
-    part = draw.hold_out(n)
+    part = parts.hold_out(n)
     assert tuple((part == k).sum() for k in range(3)) == sizes
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40))
 def test_rows_by_episode_covers_each_row_once_in_order(ids):
-    groups = draw.rows_by_episode(np.array(ids))
+    groups = parts.rows_by_episode(np.array(ids))
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(ids)))
     for rows in groups:
         assert len({ids[i] for i in rows}) == 1

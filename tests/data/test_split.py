@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.split import PUSplit, make_split
+from puorl.data.draw import make_split
+from puorl.data.split import PUSplit
 
 
 def domain(n, mark, *, seed=0, length=50, columns=None):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from puorl.data.dataset import Dataset
-from puorl.data.split import make_split
+from puorl.data.draw import make_split
 from puorl.pu.config import FilterConfig, NetworkConfig
 from puorl.pu.filter import DomainFilter
 

@@ -9,7 +9,8 @@ import pytest
 import puorl
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
-from puorl.data.split import PUSplit, make_split
+from puorl.data.draw import make_split
+from puorl.data.split import PUSplit
 from puorl.methods import METHODS, Method, find, make
 from puorl.methods.two_domains import as_domains
 from puorl.pu.config import FilterConfig, NetworkConfig

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from puorl.data.dataset import Dataset
-from puorl.data.split import make_split
+from puorl.data.draw import make_split
 from puorl.methods import make
 from puorl.methods.srpo import ranked
 

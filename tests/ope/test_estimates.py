@@ -9,7 +9,7 @@ from puorl import ope
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
-from puorl.ope import lanes, offline
+from puorl.ope import fitting, offline
 from puorl.ope.behaviour import fit_behaviour
 from puorl.ope.config import OPEConfig
 from puorl.ope.fqe import return_units, value_bounds
@@ -417,7 +417,7 @@ def test_the_number_of_cores_changes_no_number(monkeypatch):
     small = {"gamma": GAMMA, "estimators": ["fqe"], "updates": 40, "hidden": (8,), "critics": 3}
     found = []
     for number in (1, 2, 7):
-        monkeypatch.setattr(lanes, "num_threads", lambda _, n=number: n)
+        monkeypatch.setattr(fitting, "num_threads", lambda _, n=number: n)
         found.append(ope.evaluate(policy, judge, **small).values["policy"]["fqe"].draws)
     assert found[0] == found[1] == found[2]
     assert len(set(found[0])) == 3

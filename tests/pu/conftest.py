@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from puorl.data.dataset import Dataset
-from puorl.data.split import PUSplit, make_split
+from puorl.data.draw import make_split
+from puorl.data.split import PUSplit
 from puorl.pu.alpha import alpha_estimate, bbe, bootstrap_interval
 from puorl.pu.checks.auroc import HeldOutScores
 

@@ -14,6 +14,7 @@ import pytest
 import puorl
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
+from puorl.data.training_files import as_training_set
 from puorl.nn import mlp
 from puorl.nn.numpy_mlp import NumpyPolicy
 from puorl.rl import discrete_bc, discrete_bcq, discrete_cql, discrete_iql, learner, trainer
@@ -21,7 +22,6 @@ from puorl.rl.learner import DISCRETE_LEARNERS, Batch, form_of
 from puorl.rl.policy import Policy
 from puorl.rl.pool import tables
 from puorl.rl.run import RunSpec, run
-from puorl.rl.train import as_training_set
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_discrete as reference

@@ -13,7 +13,8 @@ import numpy as np
 from puorl.core import hashing
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset
-from puorl.data.split import PUSplit, make_split
+from puorl.data.draw import make_split
+from puorl.data.split import PUSplit
 from puorl.envs.behaviour import standard_version
 from puorl.envs.bodies import body as body_of
 from puorl.envs.collect import collect

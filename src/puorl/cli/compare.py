@@ -98,8 +98,8 @@ class Compare(opt.Command):
                 "rows; join both files, or judge in --env"
             )
         self.compute_synchronously()
-        from puorl.trial.comparison import as_page
-        from puorl.trial.run import compare, form_for
+        from puorl.comparison.result import as_page
+        from puorl.comparison.run import compare, form_for
 
         form = form_for(self.learner, known.pool)
         settings = parse_settings(form, opt.setting_words(self.settings))

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from puorl import __version__
-from puorl.core.probe import Device, Findings, Package, examine, install_line
+from puorl.core.installation import Device, Findings, Package, examine, install_line
 from puorl.core.resources import describe_size
 
 BROKEN = 1

@@ -32,7 +32,7 @@ class Plan(opt.Command):
 
     def run(self) -> None:
         """Measure, compute and print."""
-        from puorl.scale.plan import calibrate, make_plan, survey
+        from puorl.scale.sizing import calibrate, make_plan, survey
 
         names = self.data.arguments()
         found = survey(list(self.paths), **names)

@@ -40,9 +40,9 @@ class Report(opt.Command):
 
     def run(self) -> None:
         """Read, draw, write."""
-        from puorl.report.filmstrip import make_filmstrip
-        from puorl.report.run_folders import read_paths
-        from puorl.report.run_page import as_page
+        from puorl.run_report.filmstrip import make_filmstrip
+        from puorl.run_report.folders import read_paths
+        from puorl.run_report.page import as_page
 
         spec = None if self.env is None else parse_domain(self.env)
         material = read_paths(self.paths)

@@ -9,9 +9,10 @@ import tyro
 
 from puorl.cli import options as opt
 from puorl.core.files import check_free
-from puorl.data.draw import PARTS
+from puorl.data.draw import make_split
 from puorl.data.formats import load
-from puorl.data.split import Parts, PUSplit, Unit, make_split
+from puorl.data.parts import PARTS
+from puorl.data.split import Parts, PUSplit, Unit
 from puorl.data.split_files import SETTINGS_FILE
 
 

@@ -1,4 +1,4 @@
-"""Random draws of a split: source rows, labels, parts, and the pool that they make.
+"""`make_split`: draw a benchmark split, with its labels, from rows whose domains are known.
 
 Target rows and labels have a random stream of their own, so that settings which differ only in the
 other domains share them. A third stream shuffles positions, so that order reveals nothing.
@@ -6,33 +6,91 @@ other domains share them. A third stream shuffles positions, so that order revea
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
+from puorl.core.formatting import check_choice, parse_count
 from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
-from puorl.data.transitions import Provenance, Transitions, find_originals, join_notes, merge_copies
+from puorl.data.episodes import return_range
+from puorl.data.parts import NUM_FOLDS, Draw, gather, hold_out, parts_of_mask, rows_by_episode
+from puorl.data.split import HiddenTruth, Parts, PUSplit, Unit
+from puorl.data.transitions import find_originals
 from puorl.data.validate import listed
 
-PARTS = ("train", "validation", "test")
-HELD_OUT = 10  # one row in ten for validation and one in ten for test, as in the paper
 MIN_LABELLED_EPISODES = 5
-NUM_FOLDS = 5
 
 
-@dataclass(frozen=True)
-class Draw:
-    """Drawn rows in pool order: labelled rows first, the rest shuffled."""
+def make_split(
+    target: Dataset,
+    others: Dataset | Sequence[Dataset],
+    *,
+    rows: int | str = 1_000_000,
+    target_fraction: float = 0.3,
+    labelled_fraction: float = 0.01,
+    unit: Unit = "transition",
+    seed: int,
+    proportions: Sequence[float] | None = None,
+    parts: Parts = "mixed",
+) -> PUSplit:
+    """Draw a benchmark split of known domains; later stages do not see the domains.
 
-    source: np.ndarray
-    """(n,) int32. 0 is the target, k the k-th other domain."""
-    row: np.ndarray
-    """(n,) int64. Row in that source."""
-    part: np.ndarray
-    """(n,) int8. Index into `PARTS`, or the fold where whole episodes are drawn."""
-    num_labelled: int
+    The defaults are the paper's protocol: 300,000 target rows, of which 10,000 are labelled, and
+    700,000 rows of other domains; 29/99 of the unlabelled rows are of the target domain.
+
+    Args:
+        target: Rows of the domain of interest.
+        others: One or several other domains.
+        rows: Size of the pool.
+        target_fraction: Fraction of the pool that is of the target domain.
+        labelled_fraction: Fraction of the pool that is labelled; with episodes, the fraction
+            ``labelled_fraction / target_fraction`` of the target's episodes.
+        unit: ``transition`` draws and labels single rows, with parts 80/10/10; ``episode`` draws
+            and labels whole episodes (at least 5), with folds.
+        seed: Seed; target rows and labels do not depend on ``others``.
+        proportions: Proportions of the other domains; equal by default.
+        parts: How single rows are cut into train, validation and test. ``mixed`` cuts the
+            unlabelled rows after mixing, as a user's own rows are cut: the fraction of target rows
+            varies by chance from part to part. ``stratified`` cuts every domain by itself, as
+            version 0.1 did and the benchmark does: all parts have exactly the pool's fraction,
+            so that errors of alpha lack the chance variation that a user's data has.
+
+    Raises:
+        DataError: A domain has too few rows, or shapes differ.
+        ConfigError: A fraction is impossible.
+    """
+    others = [others] if isinstance(others, Dataset) else list(others)
+    rows = parse_count(rows, name="rows")
+    check_choice("unit", unit, get_args(Unit))
+    check_choice("parts", parts, get_args(Parts))
+    weights = check_proportions(proportions, len(others))
+    fractions, is_mixed = (target_fraction, labelled_fraction), parts == "mixed"
+    pool, origin = draw_pool(target, others, rows, fractions, weights, unit, seed, mixed=is_mixed)
+    n = origin.num_labelled
+    return PUSplit(
+        pool=pool,
+        labelled=np.arange(n),
+        unlabelled=np.arange(n, len(origin.row)),
+        labelled_part=origin.part[:n],
+        unlabelled_part=origin.part[n:],
+        unit=unit,
+        sampling="one",
+        returns=return_range([target.rows, *(o.rows for o in others)]),
+        config={
+            "made_by": "make_split",
+            "rows": rows,
+            "target_fraction": float(target_fraction),
+            "labelled_fraction": float(labelled_fraction),
+            "unit": unit,
+            "seed": int(seed),
+            "proportions": weights,
+        }
+        | ({"parts": parts} if is_mixed else {}),  # absent in version 0.1
+        truth=HiddenTruth(origin),
+    )
 
 
 def check_proportions(proportions: Sequence[float] | None, count: int) -> list[float]:
@@ -126,16 +184,6 @@ def _stream(k: int, seed: int) -> np.random.Generator:
     return generator(seed, "split", "other", k - 1) if k else generator(seed, "split", "target")
 
 
-def hold_out(n: int) -> np.ndarray:
-    """(n,) int8. Part of each of ``n`` shuffled rows: exactly 10 % for each of the last two.
-
-    >>> [int((hold_out(10_000) == k).sum()) for k in range(3)]
-    [8000, 1000, 1000]
-    """
-    held = n // HELD_OUT
-    return np.repeat(np.arange(3, dtype=np.int8), [n - 2 * held, held, held])
-
-
 def draw_episodes(
     target: Dataset,
     others: Sequence[Dataset],
@@ -170,87 +218,6 @@ def draw_episodes(
         ),
         num_labelled=sum(len(rows) for _, rows in labelled),
     )
-
-
-def rows_by_episode(episode: np.ndarray) -> list[np.ndarray]:
-    """Return the row indices of each episode, in recording order, by ascending id."""
-    order = np.argsort(episode, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(episode[order])) + 1)
-
-
-def parts_of_mask(
-    dataset: Dataset, mask: np.ndarray, unit: str, seed: int, original: np.ndarray | None
-) -> np.ndarray:
-    """(n,) int8. Draw the part of each row, without a look at domains: 80/10/10, or episode folds.
-
-    Copies of a row, or of a whole episode, get the same part.
-    """
-    parts = np.empty(len(mask), np.int8)
-    if unit == "transition":
-        is_first = True if original is None else original == np.arange(len(mask))
-        for name, side in (("labelled", mask), ("unlabelled", ~mask)):
-            rows = np.flatnonzero(side & is_first)
-            shuffled = generator(seed, "split", "parts", name).permutation(rows)
-            parts[shuffled] = hold_out(len(rows))
-        return parts if original is None else parts[original]
-    if dataset.episode is None:
-        raise DataError("unit='episode' needs episode ids, and this dataset has none")
-    every = rows_by_episode(
-        merge_copies(np.unique(dataset.episode, return_inverse=True)[1], dataset.rows)
-    )
-    labelled = [e for e in every if mask[e].any()]
-    rest = [e for e in every if not mask[e].any()]
-    # Every fold needs labelled and unlabelled episodes.
-    num_folds = max(1, min(NUM_FOLDS, len(labelled), len(rest)))
-    for name, group in (("labelled", labelled), ("unlabelled", rest)):
-        order = generator(seed, "split", "parts", name).permutation(len(group))
-        for place, i in enumerate(order):
-            parts[group[i]] = place % num_folds
-    return parts
-
-
-def gather(sources: Sequence[Dataset], origin: Draw, unit: str) -> Dataset:
-    """Build the pool: drawn rows with the fields that all sources have.
-
-    Only the values of the rows may reveal their domain. So extra columns are dropped. Whole
-    episodes get new numbers in random order and times that start at 0. Rows drawn one by one get
-    no episode and no time, which unlabelled target rows would share with labelled ones. Where one
-    domain is float32, all become float32: the precision would reveal the domain.
-    """
-    held = [s.rows.arrays() for s in sources]
-    hidden = ("episode", "time") if unit == "transition" else ()
-    common = [name for name in held[0] if all(name in h for h in held) and name not in hidden]
-    places = [np.flatnonzero(origin.source == k) for k in range(len(sources))]
-    fields = {}
-    for name in common:
-        dtype = min((h[name].dtype for h in held), key=lambda kind: kind.itemsize)
-        fields[name] = np.empty((len(origin.row), *held[0][name].shape[1:]), dtype)
-        for h, place in zip(held, places, strict=True):
-            fields[name][place] = h[name][origin.row[place]]
-    if "episode" in common:
-        # Numbers in order of appearance would reveal domains: the labelled rows come first.
-        _, codes = np.unique(fields["episode"], return_inverse=True)
-        pairs = codes * (int(origin.source.max()) + 1) + origin.source
-        ids, codes = np.unique(pairs, return_inverse=True)
-        stream = generator(0, "split", "episode ids")
-        fields["episode"] = stream.permutation(len(ids))[codes]
-    if {"episode", "time"} <= set(common):
-        # A date would reveal when, and so on which machine, an episode was recorded.
-        _, first, codes = np.unique(fields["episode"], return_index=True, return_inverse=True)
-        fields["time"] = fields["time"] - fields["time"][first][codes]
-    notes = [note for s in sources for note in s.provenance.notes]
-    if len({s.obs.dtype for s in sources}) > 1:
-        notes.append(f"{fields['obs'].dtype} as the narrowest domain: precision would tell them")
-    provenance = Provenance(
-        source=tuple(text for s in sources for text in s.provenance.source),
-        format="split",
-        obs_names=sources[0].provenance.obs_names,
-        action_names=sources[0].provenance.action_names,
-        action_codes=sources[0].action_codes,
-        missing=tuple(dict.fromkeys(m for s in sources for m in s.provenance.missing)),
-        notes=join_notes(notes),
-    )
-    return Dataset(Transitions(**fields), {}, provenance)
 
 
 def _pick_episodes(

@@ -6,7 +6,7 @@ domains, where a benchmark knows them, are reached only through `PUSplit.reveal`
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -14,15 +14,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-import puorl.data.draw as draw
 import puorl.data.split_files as split_files
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.formatting import check_choice, parse_count
+from puorl.core.formatting import check_choice
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
-from puorl.data.transitions import Note, find_originals
-from puorl.data.validate import LABELLED
+from puorl.data.parts import PARTS, Draw, gather, labelled_mask, parts_of_mask, with_note_on_copies
+from puorl.data.transitions import find_originals
 
 Unit = Literal["transition", "episode"]
 Sampling = Literal["one", "two"]
@@ -33,7 +32,7 @@ Purpose = Literal["oracle", "scoring", "benchmark"]
 class HiddenTruth:
     """True domain of each pool row; read only through `PUSplit.reveal`."""
 
-    def __init__(self, origin: draw.Draw) -> None:
+    def __init__(self, origin: Draw) -> None:
         self._origin = origin
 
     def __repr__(self) -> str:
@@ -98,11 +97,11 @@ class PUSplit:
         """
         check_choice("sampling", sampling, get_args(Sampling))
         check_choice("unit", unit, get_args(Unit))
-        mask = _mask(dataset, labelled)
+        mask = labelled_mask(dataset, labelled)
         original = find_originals(dataset.rows, np.argsort(~mask, kind="stable"))
-        parts = draw.parts_of_mask(dataset, mask, unit, seed, original)
+        parts = parts_of_mask(dataset, mask, unit, seed, original)
         return cls(
-            pool=dataset if original is None else _with_note_on_copies(dataset, original),
+            pool=with_note_on_copies(dataset, original),
             labelled=np.flatnonzero(mask),
             unlabelled=np.flatnonzero(~mask),
             labelled_part=parts[mask],
@@ -115,10 +114,10 @@ class PUSplit:
 
     def part(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of labelled and unlabelled rows of train, validation or test."""
-        check_choice("part", name, draw.PARTS)
+        check_choice("part", name, PARTS)
         if self.unit != "transition":
             raise ConfigError(f"part {name!r}: unit 'episode' has folds; use labelled_part instead")
-        k = draw.PARTS.index(name)
+        k = PARTS.index(name)
         return self.labelled[self.labelled_part == k], self.unlabelled[self.unlabelled_part == k]
 
     def reveal(self, purpose: Purpose) -> np.ndarray:
@@ -165,10 +164,11 @@ class PUSplit:
         Raises:
             DataError: The data is not the data that was split.
         """
-        saved = split_files.read(folder, [target, *_listed(others)])
+        sources = [target, *([others] if isinstance(others, Dataset) else others)]
+        saved = split_files.read(folder, sources)
         pool, truth = target, None
         if saved.origin is not None:
-            pool = draw.gather([target, *_listed(others)], saved.origin, saved.settings["unit"])
+            pool = gather(sources, saved.origin, saved.settings["unit"])
             truth = HiddenTruth(saved.origin)
         made = cls(pool=pool, truth=truth, **saved.index, **saved.settings)
         if made.fingerprint != saved.fingerprint:
@@ -190,109 +190,7 @@ class PUSplit:
         )
 
 
-def make_split(
-    target: Dataset,
-    others: Dataset | Sequence[Dataset],
-    *,
-    rows: int | str = 1_000_000,
-    target_fraction: float = 0.3,
-    labelled_fraction: float = 0.01,
-    unit: Unit = "transition",
-    seed: int,
-    proportions: Sequence[float] | None = None,
-    parts: Parts = "mixed",
-) -> PUSplit:
-    """Draw a benchmark split of known domains; later stages do not see the domains.
-
-    The defaults are the paper's protocol: 300,000 target rows, of which 10,000 are labelled, and
-    700,000 rows of other domains; 29/99 of the unlabelled rows are of the target domain.
-
-    Args:
-        target: Rows of the domain of interest.
-        others: One or several other domains.
-        rows: Size of the pool.
-        target_fraction: Fraction of the pool that is of the target domain.
-        labelled_fraction: Fraction of the pool that is labelled; with episodes, the fraction
-            ``labelled_fraction / target_fraction`` of the target's episodes.
-        unit: ``transition`` draws and labels single rows, with parts 80/10/10; ``episode`` draws
-            and labels whole episodes (at least 5), with folds.
-        seed: Seed; target rows and labels do not depend on ``others``.
-        proportions: Proportions of the other domains; equal by default.
-        parts: How single rows are cut into train, validation and test. ``mixed`` cuts the
-            unlabelled rows after mixing, as a user's own rows are cut: the fraction of target rows
-            varies by chance from part to part. ``stratified`` cuts every domain by itself, as
-            version 0.1 did and the benchmark does: all parts have exactly the pool's fraction,
-            so that errors of alpha lack the chance variation that a user's data has.
-
-    Raises:
-        DataError: A domain has too few rows, or shapes differ.
-        ConfigError: A fraction is impossible.
-    """
-    others, rows = _listed(others), parse_count(rows, name="rows")
-    check_choice("unit", unit, get_args(Unit))
-    check_choice("parts", parts, get_args(Parts))
-    weights = draw.check_proportions(proportions, len(others))
-    fractions, is_mixed = (target_fraction, labelled_fraction), parts == "mixed"
-    pool, origin = draw.draw_pool(
-        target, others, rows, fractions, weights, unit, seed, mixed=is_mixed
-    )
-    n = origin.num_labelled
-    return PUSplit(
-        pool=pool,
-        labelled=np.arange(n),
-        unlabelled=np.arange(n, len(origin.row)),
-        labelled_part=origin.part[:n],
-        unlabelled_part=origin.part[n:],
-        unit=unit,
-        sampling="one",
-        returns=return_range([target.rows, *(o.rows for o in others)]),
-        config={
-            "made_by": "make_split",
-            "rows": rows,
-            "target_fraction": float(target_fraction),
-            "labelled_fraction": float(labelled_fraction),
-            "unit": unit,
-            "seed": int(seed),
-            "proportions": weights,
-        }
-        | ({"parts": parts} if is_mixed else {}),  # absent in version 0.1
-        truth=HiddenTruth(origin),
-    )
-
-
 def _frozen(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _mask(dataset: Dataset, labelled: np.ndarray | str | None) -> np.ndarray:
-    if labelled is None:
-        if LABELLED not in dataset.columns:
-            raise DataError(
-                "labelled: expected a mask, an expression, or data loaded with label=; got none"
-            )
-        labelled = dataset.columns[LABELLED]
-    mask = dataset.where(labelled) if isinstance(labelled, str) else np.asarray(labelled)
-    if mask.dtype != bool or mask.shape != (len(dataset),):
-        raise DataError(
-            f"labelled: expected {len(dataset)} true/false values, one a row, got shape "
-            f"{mask.shape}, dtype {mask.dtype}"
-        )
-    if not mask.any():
-        raise DataError("labelled: need at least a few labelled rows, have none")
-    if mask.all():
-        raise DataError("labelled: need unlabelled rows to choose from, have none")
-    return mask
-
-
-def _with_note_on_copies(dataset: Dataset, original: np.ndarray) -> Dataset:
-    num_copies = int((original != np.arange(len(original))).sum())
-    if num_copies == 0:  # all of them are states in which the machine rests
-        return dataset
-    notes = (*dataset.provenance.notes, Note("copied_rows", num_copies))
-    return replace(dataset, provenance=replace(dataset.provenance, notes=notes))
-
-
-def _listed(others: Dataset | Sequence[Dataset]) -> list[Dataset]:
-    return [others] if isinstance(others, Dataset) else list(others)

@@ -13,7 +13,7 @@ from puorl.core import hashing
 from puorl.core.errors import DataError
 from puorl.core.files import atomic_path, read_json, write_json
 from puorl.data.dataset import Dataset
-from puorl.data.draw import Draw
+from puorl.data.parts import Draw
 
 if TYPE_CHECKING:
     from puorl.data.split import PUSplit

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from puorl.core import hashing
-from puorl.core.errors import DataError, PuorlError
+from puorl.core.errors import ConfigError, DataError, PuorlError
 from puorl.core.run_folder import FILTER_MARKER, SETTINGS, WEIGHT, FilterSettings, read_as
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import return_range
@@ -73,6 +73,17 @@ def read_training_set(
         dataset, weight = dataset[kept], None if weight is None else weight[kept]
     metadata = {"parts": [describe_rows(part.dataset, part.files) for part in parts]}
     return TrainingSet(dataset, np.arange(len(dataset)), weight, returns, metadata=metadata)
+
+
+def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
+    """Return rows as a training set; a dataset's own complete episodes scale IQL's rewards."""
+    if isinstance(data, TrainingSet):
+        return data
+    if isinstance(data, Dataset):
+        return TrainingSet.whole(data, return_range([data.rows]))
+    raise ConfigError(
+        f"train: expected a Dataset or what DomainFilter.filter gives, got {type(data).__name__}"
+    )
 
 
 def describe_rows(rows: Dataset, files: Sequence[str]) -> dict[str, Any]:

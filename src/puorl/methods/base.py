@@ -84,21 +84,16 @@ def _by_labels(**known: MethodEntry) -> dict[str, MethodEntry]:
     made = {}
     for name, entry in known.items():
         module, _, kind = entry.path.rpartition(".")
-        seconds = entry.default_seconds
-        made[f"pu_{name}"] = MethodEntry(
-            f"{module}.PU{kind}",
-            f"PU + {entry.title}",
-            resumable=True,
-            default_seconds=seconds + 60.0,
-            is_published=False,
-        )
-        made[f"oracle_{name}"] = MethodEntry(
-            f"{module}.Oracle{kind}",
-            f"Oracle + {entry.title}",
-            needs_truth=True,
-            default_seconds=seconds,
-            is_published=False,
-        )
+        for label, title in (("pu", "PU"), ("oracle", "Oracle")):
+            made[f"{label}_{name}"] = dataclasses.replace(
+                entry,
+                path=f"{module}.{title}{kind}",
+                title=f"{title} + {entry.title}",
+                needs_truth=label == "oracle",
+                resumable=label == "pu",
+                default_seconds=entry.default_seconds + 60.0 * (label == "pu"),
+                is_published=False,
+            )
     return made
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from puorl.nn import mlp
-from puorl.ope import lanes
+from puorl.ope import fitting
 from puorl.ope.config import OPEConfig
 from puorl.ope.logged import Lanes, LoggedEpisodes
 
@@ -67,16 +67,16 @@ def fit_behaviour(
     width = act_dim if logged.discrete else 2 * act_dim
     updates = max(1, config.model_updates // 4)
     rows = BehaviourRows(jnp.asarray(logged.obs), jnp.asarray(logged.action))
-    params, _ = lanes.fit(
+    params, _ = fitting.fit(
         (obs_dim, *config.hidden, width),
         _code_loss if logged.discrete else _gaussian_loss,
         rows,
-        lanes.as_draws(*drawn.tables(logged.episode)),
-        lanes.Schedule(updates, min(200, updates), config.batch_size, 1e-3),
+        fitting.as_draws(*drawn.tables(logged.episode)),
+        fitting.Schedule(updates, min(200, updates), config.batch_size, 1e-3),
         seed=seed,
         purpose="behaviour",
     )
-    output = lanes.in_blocks(partial(_outputs, discrete=logged.discrete), params, logged.obs)
+    output = fitting.in_blocks(partial(_outputs, discrete=logged.discrete), params, logged.obs)
     fold = drawn.fold[logged.episode]
     row = np.arange(len(fold))
     held_out = output[np.maximum(fold, 0), row]

@@ -20,7 +20,7 @@ import numpy as np
 
 from puorl.core.progress import Advance, quiet
 from puorl.nn import mlp
-from puorl.ope import lanes
+from puorl.ope import fitting
 from puorl.ope.config import OPEConfig
 from puorl.ope.logged import Lanes, LoggedEpisodes
 
@@ -72,7 +72,7 @@ class Critics(NamedTuple):
 
     def q(self, obs: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """(c, k) float64. Value of a choice in each row by each critic."""
-        q = lanes.in_blocks(_lanes_of[self.discrete], self.params, obs, choice)
+        q = fitting.in_blocks(_lanes_of[self.discrete], self.params, obs, choice)
         return self.centre + self.unit * q
 
 
@@ -119,12 +119,12 @@ def fit_critics(
         q = np.asarray(_lanes_of[logged.discrete](params, start_obs, start_choice), np.float64)
         return centre + unit * q.mean(axis=1)
 
-    params, curve = lanes.fit(
+    params, curve = fitting.fit(
         (ends[0], *config.hidden, ends[1]),
         _discrete_loss if logged.discrete else _loss,
         rows,
-        lanes.as_draws(*drawn.tables(logged.episode)),
-        lanes.Schedule(
+        fitting.as_draws(*drawn.tables(logged.episode)),
+        fitting.Schedule(
             config.updates, config.target_interval, config.batch_size, config.learning_rate
         ),
         seed=seed,

@@ -17,7 +17,7 @@ import numpy as np
 
 from puorl.core.hashing import generator
 from puorl.nn import mlp
-from puorl.ope import lanes
+from puorl.ope import fitting
 from puorl.ope.config import OPEConfig
 from puorl.ope.logged import Lanes, LoggedEpisodes
 
@@ -99,12 +99,12 @@ def fit_model(
             for each in (given, (outcome - centre) / scale, known, logged.terminal)
         )
     )
-    params, _ = lanes.fit(
+    params, _ = fitting.fit(
         (given.shape[1], *config.hidden, outcome.shape[1] + 1),
         _loss,
         rows,
-        lanes.as_draws(*drawn.tables(logged.episode)),
-        lanes.Schedule(
+        fitting.as_draws(*drawn.tables(logged.episode)),
+        fitting.Schedule(
             config.model_updates, min(200, config.model_updates), config.batch_size, 1e-3
         ),
         seed=seed,

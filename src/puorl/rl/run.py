@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from puorl.core import formatting, hashing
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError, DataError, TrainingError
 from puorl.core.files import make_folder, read_json, sync, write_json
 from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import Checkpoint, announce_resume, decode, exclusive_beside
@@ -191,6 +192,23 @@ class TrainResult:
 
     policies: dict[str, Policy]
     stopped: dict[str, Stopped]
+
+    def check(self) -> None:
+        """Warn of lanes that were given up.
+
+        Raises:
+            TrainingError: All were.
+        """
+        reasons = "; ".join(
+            f"{name} at step {stop.step:,}: {stop.reason}" for name, stop in self.stopped.items()
+        )
+        if not self.policies:
+            raise TrainingError(
+                f"training was given up ({reasons}); look at the rewards' size with `puorl "
+                "inspect`, or lower the learning rate"
+            )
+        if self.stopped:
+            warnings.warn(f"given up: {reasons}", stacklevel=4)
 
 
 def run(

@@ -1,16 +1,14 @@
 """`puorl.train`: from rows to a policy in one call."""
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
-from puorl.core.errors import ConfigError, TrainingError
+from puorl.core.errors import ConfigError
 from puorl.core.formatting import parse_count
 from puorl.core.hashing import checked_seed
 from puorl.data.dataset import Dataset
-from puorl.data.episodes import return_range
-from puorl.data.training_files import describe_rows
+from puorl.data.training_files import as_training_set, describe_rows
 from puorl.data.training_set import TrainingSet
 from puorl.rl import learner as learners
 from puorl.rl import trainer
@@ -125,29 +123,5 @@ def _train(
             result = run_in_memory(spec, on_checkpoint=shown.on_checkpoint)
         else:
             result = run(out, spec, on_checkpoint=shown.on_checkpoint)
-    _check_stopped(result)
+    result.check()
     return result
-
-
-def as_training_set(data: TrainingSet | Dataset) -> TrainingSet:
-    """Return rows as a training set; a dataset's own complete episodes scale IQL's rewards."""
-    if isinstance(data, TrainingSet):
-        return data
-    if isinstance(data, Dataset):
-        return TrainingSet.whole(data, return_range([data.rows]))
-    raise ConfigError(
-        f"train: expected a Dataset or what DomainFilter.filter gives, got {type(data).__name__}"
-    )
-
-
-def _check_stopped(result: TrainResult) -> None:
-    reasons = "; ".join(
-        f"{name} at step {stop.step:,}: {stop.reason}" for name, stop in result.stopped.items()
-    )
-    if not result.policies:
-        raise TrainingError(
-            f"training was given up ({reasons}); look at the rewards' size with `puorl inspect`, "
-            "or lower the learning rate"
-        )
-    if result.stopped:
-        warnings.warn(f"given up: {reasons}", stacklevel=4)

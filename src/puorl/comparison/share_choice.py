@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from puorl.comparison.result import Comparison, Outcome
 from puorl.core.errors import ConfigError
 from puorl.core.formatting import check_positive, parse_count
 from puorl.core.stats import Estimate
@@ -23,7 +24,6 @@ from puorl.ope.offline import evaluate as judge_offline
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.run import RunSpec, checkpoint_interval, run_in_memory
-from puorl.trial.comparison import Comparison, Outcome
 
 SHARES = (0.25, 0.5, 0.75)
 _LEVEL = 0.95

@@ -14,8 +14,8 @@ from puorl.cli.evaluate import Evaluate
 from puorl.cli.main import main
 from puorl.cli.train import Train
 from puorl.core.files import write_json
-from puorl.report.run_folders import read_paths
-from puorl.report.run_page import filter_command, train_command
+from puorl.run_report.folders import read_paths
+from puorl.run_report.page import filter_command, train_command
 
 PARSING = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
 PART = {"files": ["logs/a.npz", "logs/b.npz"], "num_rows": 1234, "fingerprint": "f00"}

@@ -1,4 +1,4 @@
-"""Probe what is installed and works, in other processes: a crash there ends nothing here."""
+"""Find out what is installed and works, in other processes: a crash there ends nothing here."""
 
 import importlib.metadata
 import importlib.util

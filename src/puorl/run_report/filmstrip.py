@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from puorl.core.errors import DataError
-from puorl.core.probe import find_renderer, run_python
+from puorl.core.installation import find_renderer, run_python
 from puorl.envs.domains import DomainSpec
 from puorl.envs.evaluate import check_sizes
 from puorl.html.page import Markup, escape, figure
-from puorl.report.run_folders import Evaluated, Material
 from puorl.rl.policy import Policy
+from puorl.run_report.folders import Evaluated, Material
 
 NUM_FRAMES, NUM_EPISODES = 8, 5
 _SHRINK = 2  # pictures of half the size suffice for a strip
-_PROGRAM = "import sys; from puorl.report.filmstrip import record; record(*sys.argv[1:])"
+_PROGRAM = "import sys; from puorl.run_report.filmstrip import record; record(*sys.argv[1:])"
 _GRID = "display:grid;grid-template-columns:repeat(auto-fit,minmax(4.4rem,1fr));gap:.4rem"
 _PICTURE = "display:block;width:100%;height:auto;border-radius:.3rem"
 _STEP = "color:var(--muted);font-size:.8rem;font-variant-numeric:tabular-nums"

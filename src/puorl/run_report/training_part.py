@@ -11,8 +11,8 @@ from puorl.core.errors import DataError
 from puorl.core.stats import Estimate, mean_estimate
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count, as_estimate
-from puorl.report.run_folders import Curve, Evaluated, Scored, Training
 from puorl.rl.policy import Policy
+from puorl.run_report.folders import Curve, Evaluated, Scored, Training
 
 _EVALUATED = ("score", "return")
 """Metrics of evaluations; the others are metrics of training."""

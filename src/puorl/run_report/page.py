@@ -17,11 +17,11 @@ from puorl.html import page
 from puorl.html.page import Markup, Tile, as_count, escape
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report_page import as_sections, as_terms
-from puorl.report import filmstrip
-from puorl.report.filmstrip import Filmstrip
-from puorl.report.offline_part import offline_section
-from puorl.report.run_folders import Filtering, Material, Training
-from puorl.report.training_part import (
+from puorl.run_report import filmstrip
+from puorl.run_report.filmstrip import Filmstrip
+from puorl.run_report.folders import Filtering, Material, Training
+from puorl.run_report.offline_part import offline_section
+from puorl.run_report.training_part import (
     SCORE,
     evaluation_sections,
     final_tile,

@@ -26,7 +26,6 @@ from puorl.data.dataset import Dataset
 from puorl.data.formats import load_kept
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, current_keys
-from puorl.report.offline_part import OfflineEvaluated
 from puorl.rl.run import (
     METRICS,
     RECORD,
@@ -37,6 +36,7 @@ from puorl.rl.run import (
     read_record,
     read_spec,
 )
+from puorl.run_report.offline_part import OfflineEvaluated
 
 _KINDS = "a folder of puorl filter, train or bench run, or what puorl evaluate --out wrote"
 _MARKS = {"step", "lane"}

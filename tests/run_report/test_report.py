@@ -35,10 +35,10 @@ from puorl.cli.train import Train
 from puorl.core.errors import DataError
 from puorl.core.files import read_json
 from puorl.envs.domains import parse_domain
-from puorl.report import filmstrip
-from puorl.report.run_folders import read_paths
-from puorl.report.run_page import filter_command, train_command
 from puorl.rl import run
+from puorl.run_report import filmstrip
+from puorl.run_report.folders import read_paths
+from puorl.run_report.page import filter_command, train_command
 from real_browser import WIDTHS, fits, needs_browser
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from puorl.cli.main import main
-from puorl.scale.plan import Rates, Survey, make_plan, survey
+from puorl.scale.sizing import Rates, Survey, make_plan, survey
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from messages import message
 
 import puorl
 from puorl.cli.main import main
+from puorl.comparison import run as comparison_run
+from puorl.comparison.result import Comparison, Outcome, as_page
+from puorl.comparison.run import _split
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json
 from puorl.core.stats import Estimate
 from puorl.pu.filter import DomainFilter
-from puorl.trial import run as trial_run
-from puorl.trial.comparison import Comparison, Outcome, as_page
-from puorl.trial.run import _split
 
 SMALL = {"learner": "bc", "steps": 40, "hidden": (8,), "batch_size": 16}
 JUDGE = {"updates": 100, "critics": 2, "hidden": (8,), "batch_size": 16, "model_updates": 20}
@@ -267,7 +267,7 @@ class QuickFilter(DomainFilter):
 
 
 def test_compare_asks_its_own_filter(monkeypatch):
-    monkeypatch.setattr(trial_run, "DomainFilter", QuickFilter)
+    monkeypatch.setattr(comparison_run, "DomainFilter", QuickFilter)
     options = {"methods": ["olp", "pu"], "seeds": 2, "judge": JUDGE, **SMALL}
     found = puorl.compare(two_machines(), "known == 1", **options)
     assert found.filter.verdict == "cannot_tell"

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from puorl.comparison import choose_share
+from puorl.comparison.result import Comparison, Outcome
+from puorl.comparison.share_choice import choose
 from puorl.core.errors import ConfigError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig, NetworkConfig
-from puorl.trial import choose_share
-from puorl.trial.comparison import Comparison, Outcome
-from puorl.trial.share import choose
 
 QUICK = FilterConfig(
     residuals=None, network=NetworkConfig(hidden=(8,), learning_rate=1e-2), num_main=10

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from puorl.comparison.result import Comparison, Outcome
 from puorl.core.errors import ConfigError, DataError, TrainingError
 from puorl.core.formatting import check_positive, parse_count
 from puorl.core.hashing import checked_seed, generator
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
-from puorl.data.draw import Draw
+from puorl.data.parts import Draw
 from puorl.data.split import HiddenTruth, PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
@@ -29,12 +30,11 @@ from puorl.ope.offline import evaluate as judge_offline
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport
-from puorl.pu.units import parse_unit, uses_dynamics
+from puorl.pu.units import held_out_unit, parse_unit
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
 from puorl.rl.run import RunSpec, TrainResult, checkpoint_interval, run, run_in_memory
-from puorl.trial.comparison import Comparison, Outcome
 
 _FEWEST_EPISODES = 4
 """Labelled episodes without which none can be held out to judge."""
@@ -183,11 +183,8 @@ def _split(
     if held_out:
         chosen = _judges(data, mask, held_out, seed)
         judge, kept = data[chosen], ~chosen
-    kind = parse_unit(unit)
-    by_episode = kind.kind in ("window", "episode") and not uses_dynamics("auto", kind)
-    split = PUSplit.from_mask(
-        data[kept], mask[kept], unit="episode" if by_episode else "transition", seed=seed
-    )
+    parts = held_out_unit("auto", parse_unit(unit))
+    split = PUSplit.from_mask(data[kept], mask[kept], unit=parts, seed=seed)
     if truth is not None:
         true = _as_mask(data, truth)[kept]
         if not true[split.labelled].all():
@@ -216,6 +213,7 @@ def _judges(data: Dataset, mask: np.ndarray, held_out: float, seed: int) -> np.n
             "in an environment with env="
         )
     number = min(max(2, round(held_out * len(whole))), len(whole) - 2)
+    # The stream keeps the name it was first given: another one would hold out other episodes.
     chosen = generator(seed, "trial", "judges").permutation(whole)[:number]
     return np.isin(episode, chosen)
 
