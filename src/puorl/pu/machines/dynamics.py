@@ -346,7 +346,7 @@ def _information(
         lambda leaf: leaf.reshape(num_rows // chunk, chunk, *leaf.shape[1:]), (rows, z[rows.unit])
     )
     gradient, information = jax.lax.map(
-        lambda part: _row_information(view, params, *part, horizon), chunks
+        lambda part: _row_information(view, params, part[0], part[1], horizon), chunks
     )
     total = partial(jax.ops.segment_sum, segment_ids=rows.unit, num_segments=len(z))
     return total(gradient.reshape(-1, size)), total(information.reshape(-1, size, size))
