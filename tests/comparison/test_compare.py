@@ -1,5 +1,6 @@
 """Methods on a user's own rows: who judges, what is refused, and what the verdict says."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -17,6 +18,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json
 from puorl.core.stats import Estimate
 from puorl.pu.filter import DomainFilter
+from puorl.rl import trainer
 
 SMALL = {"learner": "bc", "steps": 40, "hidden": (8,), "batch_size": 16}
 JUDGE = {"updates": 100, "critics": 2, "hidden": (8,), "batch_size": 16, "model_updates": 20}
@@ -165,6 +167,22 @@ def test_all_methods_but_the_filter_run_and_repeat_exactly():
     assert [each.num_rows for each in first.outcomes] == [16, 112, 48]
     assert first.judged_by == "blend from 2 held-out labelled episodes"
     assert "the log's own return" in str(first)
+
+
+def test_progress_counts_all_groups_of_lanes(tmp_path, monkeypatch):
+    shown = {}
+
+    @contextlib.contextmanager
+    def bar(name, *, total, **_):
+        made = []
+        yield lambda steps, note="": made.append(steps)
+        shown[name] = sum(made), total
+
+    monkeypatch.setattr("puorl.rl.run.progress_bar", bar)
+    monkeypatch.setitem(trainer._MOST_LANES, "cpu", 2)
+    options = SMALL | {"methods": ["olp", "sharing_all"], "seeds": 3, "judge": JUDGE}
+    puorl.compare(two_machines(), "known == 1", out=tmp_path, **options)
+    assert shown == {"training": (120, 120)}  # six lanes, two at a time
 
 
 def test_policies_can_be_judged_in_an_environment():

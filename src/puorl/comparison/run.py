@@ -34,7 +34,14 @@ from puorl.pu.units import held_out_unit, parse_unit
 from puorl.rl import learner as learners
 from puorl.rl import trainer
 from puorl.rl.policy import Policy
-from puorl.rl.run import RunSpec, TrainResult, checkpoint_interval, run, run_in_memory
+from puorl.rl.run import (
+    RunSpec,
+    TrainProgress,
+    TrainResult,
+    checkpoint_interval,
+    run,
+    run_in_memory,
+)
 
 _FEWEST_EPISODES = 4
 """Labelled episodes without which none can be held out to judge."""
@@ -113,18 +120,13 @@ def compare(
         total,
         checkpoint_interval(made, total),
     )
-    with progress_bar("training", total=total, unit="steps", show=progress) as advance:
-        seen = 0
-
-        def show(point: trainer.Progress, lanes: int) -> None:
-            nonlocal seen
-            advance(point.step - seen if point.step > seen else 0, f"{lanes} lanes")
-            seen = point.step
-
-        if folder is None:
-            result = run_in_memory(spec, on_checkpoint=show)
+    at = None if folder is None else folder / "run"
+    course = TrainProgress(at, spec)
+    with course.bar(show=progress):
+        if at is None:
+            result = run_in_memory(spec, on_checkpoint=course.on_checkpoint)
         else:
-            result = run(folder / "run", spec, on_checkpoint=show)
+            result = run(at, spec, on_checkpoint=course.on_checkpoint)
     if not result.policies:
         raise TrainingError(
             "compare: every policy of every method was given up; look at the size of the rewards "
