@@ -19,9 +19,10 @@ import numpy as np
 import puorl
 from puorl.core.progress import progress_bar
 from puorl.core.run_folder import Checkpoint
+from puorl.envs.behaviour import standard_version
 from puorl.pu import fitting, learners
 from puorl.pu.config import FilterConfig
-from puorl.pu.features import fit_encoders
+from puorl.pu.features import Encoded, fit_encoders
 from puorl.pu.learners import make_recipe
 from puorl.pu.model import FilterModel
 from puorl.pu.units import Unit
@@ -53,6 +54,13 @@ class Source:
             threads=1,
             cache=cache,
         )
+
+
+def behaviours(sources: Iterable[Source]) -> dict[str, Any]:
+    """Part of a row's config: versions of the policies that acted, where they are not the first."""
+    trained = {source.body for source in sources if source.quality != "random"}
+    later = {body: v for body in sorted(trained) if (v := standard_version(body)) > 1}
+    return {"behaviours": later} if later else {}
 
 
 def collect_all(sources: Iterable[Source], cache: Path, workers: int) -> None:
@@ -90,29 +98,92 @@ def fit_many(
     splits: Sequence[puorl.PUSplit], config: FilterConfig, *, seeds: Sequence[int]
 ) -> list[FilterModel]:
     """Fit a filter for each split by rows, all of one size, in one program."""
-    checkpoint = Checkpoint(None)
+    encoded = _encode(splits, config, seeds)
+    lanes = [fitting.split_lanes(split, None)[0] for split in splits]
+    rows, end = _train(encoded, lanes, config, seeds)
+    made = []
+    for k, (split, seed) in enumerate(zip(splits, seeds, strict=True)):
+        own = learners.Rows(*(column[k : k + 1] for column in rows))
+        one = fitting.EpochState(_lane(end.state, k), end.epoch, end.alpha[:, k : k + 1])
+        unit = Unit("transition")
+        made.append(fitting.calibrate(split, config, unit, seed, encoded[k], own, one, None))
+    return made
+
+
+def keep_when_told(
+    splits: Sequence[puorl.PUSplit], config: FilterConfig, *, seeds: Sequence[int]
+) -> list[np.ndarray]:
+    """(u,) bool a split. Unlabelled rows that classifiers keep which are told the truth.
+
+    They see the filter's inputs and learn from the true domain of every row to train on. The
+    threshold is the one that is right most often in the rows for validation.
+    """
+    encoded = _encode(splits, config, seeds)
+    truths = [split.reveal("benchmark") == 0 for split in splits]
+    lanes = [_told_lane(split, truth) for split, truth in zip(splits, truths, strict=True)]
+    rows, end = _train(encoded, lanes, config, seeds)
+    kept = []
+    for k, split in enumerate(splits):
+        params = _lane(end.state.average, k)
+        held_p, held_u = (
+            learners.score_rows(params, encoded[k].x[np.asarray(held[k])])[0]
+            for held in (rows.held_p, rows.held_u)
+        )
+        score = learners.score_rows(params, encoded[k].x[split.unlabelled])[0]
+        kept.append(score >= best_threshold(held_p, held_u))
+    return kept
+
+
+def best_threshold(score_p: np.ndarray, score_u: np.ndarray) -> float:
+    """The score from which on "target" is right most often; infinity where it never is.
+
+    >>> best_threshold(np.array([1.0, 3.0]), np.array([0.0, 2.0, 0.5]))
+    1.0
+    """
+    score = np.concatenate([score_p, score_u])
+    gain = np.repeat([1, -1], [len(score_p), len(score_u)])
+    order = np.argsort(-score, kind="stable")
+    falling, total = score[order], np.cumsum(gain[order])
+    last = np.append(falling[1:] != falling[:-1], True)
+    best = int(np.argmax(np.where(last, total, -1)))
+    return float(falling[best]) if total[best] > 0 and last[best] else float("inf")
+
+
+def _told_lane(split: puorl.PUSplit, truth: np.ndarray) -> fitting.Positions:
+    parts = [np.concatenate(split.part(name)) for name in ("train", "validation")]
+    train, held = ([rows[truth[rows]], rows[~truth[rows]]] for rows in parts)
+    return train[0], train[1], held[0], held[1]
+
+
+def _encode(
+    splits: Sequence[puorl.PUSplit], config: FilterConfig, seeds: Sequence[int]
+) -> list[Encoded]:
     with progress_bar("models", total=0, show=False) as advance:
-        encoded = fit_encoders(
+        return fit_encoders(
             [split.pool.rows for split in splits],
             config.features,
             config.residuals,
             seeds=seeds,
-            checkpoint=checkpoint,
+            checkpoint=Checkpoint(None),
             advance=advance,
         )
-    lanes = [fitting.split_lanes(split, None)[0] for split in splits]
+
+
+def _train(
+    encoded: Sequence[Encoded],
+    lanes: Sequence[fitting.Positions],
+    config: FilterConfig,
+    seeds: Sequence[int],
+) -> tuple[learners.Rows, fitting.EpochState]:
     rows = fitting.stack(lanes, [each.known for each in encoded], seeds[0])
     keys = jnp.concatenate([fitting.lane_keys(seed, 1) for seed in seeds])
     x = np.stack([each.x for each in encoded])
-    end = fitting.train(x, rows, make_recipe(config), config, keys, checkpoint=checkpoint)
-    made = []
-    for k, (split, seed) in enumerate(zip(splits, seeds, strict=True)):
-        own = learners.Rows(*(column[k : k + 1] for column in rows))
-        state = jax.tree.map(lambda leaf, k=k: leaf[k : k + 1], end.state)
-        one = fitting.EpochState(state, end.epoch, end.alpha[:, k : k + 1])
-        unit = Unit("transition")
-        made.append(fitting.calibrate(split, config, unit, seed, encoded[k], own, one, None))
-    return made
+    recipe = make_recipe(config)
+    return rows, fitting.train(x, rows, recipe, config, keys, checkpoint=Checkpoint(None))
+
+
+def _lane(tree: Any, k: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[k : k + 1], tree)
 
 
 def fit_seeds(

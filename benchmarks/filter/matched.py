@@ -10,13 +10,13 @@ another. And whether the report's "cannot tell" is right. It wants a GPU and man
 
 import argparse
 import itertools
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from graded import grade, is_target, origin, summary
 from many import (
     Source,
+    behaviours,
     collect_all,
     common_options,
     device,
@@ -85,9 +85,10 @@ def config_of(cell: tuple[str, str, str], rows: int, unit: str, preset: str, see
         "unit": unit,
         "seed": seed,
         "preset": preset,
-        "filter": asdict(PRESETS[preset]),
+        "filter": PRESETS[preset].to_dict(),
         # Rows of an earlier rule for whole episodes are in the file; they must not stand in.
         **({"rule": "valley"} if unit == "episode" else {}),
+        **behaviours(sources_of(cell, rows)),
     }
 
 

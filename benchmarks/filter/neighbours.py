@@ -17,7 +17,6 @@ A training set is 80 % of the rows in all three.
 """
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ def config_of(body: str, preset: str, rows: int, seed: int) -> dict[str, Any]:
         "labelled_fraction": LABELLED_SHARE,
         "seed": seed,
         "preset": preset,
-        "filter": asdict(PRESETS[preset]),
+        "filter": PRESETS[preset].to_dict(),
     }
 
 

@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from puorl.bench.settings import RENAMED_FIELDS, rename_fields
+
 PACKAGES = ("puorl", "jax", "numpy", "mujoco")
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -24,7 +26,7 @@ class Recorded:
         self.rows: list[dict[str, Any]] = []
         if path.exists():
             with open(path, encoding="utf-8") as file:
-                self.rows = [json.loads(line) for line in file if line.strip()]
+                self.rows = [_renamed(json.loads(line)) for line in file if line.strip()]
 
     def find(self, config: dict[str, Any]) -> dict[str, Any] | None:
         """The row of this config, the latest where there are several."""
@@ -47,6 +49,11 @@ class Recorded:
             file.write(json.dumps(row) + "\n")
         self.rows.append(row)
         return row
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    """Give fields of a config, which version 0.1.0 named otherwise, their present names."""
+    return row | {"config": rename_fields(row["config"], RENAMED_FIELDS)}
 
 
 def _as_json(content: dict[str, Any]) -> dict[str, Any]:

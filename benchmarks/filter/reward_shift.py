@@ -9,7 +9,7 @@ unlabelled rows.
 """
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def config_of(body: str, quality: str, inputs: str, rows: int, seed: int) -> dic
         "labelled_fraction": LABELLED_SHARE,
         "seed": seed,
         "inputs": inputs,
-        "filter": asdict(filter_config(inputs)),
+        "filter": filter_config(inputs).to_dict(),
     }
 
 
