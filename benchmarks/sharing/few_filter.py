@@ -21,15 +21,15 @@ from puorl.bench.settings import Setting
 from puorl.pu.config import preset_config
 from puorl.pu.filter import DomainFilter
 
-_SMALL = {"network": {"hidden": (16,), "weight_decay": 0.02}}
-_SCOTT = {"alpha_estimator": "scott"}
+_PLAIN = {"learner": "pvu", "alpha_estimator": "scott"}
+"""Without rejection of rows that may be ours: few labelled rows give a poor alpha to reject by."""
 WAYS: dict[str, dict[str, Any]] = {
     "rows": {},
+    "rows, pvu, scott": {"changes": _PLAIN},
     "records by dynamics, robots": {"preset": "robots", "unit": "episode"},
+    "records by rows, pvu, scott": {"changes": _PLAIN, "unit": "episode", "evidence": "rows"},
     "records by dynamics": {"unit": "episode"},
-    "records by rows, scott": {"changes": _SCOTT, "unit": "episode", "evidence": "rows"},
-    "rows, small network, scott": {"changes": _SMALL | _SCOTT},
-    "rows, scott": {"changes": _SCOTT},
+    "rows, scott": {"changes": {"alpha_estimator": "scott"}},
 }
 
 
