@@ -17,6 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import ttest_1samp
 
 from puorl.bench import make_plan, run
 from puorl.bench import plan as plans
@@ -24,24 +25,25 @@ from puorl.bench.prepare import collect_all
 from puorl.bench.runner import _trainings
 from puorl.bench.settings import Setting
 from puorl.bench.suites import TD3_BC, Budget, MethodChoice, Part, Suite
+from puorl.core.stats import mean_estimate
 
 QUALITIES, OWN = ("ME/ME", "M/R"), (3_000, 10_000, 30_000)
 _PLAIN = {"move": False, "tolerance": 1e3}
 """Others' rows as they are, all trusted."""
 VARIANTS = {
-    "25": {"share": 0.25},
-    "50": {"share": 0.5},
-    "75": {"share": 0.75},
-    "90": {"share": 0.9},
+    "25": {"share": 0.25, "imitate": "better"},
+    "50": {"share": 0.5, "imitate": "better"},
+    "75": {"share": 0.75, "imitate": "better"},
+    "90": {"share": 0.9, "imitate": "better"},
     "all-50": {"share": 0.5, "imitate": "all"},
     "all-90": {"share": 0.9, "imitate": "all"},
     "none-50": {"share": 0.5, "imitate": "none"},
     "none-90": {"share": 0.9, "imitate": "none"},
     "trusted-all-90": {"share": 0.9, "imitate": "all", "tolerance": 1e3},
-    "stay-50": {"share": 0.5, "move": False},
+    "stay-50": {"share": 0.5, "imitate": "better", "move": False},
     "plain-50": {"share": 0.5, "imitate": "all", **_PLAIN},
     "plain-90": {"share": 0.9, "imitate": "all", **_PLAIN},
-    "plain-better-90": {"share": 0.9, **_PLAIN},
+    "plain-better-90": {"share": 0.9, "imitate": "better", **_PLAIN},
     "whole-all-90": {"share": 0.9, "imitate": "all", "most_others": 10**6},
 }
 
@@ -97,25 +99,53 @@ def main() -> None:
         print(run(plan, args.out, lanes=300, workers=args.workers, on_message=print), flush=True)
 
 
+PAIRS = (
+    *(("none-50", "50"), ("none-50", "all-50"), ("none-90", "90"), ("none-90", "all-90")),
+    *(("50", "stay-50"), ("trusted-all-90", "plain-90")),
+    *(("all-90", "trusted-all-90"), ("all-90", "whole-all-90")),
+)
+"""Pairs that differ in one thing: whom to imitate, the move, the trust, the number of rows."""
+
+
 def show(path: Path) -> None:
-    """Print mean scores: final, and the mean of the last three points of the curve."""
-    found, names = defaultdict(list), {}
+    """Print mean scores by setting, final and (mean of the last three points), and differences."""
+    found = defaultdict(lambda: defaultdict(list))
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        if row["error"] is not None:
-            continue
-        setting, label = row["setting"], row["variant"] or row["method"]
-        own = round(setting["rows"] * setting["target_fraction"])
-        key = setting["body"], setting["quality"], own
-        found[key, label].append([np.mean(row["scores"]), np.mean(row["curve"][-3:], axis=0)[1]])
-        names[label] = None
-    keys = list(dict.fromkeys(key for key, _ in found))
+        if row["error"] is None:
+            setting, label = row["setting"], row["variant"] or row["method"]
+            own = round(setting["rows"] * setting["target_fraction"])
+            late = np.mean(row["curve"][-3:], axis=0)[1]
+            key = setting["body"], setting["quality"], own
+            found[label][key].append([np.mean(row["scores"]), late])
+    keys = list(found["oracle"])
+    means = {label: np.array([np.mean(of[k], axis=0) for k in keys]) for label, of in found.items()}
     print("variant | " + " | ".join(f"{b[:2]} {q} {n // 1000}k" for b, q, n in keys) + " | mean")
-    for label in names:
-        means = [np.mean(found.get((key, label), [[np.nan] * 2]), axis=0) for key in keys]
-        cells = " | ".join(f"{final:.0f} ({late:.0f})" for final, late in means)
-        final, late = np.mean(means, axis=0)
-        print(f"{label} | {cells} | {final:.1f} ({late:.1f})")
+    for label, values in means.items():
+        cells = [f"{final:.0f} ({late:.0f})" for final, late in values]
+        print(" | ".join([label, *cells, "{:.1f} ({:.1f})".format(*values.mean(axis=0))]))
+    families = [[(label, "oracle") for label in means if label != "oracle"], list(PAIRS)]
+    for pairs in families:
+        print("\npair | final | p by Holm | last three points | p by Holm")
+        tested = [
+            ttest_1samp(np.array([(means[a] - means[b])[:, k] for a, b in pairs]), 0, axis=1)
+            for k in (0, 1)
+        ]
+        corrected = [_holm(test.pvalue) for test in tested]
+        for i, (a, b) in enumerate(pairs):
+            cells = [f"{a} - {b}"]
+            for k in (0, 1):
+                gain = mean_estimate((means[a] - means[b])[:, k])
+                cells += [f"{gain.value:+.1f} ± {gain.half_width:.1f}", f"{corrected[k][i]:.2f}"]
+            print(" | ".join(cells))
+
+
+def _holm(p: np.ndarray) -> np.ndarray:
+    order = np.argsort(p)
+    scaled = p[order] * np.arange(len(p), 0, -1)
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return corrected
 
 
 if __name__ == "__main__":

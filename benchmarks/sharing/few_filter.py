@@ -66,7 +66,7 @@ def measure(
     changes: dict[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Fit one filter and grade the rows that it keeps."""
+    """Fit one filter and grade the rows that it keeps in either mode."""
     split = SettingData.load(setting).split
     truth = split.reveal("benchmark")[split.unlabelled] == 0
     if changes:
@@ -75,9 +75,10 @@ def measure(
     try:
         fitted = DomainFilter(preset, **options).fit(split, seed=0)
         kept = fitted.predict(split)
+        fitted.mode = "top_alpha"
+        top = fitted.predict(split)
     except Exception as error:
         return {"setting": setting.to_dict(), "error": f"{type(error).__name__}: {error}"}
-    num_right = int((kept & truth).sum())
     return {
         "setting": setting.to_dict(),
         "settings": {"preset": preset, "changes": changes, **_plain(options)},
@@ -85,9 +86,8 @@ def measure(
         "true_alpha": float(truth.mean()),
         "alpha": fitted.alpha_.value,
         "interval": [fitted.alpha_.low, fitted.alpha_.high],
-        "kept": int(kept.sum()),
-        "recall": num_right / int(truth.sum()),
-        "precision": num_right / max(1, int(kept.sum())),
+        "hard": _grade(kept, truth),
+        "top_alpha": _grade(top, truth),
         "auc": _auc(fitted.predict_proba(split), truth),
         "seconds": round(time.perf_counter() - start, 1),
         "error": None,
@@ -96,6 +96,15 @@ def measure(
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "config"}
+
+
+def _grade(kept: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    num_right = int((kept & truth).sum())
+    return {
+        "kept": int(kept.sum()),
+        "recall": num_right / int(truth.sum()),
+        "precision": num_right / max(1, int(kept.sum())),
+    }
 
 
 def _auc(score: np.ndarray, truth: np.ndarray) -> float:

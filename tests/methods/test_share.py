@@ -15,13 +15,14 @@ from puorl.rl import learner, trainer
 from puorl.rl.trainer import Lane
 
 SMALL = {"hidden": (32,), "num_members": 3, "num_steps": 600, "batch_size": 128}
+BETTER = SMALL | {"imitate": "better"}
 
 
 @pytest.fixture(scope="module")
 def shared(small_split, fitted):
     """PU, and PU + sharing where the others' state moves by 2 more in each step."""
     pu = make("pu", filter=fitted).prepare(small_split, seed=0)
-    return pu, make("pu_share", filter=fitted, **SMALL).prepare(small_split, seed=0)
+    return pu, make("pu_share", filter=fitted, **BETTER).prepare(small_split, seed=0)
 
 
 def test_share_0_is_pu_to_the_byte(small_split, fitted, shared):
@@ -105,6 +106,7 @@ def test_whose_actions_are_imitated(small_split, fitted, shared):
     _, better = shared
     num = better.metadata["num_ours"]
     in_policy = {"better": better.weight[num:]}
+    assert make("pu_share").settings()["imitate"] == "none"
     for words in ("all", "none"):
         method = make("pu_share", filter=fitted, **SMALL, imitate=words)
         chosen = method.prepare(small_split, seed=0)
@@ -130,7 +132,7 @@ def test_variants_share_fitted_networks_and_give_the_same_sets(small_split, fitt
 
     count(dynamics, "fit")
     count(share, "values_of_rows")
-    quick = SMALL | {"num_steps": 5}
+    quick = BETTER | {"num_steps": 5}
     made = []
     for changes in ({"share": 0.25}, {"share": 0.75}, {"imitate": "all"}, {"move": False}):
         made.append(make("pu_share", filter=fitted, **quick | changes).prepare(small_split, seed=3))
