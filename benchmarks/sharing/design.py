@@ -128,7 +128,7 @@ def show(path: Path) -> None:
     for pairs in families:
         print("\npair | final | p by Holm | last three points | p by Holm")
         gains = np.array([means[a] - means[b] for a, b in pairs])
-        corrected = [_holm(ttest_1samp(gains[:, :, k], 0, axis=1)[1]) for k in (0, 1)]
+        corrected = [_holm(np.asarray(ttest_1samp(gains[:, :, k], 0, axis=1)[1])) for k in (0, 1)]
         for i, (a, b) in enumerate(pairs):
             cells = [f"{a} - {b}"]
             for k in (0, 1):

@@ -16,10 +16,10 @@ batch is theirs; with 0 the training set is PU's. Four steps decide how their ro
 3. **Trust.** Members of g disagree where we have no rows. Their deviation, scaled up to the error
    in labelled rows and relative to the spread of our own changes, is an uncertainty u; a row's
    weight is 1 / (1 + (u / tolerance)^2), and rows below 0.1 are left out: support ends there.
-4. **Imitate.** By default only the critic learns from their rows: imitated at a share of 0.9 they
-   cost Hopper about 20 points (benchmarks/notes/sharing.md). With ``better``, values of both kinds of rows are
-   fitted (expectiles, as in IQL), and the policy learns from a row of theirs where its action is
-   better than the value of the state.
+4. **Imitate.** By default only the critic learns from their rows: imitating all of them at a share
+   of 0.9 cost Hopper about 20 points (benchmarks/notes/sharing.md). With ``better``, values of
+   both kinds of rows are fitted (expectiles, as in IQL), and the policy learns from a row of
+   theirs where its action is better than the value of the state.
 
 All of it is rows, rewards and weights, so that every learner that takes these can be used. In IQL
 the value network learns with the policy's weights: rows for the critic alone hardly move it.
