@@ -171,6 +171,7 @@ def test_few_rows_of_ours_a_tenth_of_them_labelled():
     assert len({p.setting.name for p in suite.parts}) == len(suite.parts) == 18
     labels = [method.label for method in suite.parts[0].methods]
     assert labels[-3:] == ["pu_share-25", "pu_share-50", "pu_share-75"]
+    assert {find_suite(name).budget.steps for name in ("few", "sharing", "shifts")} == {200_000}
 
 
 def test_twelve_shifts_with_policies_of_the_nominal_body():

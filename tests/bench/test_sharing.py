@@ -51,7 +51,7 @@ def rows(tmp_path_factory):
 
 def test_all_of_them_train_together(rows):
     assert [row["error"] for row in rows.values()] == [None] * len(rows)
-    assert len(rows) == 16
+    assert len(rows) == 17
     assert len({row["group"] for row in rows.values()}) == 1
     assert all(len(row["scores"]) == BUDGET.episodes for row in rows.values())
     trainings = [row["training"] for row in rows.values()]

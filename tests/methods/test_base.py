@@ -22,7 +22,7 @@ _PLAIN = {
     "otdf": {"num_anchors": 20, "num_iterations": 5, "block": 400},
     "bosa": _NETS | {"num_members": 2},
     "srpo": _NETS,
-    "pu_share": _NETS | {"num_members": 2, "tolerance": 100.0},
+    "share": _NETS | {"num_members": 2, "tolerance": 100.0},
 }
 TINY = {name: _PLAIN.get(name) or _PLAIN.get(name.partition("_")[2], {}) for name in METHODS}
 LEARNT = {name for name in METHODS if name == "pu" or TINY[name]}
@@ -171,8 +171,8 @@ def test_titles_are_known_without_importing_a_method():
         titles[entry.is_published].append(entry.title)
     assert titles[True] == ["OLP", "Sharing-All", "DARA", "IGDF", "PU", "Oracle"]
     assert titles[False] == [
-        *("PU + sharing", "OTDF", "BOSA", "SRPO", "PU + DARA", "Oracle + DARA", "PU + IGDF"),
-        *("Oracle + IGDF", "PU + OTDF", "Oracle + OTDF", "PU + BOSA", "Oracle + BOSA"),
+        *("PU + sharing", "Oracle + sharing", "OTDF", "BOSA", "SRPO", "PU + DARA", "Oracle + DARA"),
+        *("PU + IGDF", "Oracle + IGDF", "PU + OTDF", "Oracle + OTDF", "PU + BOSA", "Oracle + BOSA"),
         *("PU + SRPO", "Oracle + SRPO"),
     ]
     code = "import sys, puorl.methods; assert 'jax' not in sys.modules"

@@ -56,6 +56,14 @@ def test_it_fits_a_filter_of_its_own(small_split, quick_config, monkeypatch):
     assert chosen.metadata["seed"] == 5
 
 
+def test_evidence_is_passed_on_and_old_hashes_stay(small_split, quick_config, monkeypatch):
+    monkeypatch.setitem(PRESETS, "thorough", quick_config)
+    by_rows = PU("thorough", evidence="rows")
+    assert by_rows.fitted(small_split, seed=5).evidence == "rows"
+    assert by_rows.settings()["evidence"] == "rows"
+    assert "evidence" not in PU("thorough").settings()
+
+
 def test_a_fitted_filter_goes_with_no_settings(fitted):
     with pytest.raises(ConfigError, match="got filter= and preset, mode; set them where"):
         PU(preset="paper", mode="soft", filter=fitted)

@@ -8,20 +8,21 @@ import pytest
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.methods import dynamics, make, values
+from puorl.methods import dynamics, make, share, values
 from puorl.methods.share import shrinkage, uncertainty
 from puorl.pu.filter import DomainFilter
 from puorl.rl import learner, trainer
 from puorl.rl.trainer import Lane
 
 SMALL = {"hidden": (32,), "num_members": 3, "num_steps": 600, "batch_size": 128}
+BETTER = SMALL | {"imitate": "better"}
 
 
 @pytest.fixture(scope="module")
 def shared(small_split, fitted):
     """PU, and PU + sharing where the others' state moves by 2 more in each step."""
     pu = make("pu", filter=fitted).prepare(small_split, seed=0)
-    return pu, make("pu_share", filter=fitted, **SMALL).prepare(small_split, seed=0)
+    return pu, make("pu_share", filter=fitted, **BETTER).prepare(small_split, seed=0)
 
 
 def test_share_0_is_pu_to_the_byte(small_split, fitted, shared):
@@ -105,6 +106,7 @@ def test_whose_actions_are_imitated(small_split, fitted, shared):
     _, better = shared
     num = better.metadata["num_ours"]
     in_policy = {"better": better.weight[num:]}
+    assert make("pu_share").settings()["imitate"] == "none"
     for words in ("all", "none"):
         method = make("pu_share", filter=fitted, **SMALL, imitate=words)
         chosen = method.prepare(small_split, seed=0)
@@ -120,12 +122,54 @@ def test_whose_actions_are_imitated(small_split, fitted, shared):
     assert 0.05 < learns.mean() < 0.95
 
 
+def test_variants_share_fitted_networks_and_give_the_same_sets(small_split, fitted, monkeypatch):
+    """The second amount fits nothing; sets are those of methods that fitted for themselves."""
+    fits = []
+
+    def count(module, name):
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, **k: fits.append(name) or original(*a, **k))
+
+    count(dynamics, "fit")
+    count(share, "values_of_rows")
+    quick = BETTER | {"num_steps": 5}
+    made = []
+    for changes in ({"share": 0.25}, {"share": 0.75}, {"imitate": "all"}, {"move": False}):
+        made.append(make("pu_share", filter=fitted, **quick | changes).prepare(small_split, seed=3))
+    # f and g once; values again only where the rows differ.
+    assert fits == ["fit", "fit", "values_of_rows", "values_of_rows"]
+    share._last_fit.clear()
+    alone = make("pu_share", filter=fitted, **quick, share=0.75).prepare(small_split, seed=3)
+    for name in ("rows", "weight", "reward", "critic_weight", "next_obs"):
+        assert getattr(alone, name).tobytes() == getattr(made[1], name).tobytes(), name
+    make("pu_share", filter=fitted, **quick).prepare(small_split, seed=4)
+    assert fits[-3:] == ["fit", "fit", "values_of_rows"]
+
+
+def test_others_rows_are_drawn_up_to_a_number(small_split, fitted):
+    quick = SMALL | {"num_steps": 5, "tolerance": 100.0}
+    chosen = make("pu_share", filter=fitted, **quick, most_others=50).prepare(small_split, seed=0)
+    assert chosen.metadata["num_theirs"] == 50
+    assert len(np.unique(chosen.rows)) == len(chosen) == chosen.metadata["num_ours"] + 50
+
+
+def test_with_the_truth_our_rows_are_those_of_oracle(small_split):
+    chosen = make("oracle_share", **SMALL | {"num_steps": 5}).prepare(small_split, seed=0)
+    oracle = make("oracle").prepare(small_split, seed=0)
+    num = chosen.metadata["num_ours"]
+    assert np.array_equal(chosen.rows[:num], oracle.rows)
+    truth = small_split.reveal("scoring")
+    assert (truth[chosen.rows[:num]] == 0).all()
+    assert (truth[chosen.rows[num:]] == 1).all()
+    assert chosen.metadata["alpha"] == oracle.metadata["alpha"]
+
+
 def test_without_moving_the_difference_lowers_trust_and_reward(small_split, fitted, shared):
     _, moved = shared
     settings = SMALL | {"move": False, "imitate": "all", "eta": 0.1, "tolerance": 10.0}
     chosen = make("pu_share", filter=fitted, **settings).prepare(small_split, seed=0)
     pool, num = small_split.pool, chosen.metadata["num_ours"]
-    np.testing.assert_array_equal(chosen.next_obs, pool.next_obs[chosen.rows])
+    assert chosen.next_obs is None
     is_other = small_split.reveal("scoring")[chosen.rows[num:]] == 1
     lowered = (pool.reward[chosen.rows] - chosen.reward)[num:]
     assert lowered.max() <= 1.0 + 1e-9  # eta times the largest ratio

@@ -253,6 +253,8 @@ def _half() -> Suite:
     return Suite("half", "core: DARA with half of every batch labelled, as in its scripts", parts)
 
 
+_SHORT = Budget(steps=200_000)
+"""Of suites whose sets are small or many; docs/benchmark.md says what is lost."""
 _OWN_ROWS = (3_000, 10_000, 30_000)
 _SHARES = tuple(
     MethodChoice("pu_share", {"share": share / 100}, variant=f"{share}") for share in (25, 50, 75)
@@ -275,7 +277,7 @@ def _few() -> Suite:
         for own in _OWN_ROWS
     )
     parts = tuple(Part(setting, TD3_BC, _FEW_METHODS) for setting in settings)
-    return Suite("few", "3,000, 10,000 and 30,000 target rows among a million", parts)
+    return Suite("few", "3,000, 10,000 and 30,000 target rows among a million", parts, _SHORT)
 
 
 @cache
@@ -286,7 +288,8 @@ def _shifts() -> Suite:
         for body in BODIES
     )
     parts = tuple(Part(setting, TD3_BC, ALL_METHODS) for setting in settings)
-    return Suite("shifts", "gravity, friction, joint ranges and a foot's size, all methods", parts)
+    what = "gravity, friction, joint ranges and a foot's size, all methods"
+    return Suite("shifts", what, parts, _SHORT)
 
 
 @cache
@@ -294,7 +297,8 @@ def _sharing() -> Suite:
     parts = (*_core().parts, *(p for p in _parts("body_mass", _M) if p.setting.body != BODIES[1]))
     choices = (*(method for method in ALL_METHODS if method.name != "pu_share"), *_SHARES)
     every = tuple(dataclasses.replace(part, methods=choices) for part in parts)
-    return Suite("sharing", "core and Hopper and Walker2d M with another mass, all methods", every)
+    what = "core and Hopper and Walker2d M with another mass, all methods"
+    return Suite("sharing", what, every, _SHORT)
 
 
 _MAKERS = {

@@ -113,13 +113,7 @@ METHODS = {
     "oracle": MethodEntry(
         "puorl.methods.baselines.Oracle", "Oracle", needs_truth=True, shares_training_by="target"
     ),
-    "pu_share": MethodEntry(
-        "puorl.methods.share.PUShare",
-        "PU + sharing",
-        resumable=True,
-        default_seconds=240.0,
-        is_published=False,
-    ),
+    **_by_labels(share=MethodEntry("puorl.methods.share.Share", "sharing", default_seconds=180.0)),
     "otdf": _OTDF,
     "bosa": _BOSA,
     "srpo": _SRPO,

@@ -12,7 +12,7 @@ from puorl.core.errors import ConfigError
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.methods.base import Method
-from puorl.pu.config import FilterConfig, preset_config
+from puorl.pu.config import Evidence, FilterConfig, preset_config
 from puorl.pu.filter import DomainFilter, Mode
 
 _last_fit: dict[str, DomainFilter] = {}
@@ -21,18 +21,19 @@ _last_fit: dict[str, DomainFilter] = {}
 
 @dataclass(frozen=True)
 class Filtering(Method):
-    """Settings of a filter; the docstring of `DomainFilter` explains the first three."""
+    """Settings of a filter; the docstring of `DomainFilter` explains all but the last two."""
 
     preset: str = "default"
     mode: Mode = "hard"
     unit: str = "transition"
+    evidence: Evidence = "auto"
     config: FilterConfig | None = None
     """The preset's config with changes."""
     filter: DomainFilter | None = None
     """A fitted filter to use for all training seeds, instead of settings for one."""
 
     def __post_init__(self) -> None:
-        names = ("preset", "mode", "unit", "config")
+        names = ("preset", "mode", "unit", "evidence", "config")
         given = [n for n in names if getattr(self, n) != getattr(Filtering, n)]
         if self.filter is not None and given:
             raise ConfigError(
@@ -57,7 +58,9 @@ class Filtering(Method):
         config = (self.config or preset_config(self.preset)).to_dict()
         own = dataclasses.replace(self, config=None, filter=None)
         held = json.loads(json.dumps(dataclasses.asdict(own)))
-        return {name: held[name] for name in held if name != "filter"} | {"config": config}
+        # Hashes of settings from before there was a choice of evidence stay valid.
+        left_out = ("filter", "evidence") if self.evidence == "auto" else ("filter",)
+        return {name: held[name] for name in held if name not in left_out} | {"config": config}
 
     def fitted(
         self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
@@ -66,9 +69,21 @@ class Filtering(Method):
         if self.filter is not None:
             return self.filter
         config = (self.config or preset_config(self.preset)).to_dict()
-        decides = {"split": split.fingerprint, "config": config, "unit": self.unit, "seed": seed}
+        decides = {
+            "split": split.fingerprint,
+            "config": config,
+            "unit": self.unit,
+            "evidence": self.evidence,
+            "seed": seed,
+        }
         key = hashing.of_settings(decides)
-        made = DomainFilter(self.preset, mode=self.mode, unit=self.unit, config=self.config)
+        made = DomainFilter(
+            self.preset,
+            mode=self.mode,
+            unit=self.unit,
+            evidence=self.evidence,
+            config=self.config,
+        )
         if key not in _last_fit:
             made.fit(split, seed=seed, checkpoint=checkpoint)
             _last_fit.clear()

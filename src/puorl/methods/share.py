@@ -16,9 +16,10 @@ batch is theirs; with 0 the training set is PU's. Four steps decide how their ro
 3. **Trust.** Members of g disagree where we have no rows. Their deviation, scaled up to the error
    in labelled rows and relative to the spread of our own changes, is an uncertainty u; a row's
    weight is 1 / (1 + (u / tolerance)^2), and rows below 0.1 are left out: support ends there.
-4. **Imitate what is better.** Values of both kinds of rows are fitted (expectiles, as in IQL).
-   The policy learns from a row of theirs where its action is better than the value of the state;
-   from all others only the critic learns. Poor behaviour of others shows which actions to avoid.
+4. **Imitate.** By default only the critic learns from their rows: imitating all of them at a share
+   of 0.9 cost Hopper about 20 points (benchmarks/notes/sharing.md). With ``better``, values of
+   both kinds of rows are fitted (expectiles, as in IQL), and the policy learns from a row of
+   theirs where its action is better than the value of the state.
 
 All of it is rows, rewards and weights, so that every learner that takes these can be used. In IQL
 the value network learns with the policy's weights: rows for the critic alone hardly move it.
@@ -26,16 +27,22 @@ the value network learns with the policy's weights: rows for the critic alone ha
 
 import dataclasses
 import os
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.formatting import check_choice, check_positive
+from puorl.core.hashing import generator
 from puorl.data.split import PUSplit
 from puorl.data.training_set import Groups, TrainingSet
 from puorl.methods import dynamics
+from puorl.methods.base import Method
+from puorl.methods.baselines import Oracle
 from puorl.methods.pu import Filtering
 from puorl.methods.values import values_of_rows
 
@@ -52,22 +59,27 @@ _LARGEST_RATIO = 10.0
 _EPSILON = 1e-3
 
 
-@dataclass(frozen=True)
-class PUShare(Filtering):
-    """Our rows in the first group, others' rows in the second."""
+_last_fit: dict[str, tuple[str, Any]] = {}
+"""What was fitted last, by its kind, with the key of all that decided it: amounts and variants of
+one split share it."""
 
-    name: ClassVar[str] = "pu_share"
+
+@dataclass(frozen=True)
+class Share(Method):
+    """Our rows in the first group, others' rows in the second; subclasses say which are ours."""
 
     share: float = 0.5
     """Fraction of a batch that is others' rows; 0 is PU."""
     move: bool = True
     """Move others' rows into our dynamics; else their difference lowers the trust in them."""
-    imitate: Imitate = "better"
+    imitate: Imitate = "none"
     """Whose actions the policy learns from: others' ``better`` ones, ``all`` or ``none``."""
     tolerance: float = 0.3
     """Uncertainty, relative to the spread of our changes, at which the weight is one half."""
     eta: float = 0.0
     """Without ``move``: factor of the log-ratio of dynamics that is taken off the reward."""
+    most_others: int = 200_000
+    """Others' rows that are used at most, drawn at random: memory and time grow with them."""
     num_members: int = 5
     hidden: tuple[int, ...] = (256, 256)
     num_steps: int = 10_000
@@ -78,7 +90,7 @@ class PUShare(Filtering):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        for name in ("num_members", "num_steps", "batch_size"):
+        for name in ("num_members", "num_steps", "batch_size", "most_others"):
             check_positive(name, getattr(self, name))
         check_choice("imitate", self.imitate, get_args(Imitate))
         if not (0.0 <= self.share < 1.0 and self.tolerance > 0.0 and self.eta >= 0.0):
@@ -86,8 +98,12 @@ class PUShare(Filtering):
                 "expected share from 0 to below 1, tolerance above 0 and eta 0 or above, got "
                 f"{self.share}, {self.tolerance} and {self.eta}"
             )
-        if self.mode == "soft":
-            raise ConfigError(f"{self.name}: expected mode hard or top_alpha, got 'soft'")
+
+    @abstractmethod
+    def ours(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
+    ) -> TrainingSet:
+        """Return our rows, labelled ones included, with what was found as metadata."""
 
     def prepare(
         self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None = None
@@ -104,14 +120,11 @@ class PUShare(Filtering):
         """
         if split.pool.reward is None:
             raise DataError(f"{self.name}: expected rows with a reward, got none; name its column")
-        fitted = self.fitted(split, seed=seed, checkpoint=checkpoint)
-        if fitted.mode == "soft":
-            raise ConfigError(f"{self.name}: expected a filter of mode hard or top_alpha, got soft")
-        ours = fitted.filter(split)
+        ours = self.ours(split, seed=seed, checkpoint=checkpoint)
         metadata = {
             "method": self.name,
             "num_rows": len(ours),
-            **self.found(fitted, split),
+            **ours.metadata,
             "share": self.share,
             "num_ours": len(ours),
         }
@@ -121,24 +134,43 @@ class PUShare(Filtering):
         is_theirs[split.unlabelled] = True
         is_theirs[ours.rows] = False
         theirs = np.flatnonzero(is_theirs & known)
+        if len(theirs) > self.most_others:
+            drawn = generator(seed, "methods", "others").choice(
+                len(theirs), self.most_others, replace=False
+            )
+            theirs = theirs[np.sort(drawn)]
         enough = min(len(theirs), int(known[ours.rows].sum())) >= _FEWEST
         if self.share == 0.0 or not enough:
             return ours
-        moved = self._move(split, ours.rows[known[ours.rows]], theirs, seed)
+        own = ours.rows[known[ours.rows]]
+        decides = {
+            "split": split.fingerprint,
+            "rows": hashing.of_arrays({"ours": ours.rows, "theirs": theirs}),
+            "networks": [self.num_members, self.hidden, self.num_steps, self.batch_size],
+            "learning_rate": self.learning_rate,
+            "seed": seed,
+        }
+        found = _fit_once("difference", decides, lambda: self._difference(split, own, theirs, seed))
+        moved = found.moved(self)
         joins = moved.trust >= _LEAST_TRUST
-        found = {"trusted_fraction": float(joins.mean()), **moved.found}
+        facts = {"trusted_fraction": float(joins.mean()), **found.facts}
         if not joins.any():
-            return dataclasses.replace(ours, metadata=metadata | found)
-        return self._join(split, ours, theirs[joins], moved.rows(joins), found, seed)
+            return dataclasses.replace(ours, metadata=metadata | facts)
+        decides |= {"move": self.move, "eta": self.eta, "tolerance": self.tolerance}
+        return self._join(split, ours, theirs[joins], moved.rows(joins), facts, decides)
 
-    def _move(self, split: PUSplit, ours: np.ndarray, theirs: np.ndarray, seed: int) -> "Moved":
-        """Learn how the domains differ; return the other rows, corrected to the target domain."""
+    def _difference(
+        self, split: PUSplit, ours: np.ndarray, theirs: np.ndarray, seed: int
+    ) -> "Difference":
+        """Learn how the domains differ."""
         pool = split.pool
         both = np.concatenate([ours, theirs])
-        x = np.concatenate([pool.obs, pool.action], axis=1)[both].astype(np.float64)
+        x = np.concatenate([pool.obs[both], pool.action[both]], axis=1).astype(np.float64)
         x = ((x - x.mean(axis=0)) / (x.std(axis=0) + _EPSILON)).astype(np.float32)
         assert pool.reward is not None
-        change = np.concatenate([pool.next_obs - pool.obs, pool.reward[:, None]], axis=1)[both]
+        change = np.concatenate(
+            [pool.next_obs[both] - pool.obs[both], pool.reward[both, None]], axis=1
+        )
         num = len(ours)
         held = [
             dynamics.hold_out(None if pool.episode is None else pool.episode[r], len(r), seed, who)
@@ -176,19 +208,17 @@ class PUShare(Filtering):
         size = np.square(change[:num], dtype=np.float64).mean(axis=0)
         spread = np.maximum(change[:num].var(axis=0), _LEAST_SPREAD * size) + _EPSILON**2
         doubt = uncertainty(deviation[num:], deviation[:num][held[0]], error, spread)
-        log_ratio = np.zeros(len(theirs))
-        if not self.move:
-            doubt = doubt + (np.square(difference[num:]) / spread).mean(axis=1)
-            now = np.square(left[num:] - difference[num:]) - np.square(left[num:])
-            log_ratio = 0.5 * (now / np.maximum(error, _EPSILON**2)).sum(axis=1)
-            log_ratio = np.clip(log_ratio, -_LARGEST_RATIO, _LARGEST_RATIO)
+        now = np.square(left[num:] - difference[num:]) - np.square(left[num:])
+        log_ratio = 0.5 * (now / np.maximum(error, _EPSILON**2)).sum(axis=1)
+        relative = (np.square(difference[num:]) / spread).mean(axis=1)
         before = np.square(left[:num][held[0]]).mean(axis=0).clip(1e-12)
-        return Moved(
-            difference=difference[num:] if self.move else np.zeros_like(difference[num:]),
-            trust=1.0 / (1.0 + doubt / self.tolerance**2),
-            log_ratio=log_ratio,
-            found={
-                "difference": float(np.sqrt((np.square(difference[num:]) / spread).mean())),
+        return Difference(
+            size=difference[num:].astype(np.float32),
+            relative=relative,
+            doubt=doubt,
+            log_ratio=np.clip(log_ratio, -_LARGEST_RATIO, _LARGEST_RATIO),
+            facts={
+                "difference": float(np.sqrt(relative.mean())),
                 "shrinkage": float(factor.mean()),
                 "explained": float(1.0 - (error / before).mean()),
             },
@@ -200,28 +230,31 @@ class PUShare(Filtering):
         ours: TrainingSet,
         theirs: np.ndarray,
         moved: "Moved",
-        found: dict[str, Any],
-        seed: int,
+        facts: dict[str, Any],
+        decides: dict[str, Any],
     ) -> TrainingSet:
         pool, num = split.pool, len(ours)
         assert pool.reward is not None
         rows = np.concatenate([ours.rows, theirs])
         next_obs, reward = pool.next_obs[rows], pool.reward[rows]
-        next_obs[num:] += moved.difference[:, :-1].astype(next_obs.dtype)
-        change = moved.difference[:, -1] - self.eta * moved.log_ratio
-        reward[num:] += change.astype(reward.dtype)
+        next_obs[num:] += moved.change[:, :-1].astype(next_obs.dtype)
+        reward[num:] += moved.change[:, -1].astype(reward.dtype)
         learns = np.full(len(theirs), self.imitate == "all")
         if self.imitate == "better":
-            q, v = values_of_rows(
-                pool.rows[rows],
-                reward,
-                next_obs,
-                num_first=num,
-                seed=seed,
-                hidden=self.hidden,
-                num_steps=self.num_steps,
-                batch_size=self.batch_size,
-            )
+
+            def fit() -> tuple[np.ndarray, np.ndarray]:
+                return values_of_rows(
+                    pool.rows[rows],
+                    reward,
+                    next_obs,
+                    num_first=num,
+                    seed=decides["seed"],
+                    hidden=self.hidden,
+                    num_steps=self.num_steps,
+                    batch_size=self.batch_size,
+                )
+
+            q, v = _fit_once("values", decides, fit)
             learns = q[num:] > v[num:]
         in_policy = np.where(learns, 1.0, _CRITIC_ONLY)
         weight = np.append(np.ones(num), moved.trust * in_policy)
@@ -232,11 +265,11 @@ class PUShare(Filtering):
             weight=weight.astype(np.float32),
             reward=reward,
             critic_weight=np.append(np.ones(num), 1.0 / in_policy).astype(np.float32),
-            next_obs=next_obs,
+            next_obs=next_obs if self.move else None,
             groups=Groups(num_first=num, first_share=1.0 - self.share),
             metadata={
                 **ours.metadata,
-                **found,
+                **facts,
                 "num_rows": len(rows),
                 "num_theirs": len(theirs),
                 "mean_trust": float(moved.trust.mean()),
@@ -245,25 +278,87 @@ class PUShare(Filtering):
         )
 
 
+@dataclass(frozen=True)
+class PUShare(Filtering, Share):
+    """Our rows are those of PU."""
+
+    name: ClassVar[str] = "pu_share"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.mode == "soft":
+            raise ConfigError(f"{self.name}: expected mode hard or top_alpha, got 'soft'")
+
+    def ours(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
+    ) -> TrainingSet:
+        """Return the rows that a filter keeps, and the labelled ones."""
+        fitted = self.fitted(split, seed=seed, checkpoint=checkpoint)
+        if fitted.mode == "soft":
+            raise ConfigError(f"{self.name}: expected a filter of mode hard or top_alpha, got soft")
+        return dataclasses.replace(fitted.filter(split), metadata=self.found(fitted, split))
+
+
+@dataclass(frozen=True)
+class OracleShare(Share):
+    """Our rows are those of Oracle: what sharing gets where every row is labelled."""
+
+    name: ClassVar[str] = "oracle_share"
+
+    def ours(
+        self, split: PUSplit, *, seed: int, checkpoint: str | os.PathLike[str] | None
+    ) -> TrainingSet:
+        """Return all true target rows."""
+        del checkpoint
+        found = Oracle().prepare(split, seed=seed)
+        metadata = {"seed": int(seed), "alpha": found.metadata["alpha"]}
+        return dataclasses.replace(found, metadata=metadata)
+
+
+def _fit_once(kind: str, decides: dict[str, Any], fit: Callable[[], Any]) -> Any:
+    """Return the last result of this kind if the same decided it, else a new one."""
+    key = hashing.of_settings(decides)
+    if _last_fit.get(kind, ("",))[0] != key:
+        _last_fit.pop(kind, None)  # first, so that only one is in memory
+        _last_fit[kind] = key, fit()
+    return _last_fit[kind][1]
+
+
+class Difference(NamedTuple):
+    """How other rows would have ended in the target domain."""
+
+    size: np.ndarray
+    """(n, d + 1) float32. To be added to the next state and to the reward."""
+    relative: np.ndarray
+    """(n,) float64. Mean square of it, relative to the spread of our own changes."""
+    doubt: np.ndarray
+    """(n,) float64. See `uncertainty`."""
+    log_ratio: np.ndarray
+    """(n,) float64. Log of others' density of the change over ours."""
+    facts: dict[str, float]
+    """For the metadata of a training set."""
+
+    def moved(self, method: Share) -> "Moved":
+        """Apply the settings of a method."""
+        doubt, change = self.doubt, self.size
+        if not method.move:
+            doubt, change = doubt + self.relative, np.zeros_like(change)
+            change[:, -1] = -method.eta * self.log_ratio
+        return Moved(change, 1.0 / (1.0 + doubt / method.tolerance**2))
+
+
 class Moved(NamedTuple):
     """Rows of other domains, corrected to the target domain."""
 
-    difference: np.ndarray
-    """(n, d + 1) float. Added to the next state and to the reward."""
+    change: np.ndarray
+    """(n, d + 1) float32. Added to the next state and to the reward."""
     trust: np.ndarray
     """(n,) float64 in (0, 1]."""
-    log_ratio: np.ndarray
-    """(n,) float64. Log of others' density of the change over ours."""
-    found: dict[str, float]
-    """For the metadata of a training set."""
 
     def rows(self, chosen: np.ndarray) -> "Moved":
         """Select rows by a mask."""
-        return self._replace(
-            difference=self.difference[chosen],
-            trust=self.trust[chosen],
-            log_ratio=self.log_ratio[chosen],
-        )
+        return Moved(self.change[chosen], self.trust[chosen])
 
 
 def shrinkage(left: np.ndarray, predicted: np.ndarray) -> np.ndarray:
