@@ -282,21 +282,22 @@ def find_types(
     driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
     several = bool(driver.any())
     num_trusted = config.machines.num_trusted
-    counting, views = _mixtures(made, label, driver, num_trusted, seed)
+    counting, views, agreed = _mixtures(made, label, driver, num_trusted, seed)
     is_crossed = several and (views[-1].view == "slopes" or _best_gain(views) >= needed)
     if several and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
-        counting, views = _mixtures(made, label, driver, num_trusted, seed)
+        counting, views, _ = _mixtures(made, label, driver, num_trusted, seed)
         views = [_compare_matched(made, views[0], group)]
     made = counting
     counts = _choose_views(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
-    seen = visibility(_best_gain(views))
+    gain = max(_best_gain(views), agreed)
+    seen = visibility(gain)
     table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen)
     alpha, recall, precision = quality(table, lanes, seen, seed)
     sides = [table.keep]
-    if _best_gain(views) < SEEN:
+    if gain < SEEN:
         sides = [group == 0, find_ranges(made.driven, made.driven_unit, rng) == 0]
     overlap = min(overlap_of_rows(made.driven, made.driven_unit, side) for side in sides)
     return MachineModel(
@@ -311,7 +312,7 @@ def find_types(
         recall=recall,
         precision=precision,
         finding=Finding(
-            gain=_best_gain(views),
+            gain=gain,
             behaviour_gain=behaviour_gain,
             overlap=overlap,
             is_crossed=is_crossed,
@@ -379,12 +380,13 @@ def _kept(
 
 def _mixtures(
     made: Embedding, label: np.ndarray, driver: np.ndarray, num_trusted: int, seed: int
-) -> tuple[Embedding, list[ViewModel]]:
+) -> tuple[Embedding, list[ViewModel], float]:
     """Find the types in all lanes of the views that count, and return these views alone.
 
     With several drivers slopes count from few nats on, and then networks only if they see types
-    surely, too, as relations must in any case. With one driver slopes count only where they part
-    units as the clearest of the others does: they also show, sharply, how units of a type vary.
+    surely, too, as relations must in any case. With one driver slopes decide nothing, since they
+    also show, sharply, how units of a type vary; but where they part units as the clearest of the
+    others does, their nats, which are returned as well, speak for its types.
     """
     views, shapes = [], _shaping(made, label, driver)
     for view, latents in zip(made.views, made.latents, strict=True):
@@ -394,6 +396,7 @@ def _mixtures(
             for k, own in enumerate(latents)
         ]
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
+    agreed = -np.inf
     shows = views[-1].view == "slopes" and _second_best(views[-1]) >= SEEN
     if driver.any():
         views = [
@@ -403,17 +406,18 @@ def _mixtures(
         wanted = [_second_best(view) >= (SEEN if view.view == "slopes" else SURE) for view in views]
         wanted[0] = wanted[0] or not shows
     else:
-        shows = shows and _agrees(views, made, label)
-        wanted = [shows or view.view != "slopes" for view in views]
+        agreed = _second_best(views[-1]) if shows and _agrees(views, made, label) else agreed
+        wanted = [view.view != "slopes" for view in views]
     if driver.any() and not _has_runs(made):
         driven = tuple(mixture.with_driven(driver) for mixture in views[0].mixtures)
         views[0] = views[0]._replace(mixtures=driven)
-    return _take_views(made, wanted), list(compress(views, wanted))
+    return _take_views(made, wanted), list(compress(views, wanted)), agreed
 
 
 def _agrees(views: Sequence[ViewModel], made: Embedding, label: np.ndarray) -> bool:
     """Whether the last view parts units as the clearest of the others does."""
-    clearest = int(np.argmax([_second_best(view) for view in views[:-1]]))
+    gains = [max(mixture.gain for mixture in view.mixtures) for view in views[:-1]]
+    clearest = int(np.argmax(gains))
     nobody = np.zeros(len(label), int)
     one, two = (
         _kept(views[k], made.latents[k], made.median_rows, label, nobody) for k in (clearest, -1)
