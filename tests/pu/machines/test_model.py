@@ -215,6 +215,17 @@ def test_ordinary_units_are_rarely_predicted_so_badly_and_odd_ones_always():
     assert (fit.probability(np.bincount(unit, odd) / 300, np.full(20, 300)) < 1e-3).all()
 
 
+def test_explain_names_the_column_that_a_type_moves_most(split, fitted):
+    other, ours = (fitted.model_.explain(split.pool, name) for name in ("m01", "m02"))
+    assert [name for name, _ in other] == ["obs_0", "obs_1"]  # its gain acts twice as much on obs_0
+    assert other[0][1] > 0.1 > abs(ours[0][1])
+
+
+def test_explain_of_an_unknown_unit_names_some_that_exist(split, fitted):
+    with pytest.raises(DataError, match="m99: no such unit; expected one of m00, m01"):
+        fitted.model_.explain(split.pool, "m99")
+
+
 def test_the_report_holds_all_units_and_comes_back_from_json(fitted):
     report = fitted.report()
     assert {row.name for row in report.units} == set(fitted.units_.name)
