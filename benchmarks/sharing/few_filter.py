@@ -20,6 +20,7 @@ from puorl.bench.prepare import SettingData
 from puorl.bench.settings import Setting
 from puorl.pu.config import preset_config
 from puorl.pu.filter import DomainFilter
+from puorl.pu.model import keep
 
 _PLAIN = {"learner": "pvu", "alpha_estimator": "scott"}
 """Without rejection of rows that may be ours: few labelled rows give a poor alpha to reject by."""
@@ -77,6 +78,7 @@ def measure(
         kept = fitted.predict(split)
         fitted.mode = "top_alpha"
         top = fitted.predict(split)
+        score = fitted.predict_proba(split)
     except Exception as error:
         return {"setting": setting.to_dict(), "error": f"{type(error).__name__}: {error}"}
     return {
@@ -88,7 +90,12 @@ def measure(
         "interval": [fitted.alpha_.low, fitted.alpha_.high],
         "hard": _grade(kept, truth),
         "top_alpha": _grade(top, truth),
-        "auc": _auc(fitted.predict_proba(split), truth),
+        # As if alpha were surely above 0: what the filter would keep if it did not refuse to.
+        "unguarded": {
+            mode: _grade(keep(score, mode, fitted.alpha_.value), truth)
+            for mode in ("hard", "top_alpha")
+        },
+        "auc": _auc(score, truth),
         "seconds": round(time.perf_counter() - start, 1),
         "error": None,
     }

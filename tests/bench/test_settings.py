@@ -171,6 +171,10 @@ def test_few_rows_of_ours_a_tenth_of_them_labelled():
     assert len({p.setting.name for p in suite.parts}) == len(suite.parts) == 18
     labels = [method.label for method in suite.parts[0].methods]
     assert labels[-3:] == ["pu_share-25", "pu_share-50", "pu_share-75"]
+    units = {m.name: m.all_settings.get("unit") for m in suite.parts[0].methods}
+    assert {name for name, unit in units.items() if unit == "episode"} == {
+        *("pu", "pu_dara", "pu_otdf", "pu_share")
+    }
     assert {find_suite(name).budget.steps for name in ("few", "sharing", "shifts")} == {200_000}
 
 

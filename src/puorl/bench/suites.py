@@ -259,11 +259,19 @@ _OWN_ROWS = (3_000, 10_000, 30_000)
 _SHARES = tuple(
     MethodChoice("pu_share", {"share": share / 100}, variant=f"{share}") for share in (25, 50, 75)
 )
-_FEW_METHODS = (
-    *map(
-        MethodChoice, ("olp", "sharing_all", "dara", "otdf", "pu", "oracle", "pu_dara", "pu_otdf")
-    ),
-    *_SHARES,
+_BY_RECORDS = {
+    "unit": "episode", "evidence": "rows", "learner": "pvu", "alpha_estimator": "scott",
+}  # fmt: skip
+"""Filters of `few`: rows rejected by an alpha from few labels ruin the default one."""
+_FEW_METHODS = tuple(
+    dataclasses.replace(
+        method, settings={**method.settings, **(_BY_RECORDS if "pu" in method.name else {})}
+    )
+    for method in (
+        *map(MethodChoice, ("olp", "sharing_all", "dara", "otdf", "pu", "oracle")),
+        *map(MethodChoice, ("pu_dara", "pu_otdf", "oracle_share")),
+        *_SHARES,
+    )
 )
 
 
