@@ -333,3 +333,15 @@ def test_one_hot_columns_are_told_from_amounts():
 
 def test_an_unknown_position_is_unknown_in_all_columns():
     assert np.isnan(one_hot(np.array([np.nan]), 2)).all()
+
+
+@pytest.mark.parametrize("codes", [["0", "1", "3", "3"], ["0", "1", "3", ""]])
+def test_codes_that_cannot_be_are_refused(tmp_path, codes):
+    path = write_csv(tmp_path / "a.csv", [0, 1, 3, 1, 0, 1, 3, 3])
+    with pytest.raises(DataError, match="expected codes that differ, got"):
+        read(path, discrete_actions=codes)
+
+
+def test_only_codes_have_an_index():
+    with pytest.raises(DataError, match="action_index: expected discrete actions"):
+        _ = Dataset.from_arrays(obs=np.zeros((3, 1)), action=np.full((3, 1), 0.5)).action_index

@@ -265,3 +265,24 @@ def test_filters_that_were_saved_with_an_interval_are_read(tmp_path, clear_split
     }
     path.write_text(json.dumps(content))
     assert DomainFilter.load(tmp_path / "f").alpha_ == fitted.alpha_
+
+
+def test_a_filter_by_rows_has_no_machines(clear_split, fitted):
+    for name in ("units_", "recall_", "verdict_"):
+        with pytest.raises(ConfigError, match=f"{name}: expected a filter that decides by dyn"):
+            getattr(fitted, name)
+    with pytest.raises(ConfigError, match="predict_units: expected a filter that decides by dyn"):
+        fitted.predict_units(clear_split.pool)
+
+
+def test_a_loaded_filter_asks_for_its_split_and_refuses_another(
+    tmp_path, clear_split, same_split, fitted
+):
+    fitted.save(tmp_path / "filter")
+    loaded = DomainFilter.load(tmp_path / "filter")
+    for method in (loaded.filter, loaded.report):
+        with pytest.raises(DataError, match="expected the split that the filter was fitted on"):
+            method()
+    with pytest.raises(DataError, match="report: expected the split that the filter was fitted on"):
+        loaded.report(same_split)
+    np.testing.assert_array_equal(loaded.filter(clear_split).rows, fitted.filter(clear_split).rows)
