@@ -377,3 +377,9 @@ def test_two_units_of_few_are_a_type_and_so_are_two_that_are_known():
     label = one_known(kind)
     label[-1] = 1
     assert fit_types(z, label, rng_of(0))[0].gain > SEEN
+
+
+def test_types_are_not_near_ours_because_odd_units_are_far():
+    found = Mixture(np.array([[0.0], [5.0], [90.0]]), np.eye(1), np.array([80.0, 80.0, 2.0]), 9.0)
+    assert found.with_near().ours == (0,)
+    assert found._replace(num_units=np.array([80.0, 80.0, 20.0])).with_near().ours == (0, 1)

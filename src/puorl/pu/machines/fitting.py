@@ -22,6 +22,7 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics, slopes
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import (
+    LITTLE_OVERLAP,
     Finding,
     balanced_rows,
     cost_across,
@@ -276,8 +277,13 @@ def find_types(
     """
     rng = generator(seed, "machines")
     group, behaviour_gain = find_drivers(made.behaviour, label, rng)
-    if group.any():  # over several steps, drivers would count as machines
-        made = _take_views(made, [view.horizon == 0 for view in made.views])
+    if group.any():
+        # Over several steps, drivers would count as machines; and where their ranges lie apart, the
+        # linear model of all units is wrong in each, so that slopes show where a unit was driven.
+        apart = overlap_of_rows(made.driven, made.driven_unit, group == 0) < LITTLE_OVERLAP
+        kinds = ("dynamics", "relations") if apart else ("dynamics", "relations", "slopes")
+        wanted = [view.horizon == 0 and view.view in kinds for view in made.views]
+        made = _take_views(made, wanted)
     needed = SURE if _has_runs(made) else SEEN
     driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
     several = bool(driver.any())

@@ -136,10 +136,14 @@ class Mixture(NamedTuple):
         return np.exp(found[:, list(self.ours)]).sum(axis=1)
 
     def with_near(self) -> "Mixture":
-        """Count types that lie near ours, seen from the others, as ours driven in another way."""
-        group = _merge_near(self.mean, _NEAR_TYPES)
-        ours = tuple(np.flatnonzero(group == group[0]).tolist())
-        return self._replace(ours=ours) if len(ours) < self.num_types else self
+        """Count types that lie near ours, seen from the others, as ours driven in another way.
+
+        A few odd units lie far from all: seen from these, all others would be near.
+        """
+        asked = np.flatnonzero(~_is_odd(self.num_units) | (np.arange(self.num_types) == 0))
+        group = _merge_near(self.mean[asked], _NEAR_TYPES)
+        ours = tuple(asked[group == group[0]].tolist())
+        return self._replace(ours=ours) if len(ours) < len(asked) else self
 
     def with_driven(self, driver: np.ndarray) -> "Mixture":
         """Count a type that one driver alone has as ours, where that driver lacks ours.
@@ -257,20 +261,24 @@ def fit_types(
     return tuple(made)
 
 
+def _is_odd(count: np.ndarray) -> np.ndarray:
+    """(types,) bool. Types that are a few odd units, given how many units each has."""
+    n = count.sum()
+    return (count <= _TINY * n) | ((count <= _TINY_FEW) & (count < _FEW * n))
+
+
 def _odd_units(z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray) -> float:
     """Log marginal likelihood of one type and the odd units of a partition: types that hold few.
 
     Types of which units are known are none of these: someone says that they exist.
     """
-    n, count = len(z), np.bincount(member)
-    odd = (count <= _TINY * n) | ((count <= _TINY_FEW) & (count < _FEW * n))
+    odd = _is_odd(np.bincount(member))
     odd[label[label >= 0]] = False
     if not odd.any() or odd.all():
         return -np.inf
     number = np.where(odd, np.cumsum(odd), 0)[member]
     num_types = int(odd.sum()) + 1
-    fixed = np.arange(n)
-    _, shift = _maximise(z, np.eye(num_types)[number][None], fixed, driver)
+    _, shift = _maximise(z, np.eye(num_types)[number][None], np.arange(len(z)), driver)
     own = z - shift[0, driver]
     return float(_evidence(own, number[None], num_types, np.minimum(label, 0))[0][0])
 
