@@ -156,34 +156,6 @@ def test_relations_show_types_where_a_driver_has_machines_of_two(gap):
         np.testing.assert_array_equal(model.units.keep, ~INVERTER)
 
 
-@pytest.mark.parametrize(("gap", "trained"), [(9.0, 0.0), (9.0, 9.0), (0.0, 0.0)])
-def test_slopes_show_types_within_drivers_that_networks_take_for_machines(gap, trained):
-    second = np.arange(NUM_UNITS) % 2 == 0
-    views = [
-        view("dynamics", 0, away(second, 8.0) + away(INVERTER, trained), 8),
-        view("relations", 0, np.zeros((NUM_UNITS, SIZE)), 9),
-        view("slopes", 0, away(second, 3.0) + away(INVERTER, gap), 10),
-    ]
-    model = decide(views, drivers=20.0, known=(0, 6))
-    assert model.finding.verdict == ("both" if gap else "behaviour")
-    assert model.finding.is_crossed is (gap > 0)
-    if gap:
-        np.testing.assert_array_equal(model.units.keep, ~INVERTER)
-        assert [each.view for each in model.views] == ["dynamics", "slopes"][not trained :]
-
-
-@pytest.mark.parametrize("gap", [9.0, 4.0, 0.0])
-def test_with_one_driver_slopes_speak_for_types_where_networks_part_units_alike(gap):
-    views = [
-        view("dynamics", 0, away(INVERTER, gap), 8),
-        view("relations", 0, np.zeros((NUM_UNITS, SIZE)), 9),
-        view("slopes", 0, away(INVERTER, 12.0), 10),
-    ]
-    model = decide(views, known=(0, 6))
-    assert "slopes" not in [each.view for each in model.views]
-    assert model.finding.verdict == ("dynamics" if gap else "neither")
-
-
 def test_where_no_type_is_seen_nothing_is_claimed():
     model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
     assert model.finding.gain < SEEN

@@ -17,12 +17,10 @@ from puorl.core.run_folder import Checkpoint
 from puorl.core.tasks import Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.nn import mlp
 from puorl.pu.config import FilterConfig, MachineConfig
-from puorl.pu.machines import dynamics, slopes
+from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import (
-    LITTLE_OVERLAP,
     Finding,
     balanced_rows,
     cost_across,
@@ -44,9 +42,7 @@ from puorl.pu.machines.model import (
     estimate_latents,
     judge_lanes,
     label_others,
-    most_rows,
     quality,
-    slope_rows,
     thin,
     thin_rows,
     visibility,
@@ -66,7 +62,7 @@ _MATCHED = 2.0
 """Nats from which types of machines, each with drivers of its own, differ where both drive."""
 _FEW = 0.1
 """Fraction of a driver's units that may be on the other side where types are said to have drivers
-of their own; and of all that two views may part in different ways where they agree."""
+of their own."""
 _NUM_DEALT = 200
 """Times that sides are dealt to units at random: none of these may differ as much."""
 _FEWEST_PASSES = 8
@@ -196,14 +192,6 @@ def _learn_view(
     """Train the model of one view; return it with the latents, for each horizon."""
     own = _behaviour_config(config) if view == "behaviour" else config
     every = dynamics.make_batch(view, rows, number)
-    if view == "slopes":
-        own = dataclasses.replace(config, latent_sizes=slopes.SIZES, num_seeds=1)
-        few = slope_rows(thin(every, most_rows(view, num_units)))
-        num_present = rows.state.shape[1] + rows.action.shape[1]
-        params = slopes.fit(few, num_units, num_present)
-        z = slopes.estimate(dynamics.lane(params, 0), few, num_units)
-        z = np.repeat(z[None], len(slopes.SIZES), axis=0)
-        return [_finish(view, params, z, every, held, run, num_units, own, 0)]
     passes = own.num_steps * own.batch_size / (~held).sum()
     num_trained = max(_FEWEST_TRAINED, int(num_units * passes / _FEWEST_PASSES))
     trained = np.sort(np.random.default_rng(seed).permutation(num_units)[:num_trained])
@@ -215,13 +203,11 @@ def _learn_view(
     state = dynamics.train(
         view, shown, len(trained), own, seed=seed, checkpoint=checkpoint, advance=advance
     )
-    z = np.asarray(state.z, np.float64)
     if len(trained) < num_units:
         z = _guess_others(view, state, every, trained, num_units, own)
+        state = state._replace(z=jnp.asarray(z, jnp.float32))
     horizons = range(every.num_horizons)
-    return [
-        _finish(view, state.params, z, every, held, run, num_units, own, each) for each in horizons
-    ]
+    return [_finish(view, state, every, held, run, num_units, own, each) for each in horizons]
 
 
 def _guess_others(
@@ -277,33 +263,26 @@ def find_types(
     """
     rng = generator(seed, "machines")
     group, behaviour_gain = find_drivers(made.behaviour, label, rng)
-    if group.any():
-        # Over several steps, drivers would count as machines; and where their ranges lie apart, the
-        # linear model of all units is wrong in each, so that slopes show where a unit was driven.
-        apart = overlap_of_rows(made.driven, made.driven_unit, group == 0) < LITTLE_OVERLAP
-        kinds = ("dynamics", "relations") if apart else ("dynamics", "relations", "slopes")
-        wanted = [view.horizon == 0 and view.view in kinds for view in made.views]
-        made = _take_views(made, wanted)
+    if group.any():  # over several steps, drivers would count as machines
+        made = _take_views(made, [view.horizon == 0 for view in made.views])
     needed = SURE if _has_runs(made) else SEEN
     driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
     several = bool(driver.any())
     num_trusted = config.machines.num_trusted
-    counting, views, agreed = _mixtures(made, label, driver, num_trusted, seed)
-    is_crossed = several and (views[-1].view == "slopes" or _best_gain(views) >= needed)
+    views = _mixtures(made, label, driver, num_trusted, seed)
+    is_crossed = several and _best_gain(views) >= needed
     if several and not is_crossed:  # no driver has machines of two types
         driver = np.zeros(len(label), int)
-        counting, views, _ = _mixtures(made, label, driver, num_trusted, seed)
+        views = _mixtures(made, label, driver, num_trusted, seed)[:1]
         views = [_compare_matched(made, views[0], group)]
-    made = counting
     counts = _choose_views(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
-    gain = max(_best_gain(views), agreed)
-    seen = visibility(gain)
+    seen = visibility(_best_gain(views))
     table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen)
     alpha, recall, precision = quality(table, lanes, seen, seed)
     sides = [table.keep]
-    if gain < SEEN:
+    if _best_gain(views) < SEEN:
         sides = [group == 0, find_ranges(made.driven, made.driven_unit, rng) == 0]
     overlap = min(overlap_of_rows(made.driven, made.driven_unit, side) for side in sides)
     return MachineModel(
@@ -318,7 +297,7 @@ def find_types(
         recall=recall,
         precision=precision,
         finding=Finding(
-            gain=gain,
+            gain=_best_gain(views),
             behaviour_gain=behaviour_gain,
             overlap=overlap,
             is_crossed=is_crossed,
@@ -348,7 +327,10 @@ def _choose_views(
     order = np.argsort(np.negative(gain), kind="stable").tolist()
 
     def kept(number: int) -> np.ndarray:
-        return _kept(views[number], made.latents[number], made.median_rows, label, driver)
+        lanes = judge_lanes(
+            [views[number]], [made.latents[number]], made.median_rows, driver, fitted=True
+        )
+        return (lanes[0].weight @ lanes[0].chance >= 0.5) | (label == 0)
 
     def parts(number: int, together: np.ndarray, needed: float) -> bool:
         view = views[number]
@@ -372,28 +354,10 @@ def _choose_views(
     return counts
 
 
-def _kept(
-    view: ViewModel,
-    latents: Sequence[UnitLatents],
-    median_rows: float,
-    label: np.ndarray,
-    driver: np.ndarray,
-) -> np.ndarray:
-    """(units,) bool. Units that are ours if this view alone decides."""
-    [lanes] = judge_lanes([view], [latents], median_rows, driver, fitted=True)
-    return (lanes.weight @ lanes.chance >= 0.5) | (label == 0)
-
-
 def _mixtures(
     made: Embedding, label: np.ndarray, driver: np.ndarray, num_trusted: int, seed: int
-) -> tuple[Embedding, list[ViewModel], float]:
-    """Find the types in all lanes of the views that count, and return these views alone.
-
-    With several drivers slopes count from few nats on, and then networks only if they see types
-    surely, too, as relations must in any case. With one driver slopes decide nothing, since they
-    also show, sharply, how units of a type vary; but where they part units as the clearest of the
-    others does, their nats, which are returned as well, speak for its types.
-    """
+) -> list[ViewModel]:
+    """Find the types in all lanes; with several drivers, in relations only if they surely show."""
     views, shapes = [], _shaping(made, label, driver)
     for view, latents in zip(made.views, made.latents, strict=True):
         rng = generator(seed, "machines", view.view)
@@ -402,33 +366,13 @@ def _mixtures(
             for k, own in enumerate(latents)
         ]
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
-    agreed = -np.inf
-    shows = views[-1].view == "slopes" and _second_best(views[-1]) >= SEEN
-    if driver.any():
-        views = [
-            view if view.view == "slopes" else _trust_likelihood(view, num_trusted)
-            for view in views
-        ]
-        wanted = [_second_best(view) >= (SEEN if view.view == "slopes" else SURE) for view in views]
-        wanted[0] = wanted[0] or not shows
-    else:
-        agreed = _second_best(views[-1]) if shows and _agrees(views, made, label) else agreed
-        wanted = [view.view != "slopes" for view in views]
-    if driver.any() and not _has_runs(made):
-        driven = tuple(mixture.with_driven(driver) for mixture in views[0].mixtures)
-        views[0] = views[0]._replace(mixtures=driven)
-    return _take_views(made, wanted), list(compress(views, wanted)), agreed
-
-
-def _agrees(views: Sequence[ViewModel], made: Embedding, label: np.ndarray) -> bool:
-    """Whether the last view parts units as the clearest of the others does."""
-    gains = [max(mixture.gain for mixture in view.mixtures) for view in views[:-1]]
-    clearest = int(np.argmax(gains))
-    nobody = np.zeros(len(label), int)
-    one, two = (
-        _kept(views[k], made.latents[k], made.median_rows, label, nobody) for k in (clearest, -1)
-    )
-    return float(np.mean((one == two)[label < 0])) >= 1.0 - _FEW
+    if not driver.any():
+        return views
+    trusted, *others = (_trust_likelihood(view, num_trusted) for view in views)
+    if _has_runs(made):
+        return [trusted, *(view for view in others if _second_best(view) >= SURE)]
+    driven = tuple(mixture.with_driven(driver) for mixture in trusted.mixtures)
+    return [trusted._replace(mixtures=driven)]
 
 
 def _has_runs(made: Embedding) -> bool:
@@ -548,12 +492,12 @@ def _nats_above_0(value: np.ndarray) -> float:
 
 
 def choose_views(found: Units, data: Dataset) -> tuple[View, ...]:
-    """Choose what units are compared by: relations and slopes need several runs a unit."""
+    """Choose what units are compared by: relations between sensors need several runs a unit."""
     if data.episode is None or found.cluster is not found.number:
         return ("dynamics",)
     pairs = np.unique(np.stack([found.number, data.episode]), axis=1)
     runs = np.bincount(pairs[0])
-    return ("dynamics", "relations", "slopes") if np.median(runs) >= 2 else ("dynamics",)
+    return ("dynamics", "relations") if np.median(runs) >= 2 else ("dynamics",)
 
 
 def labels_of_units(split: PUSplit, found: Units, unit: Unit) -> np.ndarray:
@@ -587,8 +531,7 @@ def _runs(data: Dataset, position: np.ndarray, number: np.ndarray) -> np.ndarray
 
 def _finish(
     view: View,
-    params: mlp.Params,
-    z: np.ndarray,
+    state: TrainState,
     rows: Batch,
     held: np.ndarray,
     run: np.ndarray,
@@ -599,11 +542,11 @@ def _finish(
     """Estimate latents of all units with all rows, and their metric, lane by lane."""
     lanes, size = config.lanes, max(config.latent_sizes)
     used = np.asarray(dynamics.size_mask(config), np.float64)
-    z = z * used[:, None]
+    z = np.asarray(state.z, np.float64) * used[:, None]
     judged = thin(jax.tree.map(lambda leaf: leaf[held], rows), _NUM_JUDGED // num_units + 1)
     model = ViewModel(
         view=view,
-        params=params,
+        params=state.params,
         sizes=lanes,
         centre=np.zeros((len(lanes), size)),
         root=np.zeros((len(lanes), size, size)),
@@ -614,7 +557,8 @@ def _finish(
     )
     latents = []
     for k in range(len(lanes)):
-        nll = dynamics.outputs_nll(view, dynamics.lane(params, k), judged, z[k], horizon)
+        params = dynamics.lane(state.params, k)
+        nll = dynamics.outputs_nll(view, params, judged, z[k], horizon)
         model.held_out_nll[k] = nll.sum(axis=1).mean()
         own = estimate_latents(model, k, rows, num_units, config, start=z[k], num_iterations=2)
         metric = own.information.sum(axis=0) / own.num_rows.sum() + np.diag(1.0 - used[k])
