@@ -49,14 +49,20 @@ VARIANTS = {
 
 
 def make_suite(
-    bodies: list[str], own_rows: list[int], rows: int, quick: bool, part: str | None
+    bodies: list[str],
+    own_rows: list[int],
+    rows: int,
+    quick: bool,
+    part: str | None,
+    variants: list[str],
 ) -> Suite:
     """Make the suite; ``part`` is a quality and a number of own rows, None for all."""
     small = {"num_steps": 20, "hidden": (16,), "num_members": 2} if quick else {}
+    chosen = {name: VARIANTS[name] for name in variants}
     choices = (
         MethodChoice("oracle"),
         MethodChoice("sharing_all"),
-        *(MethodChoice("oracle_share", {**v, **small}, variant=n) for n, v in VARIANTS.items()),
+        *(MethodChoice("oracle_share", {**v, **small}, variant=n) for n, v in chosen.items()),
     )
     pairs = [(q, own) for q in QUALITIES for own in own_rows]
     if part is not None:
@@ -79,6 +85,7 @@ def main() -> None:
     parser.add_argument("--bodies", nargs="+", default=["hopper", "walker2d"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", help="such as ME/ME,3000")
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--own", type=int, nargs="+", default=OWN)
@@ -89,7 +96,7 @@ def main() -> None:
     if args.step == "show":
         show(args.out / "runs.jsonl")
         return
-    suite = make_suite(args.bodies, args.own, args.rows, args.quick, args.part)
+    suite = make_suite(args.bodies, args.own, args.rows, args.quick, args.part, args.variants)
     plan = make_plan(suite, seeds=args.seeds, steps=args.steps)
     if args.step == "collect":
         collect_all(plans.needed_sources(plan.cells), workers=args.workers, show=False)
