@@ -352,3 +352,52 @@ def test_where_all_units_are_one_type_another_can_still_be_named(seed):
     found = fit_types(rng.normal(size=(2_000, 1)), label, rng)
     assert max(mixture.num_types for mixture in found) > 1
     assert max(mixture.gain for mixture in found) < SEEN
+
+
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_a_few_odd_units_do_not_show_that_the_others_are_of_one_type(drivers):
+    rng = rng_of(3)
+    z, kind = groups(rng, (118, 2), gap=30.0)
+    driver = np.arange(len(z)) % drivers
+    z += 5.0 * driver[:, None]
+    found = fit_types(z, one_known(kind), rng, driver)[0]
+    assert (found.member[-2:] > 0).all()  # odd they are
+    assert found.gain < SEEN
+    z[:60] += 8.0
+    found = fit_types(z, one_known(kind), rng, driver)[0]
+    assert found.gain > 20.0
+    assert found.num_types == 3
+
+
+def test_two_units_of_few_are_a_type_and_so_are_two_that_are_known():
+    z, kind = groups(rng_of(4), (10, 2), gap=30.0)
+    assert fit_types(z, one_known(kind), rng_of(0))[0].gain > SEEN
+    z, kind = groups(rng_of(4), (38, 2), gap=30.0)
+    assert fit_types(z, one_known(kind), rng_of(0))[0].gain < SEEN
+    label = one_known(kind)
+    label[-1] = 1
+    assert fit_types(z, label, rng_of(0))[0].gain > SEEN
+
+
+def test_types_are_not_near_ours_because_odd_units_are_far():
+    found = Mixture(np.array([[0.0], [5.0], [90.0]]), np.eye(1), np.array([80.0, 80.0, 2.0]), 9.0)
+    assert found.with_near().ours == (0,)
+    assert found._replace(num_units=np.array([80.0, 80.0, 20.0])).with_near().ours == (0, 1)
+
+
+def test_odd_units_change_no_gain_where_fair_types_bring_most_of_it(monkeypatch):
+    z, kind = groups(rng_of(5), (40, 40, 1), gap=12.0)
+    found = fit_types(z, one_known(kind), rng_of(0))[0]
+    assert found.num_types == 3
+    monkeypatch.setattr(module, "_is_odd", lambda count: np.zeros(len(count), bool))
+    assert fit_types(z, one_known(kind), rng_of(0))[0].gain == found.gain
+
+
+def test_a_few_units_given_to_the_wrong_driver_do_not_show_that_drivers_share_machines():
+    rng = rng_of(6)
+    z, kind = groups(rng, (60, 60), gap=25.0)
+    driver = kind.copy()
+    driver[[7, 70, 80]] = 1 - driver[[7, 70, 80]]
+    assert fit_types(z, one_known(kind), rng, driver)[0].gain < SEEN
+    driver = np.arange(len(z)) % 2
+    assert fit_types(z, one_known(kind), rng, driver)[0].gain > 20.0

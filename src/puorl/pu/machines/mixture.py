@@ -43,6 +43,8 @@ _NUM_DIRECTIONS = 4
 """In which units' mean states and actions are compared."""
 _OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called outside."""
+_TINY, _TINY_FEW = 0.03, 2
+"""Fraction of the units up to which a type is some odd ones; or their number, below a tenth."""
 _FEW = 0.1
 """Fraction of a type's or a driver's units that may be wrong where types are matched."""
 _NEAR_DRIVERS, _NEAR_TYPES = 1.3, 3.0
@@ -59,7 +61,8 @@ class Mixture(NamedTuple):
     num_units: np.ndarray
     """(types,). Units of each type."""
     gain: float
-    """Nats by which this partition explains the units better than one type would."""
+    """Nats by which this partition explains the units better than one type would, with or without a
+    few odd units: these show that they differ, not that the others do."""
     shift: np.ndarray = np.zeros((1, 1))
     """(drivers, size). What each way of driving adds to the latents; 0 for the first."""
     ours: tuple[int, ...] = (0,)
@@ -133,10 +136,14 @@ class Mixture(NamedTuple):
         return np.exp(found[:, list(self.ours)]).sum(axis=1)
 
     def with_near(self) -> "Mixture":
-        """Count types that lie near ours, seen from the others, as ours driven in another way."""
-        group = _merge_near(self.mean, _NEAR_TYPES)
-        ours = tuple(np.flatnonzero(group == group[0]).tolist())
-        return self._replace(ours=ours) if len(ours) < self.num_types else self
+        """Count types that lie near ours, seen from the others, as ours driven in another way.
+
+        A few odd units lie far from all: seen from these, all others would be near.
+        """
+        asked = np.flatnonzero(~_is_odd(self.num_units) | (np.arange(self.num_types) == 0))
+        group = _merge_near(self.mean[asked], _NEAR_TYPES)
+        ours = tuple(asked[group == group[0]].tolist())
+        return self._replace(ours=ours) if len(ours) < len(asked) else self
 
     def with_driven(self, driver: np.ndarray) -> "Mixture":
         """Count a type that one driver alone has as ours, where that driver lacks ours.
@@ -242,6 +249,9 @@ def fit_types(
         chosen.append(
             next((each for each in ranked if each[1].max() > 0), _halves(z, label, driver))
         )
+    odd = max(_odd_units(z, each[1], label, driver, each[2]) for each in chosen)
+    if odd - one_type > ranked[0][0] - odd:  # they bring most of the nats
+        one_type = odd
     made = []
     for value, member, shift, sphere in chosen:
         num_types = int(member.max()) + 1
@@ -251,6 +261,32 @@ def fit_types(
             )
         )
     return tuple(made)
+
+
+def _is_odd(count: np.ndarray) -> np.ndarray:
+    """(types,) bool. Types that are a few odd units, given how many units each has."""
+    n = count.sum()
+    return (count <= _TINY * n) | ((count <= _TINY_FEW) & (count < _FEW * n))
+
+
+def _odd_units(
+    z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray, shift: np.ndarray
+) -> float:
+    """Log marginal likelihood of one type and the odd units of a partition: types that hold few.
+
+    Types of which units are known are none of these: someone says that they exist. Drivers have the
+    shifts of the partition, or those that suit one type.
+    """
+    odd = _is_odd(np.bincount(member))
+    odd[label[label >= 0]] = False
+    if not odd.any() or odd.all():
+        return -np.inf
+    number = np.where(odd, np.cumsum(odd), 0)[member]
+    num_types = int(odd.sum()) + 1
+    _, own = _maximise(z, np.eye(num_types)[number][None], np.arange(len(z)), driver)
+    shifted = z - np.stack([shift, own[0]])[:, driver]
+    twice = np.stack([number, number])
+    return float(_evidence(shifted, twice, num_types, np.minimum(label, 0))[0].max())
 
 
 def _halves(
