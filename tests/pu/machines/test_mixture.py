@@ -379,10 +379,19 @@ def test_two_units_of_few_are_a_type_and_so_are_two_that_are_known():
     assert fit_types(z, label, rng_of(0))[0].gain > SEEN
 
 
-def test_types_are_not_near_ours_because_odd_units_are_far():
-    found = Mixture(np.array([[0.0], [5.0], [90.0]]), np.eye(1), np.array([80.0, 80.0, 2.0]), 9.0)
-    assert found.with_near().ours == (0,)
-    assert found._replace(num_units=np.array([80.0, 80.0, 20.0])).with_near().ours == (0, 1)
+@pytest.mark.parametrize(
+    ("mean", "count", "ours"),
+    [
+        ([0.0, 5.0, 90.0], [80.0, 80.0, 2.0], (0,)),  # seen from odd units all others are near
+        ([0.0, 5.0, 90.0], [80.0, 80.0, 20.0], (0, 1)),
+        ([0.0, 5.0, 40.0, 900.0], [80.0, 80.0, 80.0, 2.0], (0, 1)),
+        ([0.0, 5.0, 40.0], [80.0, 2.0, 80.0], (0, 1)),  # odd units may be near themselves
+        ([0.0, 5.0], [80.0, 2.0], (0,)),
+    ],
+)
+def test_types_are_not_near_ours_because_odd_units_are_far(mean, count, ours):
+    found = Mixture(np.array(mean)[:, None], np.eye(1), np.array(count), 9.0)
+    assert found.with_near().ours == ours
 
 
 def test_odd_units_change_no_gain_where_fair_types_bring_most_of_it(monkeypatch):

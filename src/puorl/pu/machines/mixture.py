@@ -138,12 +138,16 @@ class Mixture(NamedTuple):
     def with_near(self) -> "Mixture":
         """Count types that lie near ours, seen from the others, as ours driven in another way.
 
-        A few odd units lie far from all: seen from these, all others would be near.
+        A few odd units lie far from all: where these alone are the others, they are left out.
         """
-        asked = np.flatnonzero(~_is_odd(self.num_units) | (np.arange(self.num_types) == 0))
-        group = _merge_near(self.mean[asked], _NEAR_TYPES)
-        ours = tuple(asked[group == group[0]].tolist())
-        return self._replace(ours=ours) if len(ours) < len(asked) else self
+        fair = ~_is_odd(self.num_units)
+        fair[0] = True
+        for asked in (np.arange(self.num_types), np.flatnonzero(fair)):
+            group = _merge_near(self.mean[asked], _NEAR_TYPES)
+            near = group == group[0]
+            if fair[asked[~near]].any():
+                return self._replace(ours=tuple(asked[near].tolist()))
+        return self
 
     def with_driven(self, driver: np.ndarray) -> "Mixture":
         """Count a type that one driver alone has as ours, where that driver lacks ours.
