@@ -410,3 +410,38 @@ def test_a_few_units_given_to_the_wrong_driver_do_not_show_that_drivers_share_ma
     assert fit_types(z, one_known(kind), rng, driver)[0].gain < SEEN
     driver = np.arange(len(z)) % 2
     assert fit_types(z, one_known(kind), rng, driver)[0].gain > 20.0
+
+
+@pytest.mark.parametrize("strays", [0, 1])
+def test_a_driver_of_one_type_alone_has_the_type_that_shifts_it_least(strays):
+    # Driver 0 has both types, 1 and 2 one each: shifts of 1 and -1 do, and so do 21 and -21.
+    rng, driver = rng_of(7), np.repeat([0, 0, 1, 2], 10)
+    kind = np.repeat([0, 1, 0, 1], 10)
+    z = 20.0 * kind[:, None] + np.array([0.0, 1.0, -1.0])[driver, None]
+    z += 0.1 * rng.normal(size=(40, 1))
+    label = np.where(np.arange(40) < 3, 0, -1)
+    wrong = np.where(driver == 1, 1, np.where(driver == 2, 0, kind))
+    wrong[20 : 20 + strays] = 0
+    shift = np.array([[0.0], [-19.0], [19.0]])
+    found = Mixture(np.array([[0.0], [20.0]]), 0.01 * np.eye(1), np.bincount(wrong) + 0.0, 9.0)
+    found = found._replace(member=wrong, shift=shift, num_known=np.array([3, 0]))
+    right = found.with_least_shifts(driver, label)
+    np.testing.assert_allclose(right.shift, [[0.0], [1.0], [-1.0]])
+    np.testing.assert_array_equal(right.member[20 + strays :], kind[20 + strays :])
+    assert (right.member[20 : 20 + strays] == -1).all()
+    assert right.num_units.tolist() == [20 - strays, 20]
+    chance = right.ours_probability(z - right.shift[driver], fitted=True)
+    np.testing.assert_array_equal(chance > 0.5, kind == 0)
+
+
+def test_shifts_stay_where_a_driver_has_two_types_or_known_units():
+    driver, kind = np.repeat([0, 1], 20), np.arange(40) % 2
+    shift, label = np.array([[0.0], [-19.0]]), np.full(40, -1)
+    found = Mixture(np.array([[0.0], [20.0]]), np.eye(1), np.array([20.0, 20.0]), 9.0, shift)
+    found = found._replace(member=kind)
+    np.testing.assert_array_equal(found.with_least_shifts(driver, label).shift, shift)
+    kind, label = np.where(driver == 1, 1, kind), np.where(driver == 1, 0, -1)
+    found = found._replace(member=kind)
+    np.testing.assert_array_equal(found.with_least_shifts(driver, label).shift, shift)
+    moved = found.with_least_shifts(driver, np.full(40, -1))
+    np.testing.assert_array_equal(moved.shift, [[0.0], [1.0]])

@@ -159,9 +159,7 @@ class Mixture(NamedTuple):
         Args:
             driver: (units of the fit,) int. 0 drives most of the known units.
         """
-        of, ours = self.member >= 0, list(self.ours)
-        count = np.zeros((self.num_types, int(driver.max()) + 1), int)
-        np.add.at(count, (self.member[of], driver[of]), 1)
+        ours, count = list(self.ours), self._count_by(driver)
         for who in range(1, count.shape[1]):
             shared = np.where(count[:, 0] > 0, count[:, who], 0)
             shared[ours] = 0
@@ -173,6 +171,37 @@ class Mixture(NamedTuple):
             if side.max() > 0.0:
                 ours.append(int(np.argmax(side)))
         return self._replace(ours=tuple(ours))
+
+    def with_least_shifts(self, driver: np.ndarray, label: np.ndarray) -> "Mixture":
+        """Give units of a driver who has one type alone to the type that shifts them least.
+
+        Shifts are free, so all types explain the units of such a driver equally well.
+
+        Args:
+            driver: (units of the fit,) int. As in `fit_types`.
+            label: (units of the fit,) int. As in `fit_types`.
+        """
+        count, member, shift = self._count_by(driver), self.member.copy(), self.shift.copy()
+        for who in set(range(1, count.shape[1])) - set(driver[label >= 0].tolist()):
+            kind, others = int(np.argmax(count[:, who])), count.sum(axis=1) - count[:, who]
+            if count[kind, who] < (1.0 - _FEW) * count[:, who].sum() or not others[kind]:
+                continue
+            needed = shift[who] + self.mean[kind] - self.mean
+            size = np.where(others > 0, np.square(needed).sum(axis=1), np.inf)
+            least = int(np.argmin(size))
+            if least != kind:
+                own = (driver == who) & (member >= 0)
+                member[own] = np.where(member[own] == kind, least, -1)
+                shift[who] = needed[least]
+        num_units = np.bincount(member[member >= 0], minlength=self.num_types).astype(float)
+        return self._replace(member=member, shift=shift, num_units=num_units)
+
+    def _count_by(self, driver: np.ndarray) -> np.ndarray:
+        """(types, drivers) int. Units that shape types."""
+        of = self.member >= 0
+        count = np.zeros((self.num_types, int(driver.max()) + 1), int)
+        np.add.at(count, (self.member[of], driver[of]), 1)
+        return count
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
