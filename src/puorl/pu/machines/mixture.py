@@ -61,8 +61,8 @@ class Mixture(NamedTuple):
     num_units: np.ndarray
     """(types,). Units of each type."""
     gain: float
-    """Nats by which this partition explains the units better than one type would, with or without a
-    few odd units: these show that they differ, not that the others do."""
+    """Nats by which this partition explains the units better than one type would; or one type and a
+    few odd units, where these bring most of the nats: they do not show that the others differ."""
     shift: np.ndarray = np.zeros((1, 1))
     """(drivers, size). What each way of driving adds to the latents; 0 for the first."""
     ours: tuple[int, ...] = (0,)
@@ -84,6 +84,11 @@ class Mixture(NamedTuple):
         """(types,) float64. How common each type is among units that are not known."""
         count = self.num_units - self.num_known + 1.0
         return count / count.sum()
+
+    @property
+    def fair(self) -> np.ndarray:
+        """(types,) bool. Ours, and those that are more than a few odd units."""
+        return ~_is_odd(self.num_units) | (np.arange(self.num_types) == 0)
 
     def log_density(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n, types) float64. Log predictive density of new units: Student t, for few units.
@@ -140,12 +145,10 @@ class Mixture(NamedTuple):
 
         A few odd units lie far from all: where these alone are the others, they are left out.
         """
-        fair = ~_is_odd(self.num_units)
-        fair[0] = True
-        for asked in (np.arange(self.num_types), np.flatnonzero(fair)):
+        for asked in (np.arange(self.num_types), np.flatnonzero(self.fair)):
             group = _merge_near(self.mean[asked], _NEAR_TYPES)
             near = group == group[0]
-            if fair[asked[~near]].any():
+            if self.fair[asked[~near]].any():
                 return self._replace(ours=tuple(asked[near].tolist()))
         return self
 
@@ -175,7 +178,8 @@ class Mixture(NamedTuple):
     def with_least_shifts(self, driver: np.ndarray, label: np.ndarray) -> "Mixture":
         """Give units of a driver who has one type alone to the type that shifts them least.
 
-        Shifts are free, so all types explain the units of such a driver equally well.
+        Shifts are free, so any type explains the units of such a driver as well as another. Few who
+        are on the other side do not belong to that driver, and shape types no more.
 
         Args:
             driver: (units of the fit,) int. As in `fit_types`.
@@ -187,7 +191,8 @@ class Mixture(NamedTuple):
             if count[kind, who] < (1.0 - _FEW) * count[:, who].sum() or not others[kind]:
                 continue
             needed = shift[who] + self.mean[kind] - self.mean
-            size = np.where(others > 0, np.square(needed).sum(axis=1), np.inf)
+            size = np.square(needed).sum(axis=1)
+            size[(others == 0) | ~self.fair] = np.inf
             least = int(np.argmin(size))
             if least != kind:
                 own = (driver == who) & (member >= 0)
@@ -312,7 +317,7 @@ def _odd_units(
     """
     odd = _is_odd(np.bincount(member))
     odd[label[label >= 0]] = False
-    if not odd.any() or odd.all():
+    if not odd.any():
         return -np.inf
     number = np.where(odd, np.cumsum(odd), 0)[member]
     num_types = int(odd.sum()) + 1
