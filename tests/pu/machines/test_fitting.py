@@ -156,6 +156,12 @@ def test_relations_show_types_where_a_driver_has_machines_of_two(gap):
         np.testing.assert_array_equal(model.units.keep, ~INVERTER)
 
 
+def test_an_odd_unit_alone_says_nothing_of_alpha():
+    model = decide([view("dynamics", 0, away(np.arange(NUM_UNITS) == 5, 30.0), 4)])
+    assert model.finding.verdict == "neither"
+    assert model.alpha.interval == (0.0, 1.0)
+
+
 def test_where_no_type_is_seen_nothing_is_claimed():
     model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
     assert model.finding.gain < SEEN

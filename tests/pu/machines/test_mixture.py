@@ -352,3 +352,96 @@ def test_where_all_units_are_one_type_another_can_still_be_named(seed):
     found = fit_types(rng.normal(size=(2_000, 1)), label, rng)
     assert max(mixture.num_types for mixture in found) > 1
     assert max(mixture.gain for mixture in found) < SEEN
+
+
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_a_few_odd_units_do_not_show_that_the_others_are_of_one_type(drivers):
+    rng = rng_of(3)
+    z, kind = groups(rng, (118, 2), gap=30.0)
+    driver = np.arange(len(z)) % drivers
+    z += 5.0 * driver[:, None]
+    found = fit_types(z, one_known(kind), rng, driver)[0]
+    assert (found.member[-2:] > 0).all()  # odd they are
+    assert found.gain < SEEN
+    z[:60] += 8.0
+    found = fit_types(z, one_known(kind), rng, driver)[0]
+    assert found.gain > 20.0
+    assert found.num_types == 3
+
+
+def test_two_units_of_few_are_a_type_and_so_are_two_that_are_known():
+    z, kind = groups(rng_of(4), (10, 2), gap=30.0)
+    assert fit_types(z, one_known(kind), rng_of(0))[0].gain > SEEN
+    z, kind = groups(rng_of(4), (38, 2), gap=30.0)
+    assert fit_types(z, one_known(kind), rng_of(0))[0].gain < SEEN
+    label = one_known(kind)
+    label[-1] = 1
+    assert fit_types(z, label, rng_of(0))[0].gain > SEEN
+
+
+@pytest.mark.parametrize(
+    ("mean", "count", "ours"),
+    [
+        ([0.0, 5.0, 90.0], [80.0, 80.0, 2.0], (0,)),  # seen from odd units all others are near
+        ([0.0, 5.0, 90.0], [80.0, 80.0, 20.0], (0, 1)),
+        ([0.0, 5.0, 40.0, 900.0], [80.0, 80.0, 80.0, 2.0], (0, 1)),
+        ([0.0, 5.0, 40.0], [80.0, 2.0, 80.0], (0, 1)),  # odd units may be near themselves
+        ([0.0, 5.0], [80.0, 2.0], (0,)),
+    ],
+)
+def test_types_are_not_near_ours_because_odd_units_are_far(mean, count, ours):
+    found = Mixture(np.array(mean)[:, None], np.eye(1), np.array(count), 9.0)
+    assert found.with_near().ours == ours
+
+
+def test_odd_units_change_no_gain_where_fair_types_bring_most_of_it(monkeypatch):
+    z, kind = groups(rng_of(5), (40, 40, 1), gap=12.0)
+    found = fit_types(z, one_known(kind), rng_of(0))[0]
+    assert found.num_types == 3
+    monkeypatch.setattr(module, "_is_odd", lambda count: np.zeros(len(count), bool))
+    assert fit_types(z, one_known(kind), rng_of(0))[0].gain == found.gain
+
+
+def test_a_few_units_given_to_the_wrong_driver_do_not_show_that_drivers_share_machines():
+    rng = rng_of(6)
+    z, kind = groups(rng, (60, 60), gap=25.0)
+    driver = kind.copy()
+    driver[[7, 70, 80]] = 1 - driver[[7, 70, 80]]
+    assert fit_types(z, one_known(kind), rng, driver)[0].gain < SEEN
+    driver = np.arange(len(z)) % 2
+    assert fit_types(z, one_known(kind), rng, driver)[0].gain > 20.0
+
+
+@pytest.mark.parametrize("strays", [0, 1])
+def test_a_driver_of_one_type_alone_has_the_type_that_shifts_it_least(strays):
+    # Driver 0 has both types, 1 and 2 one each: shifts of 1 and -1 do, and so do 21 and -21.
+    rng, driver = rng_of(7), np.repeat([0, 0, 1, 2], 10)
+    kind = np.repeat([0, 1, 0, 1], 10)
+    z = 20.0 * kind[:, None] + np.array([0.0, 1.0, -1.0])[driver, None]
+    z += 0.1 * rng.normal(size=(40, 1))
+    label = np.where(np.arange(40) < 3, 0, -1)
+    wrong = np.where(driver == 1, 1, np.where(driver == 2, 0, kind))
+    wrong[20 : 20 + strays] = 0
+    shift = np.array([[0.0], [-19.0], [19.0]])
+    found = Mixture(np.array([[0.0], [20.0]]), 0.01 * np.eye(1), np.bincount(wrong) + 0.0, 9.0)
+    found = found._replace(member=wrong, shift=shift, num_known=np.array([3, 0]))
+    right = found.with_least_shifts(driver, label)
+    np.testing.assert_allclose(right.shift, [[0.0], [1.0], [-1.0]])
+    np.testing.assert_array_equal(right.member[20 + strays :], kind[20 + strays :])
+    assert (right.member[20 : 20 + strays] == -1).all()
+    assert right.num_units.tolist() == [20 - strays, 20]
+    chance = right.ours_probability(z - right.shift[driver], fitted=True)
+    np.testing.assert_array_equal(chance > 0.5, kind == 0)
+
+
+def test_shifts_stay_where_a_driver_has_two_types_or_known_units():
+    driver, kind = np.repeat([0, 1], 20), np.arange(40) % 2
+    shift, label = np.array([[0.0], [-19.0]]), np.full(40, -1)
+    found = Mixture(np.array([[0.0], [20.0]]), np.eye(1), np.array([20.0, 20.0]), 9.0, shift)
+    found = found._replace(member=kind)
+    np.testing.assert_array_equal(found.with_least_shifts(driver, label).shift, shift)
+    kind, label = np.where(driver == 1, 1, kind), np.where(driver == 1, 0, -1)
+    found = found._replace(member=kind)
+    np.testing.assert_array_equal(found.with_least_shifts(driver, label).shift, shift)
+    moved = found.with_least_shifts(driver, np.full(40, -1))
+    np.testing.assert_array_equal(moved.shift, [[0.0], [1.0]])

@@ -371,7 +371,9 @@ def _mixtures(
     trusted, *others = (_trust_likelihood(view, num_trusted) for view in views)
     if _has_runs(made):
         return [trusted, *(view for view in others if _second_best(view) >= SURE)]
-    driven = tuple(mixture.with_driven(driver) for mixture in trusted.mixtures)
+    driven = tuple(
+        mixture.with_least_shifts(driver, label).with_driven(driver) for mixture in trusted.mixtures
+    )
     return [trusted._replace(mixtures=driven)]
 
 

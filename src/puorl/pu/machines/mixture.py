@@ -43,6 +43,8 @@ _NUM_DIRECTIONS = 4
 """In which units' mean states and actions are compared."""
 _OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called outside."""
+_TINY, _TINY_FEW = 0.03, 2
+"""Fraction of the units up to which a type is some odd ones; or their number, below a tenth."""
 _FEW = 0.1
 """Fraction of a type's or a driver's units that may be wrong where types are matched."""
 _NEAR_DRIVERS, _NEAR_TYPES = 1.3, 3.0
@@ -59,7 +61,8 @@ class Mixture(NamedTuple):
     num_units: np.ndarray
     """(types,). Units of each type."""
     gain: float
-    """Nats by which this partition explains the units better than one type would."""
+    """Nats by which this partition explains the units better than one type would; or one type and a
+    few odd units, where these bring most of the nats: they do not show that the others differ."""
     shift: np.ndarray = np.zeros((1, 1))
     """(drivers, size). What each way of driving adds to the latents; 0 for the first."""
     ours: tuple[int, ...] = (0,)
@@ -81,6 +84,11 @@ class Mixture(NamedTuple):
         """(types,) float64. How common each type is among units that are not known."""
         count = self.num_units - self.num_known + 1.0
         return count / count.sum()
+
+    @property
+    def fair(self) -> np.ndarray:
+        """(types,) bool. Ours, and those that are more than a few odd units."""
+        return ~_is_odd(self.num_units) | (np.arange(self.num_types) == 0)
 
     def log_density(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n, types) float64. Log predictive density of new units: Student t, for few units.
@@ -133,10 +141,16 @@ class Mixture(NamedTuple):
         return np.exp(found[:, list(self.ours)]).sum(axis=1)
 
     def with_near(self) -> "Mixture":
-        """Count types that lie near ours, seen from the others, as ours driven in another way."""
-        group = _merge_near(self.mean, _NEAR_TYPES)
-        ours = tuple(np.flatnonzero(group == group[0]).tolist())
-        return self._replace(ours=ours) if len(ours) < self.num_types else self
+        """Count types that lie near ours, seen from the others, as ours driven in another way.
+
+        A few odd units lie far from all: where these alone are the others, they are left out.
+        """
+        for asked in (np.arange(self.num_types), np.flatnonzero(self.fair)):
+            group = _merge_near(self.mean[asked], _NEAR_TYPES)
+            near = group == group[0]
+            if self.fair[asked[~near]].any():
+                return self._replace(ours=tuple(asked[near].tolist()))
+        return self
 
     def with_driven(self, driver: np.ndarray) -> "Mixture":
         """Count a type that one driver alone has as ours, where that driver lacks ours.
@@ -148,9 +162,7 @@ class Mixture(NamedTuple):
         Args:
             driver: (units of the fit,) int. 0 drives most of the known units.
         """
-        of, ours = self.member >= 0, list(self.ours)
-        count = np.zeros((self.num_types, int(driver.max()) + 1), int)
-        np.add.at(count, (self.member[of], driver[of]), 1)
+        ours, count = list(self.ours), self._count_by(driver)
         for who in range(1, count.shape[1]):
             shared = np.where(count[:, 0] > 0, count[:, who], 0)
             shared[ours] = 0
@@ -162,6 +174,39 @@ class Mixture(NamedTuple):
             if side.max() > 0.0:
                 ours.append(int(np.argmax(side)))
         return self._replace(ours=tuple(ours))
+
+    def with_least_shifts(self, driver: np.ndarray, label: np.ndarray) -> "Mixture":
+        """Give units of a driver who has one type alone to the type that shifts them least.
+
+        Shifts are free, so any type explains the units of such a driver as well as another. Few who
+        are on the other side do not belong to that driver, and shape types no more.
+
+        Args:
+            driver: (units of the fit,) int. As in `fit_types`.
+            label: (units of the fit,) int. As in `fit_types`.
+        """
+        count, member, shift = self._count_by(driver), self.member.copy(), self.shift.copy()
+        for who in set(range(1, count.shape[1])) - set(driver[label >= 0].tolist()):
+            kind, others = int(np.argmax(count[:, who])), count.sum(axis=1) - count[:, who]
+            if count[kind, who] < (1.0 - _FEW) * count[:, who].sum() or not others[kind]:
+                continue
+            needed = shift[who] + self.mean[kind] - self.mean
+            size = np.square(needed).sum(axis=1)
+            size[(others == 0) | ~self.fair] = np.inf
+            least = int(np.argmin(size))
+            if least != kind:
+                own = (driver == who) & (member >= 0)
+                member[own] = np.where(member[own] == kind, least, -1)
+                shift[who] = needed[least]
+        num_units = np.bincount(member[member >= 0], minlength=self.num_types).astype(float)
+        return self._replace(member=member, shift=shift, num_units=num_units)
+
+    def _count_by(self, driver: np.ndarray) -> np.ndarray:
+        """(types, drivers) int. Units that shape types."""
+        of = self.member >= 0
+        count = np.zeros((self.num_types, int(driver.max()) + 1), int)
+        np.add.at(count, (self.member[of], driver[of]), 1)
+        return count
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
@@ -242,6 +287,9 @@ def fit_types(
         chosen.append(
             next((each for each in ranked if each[1].max() > 0), _halves(z, label, driver))
         )
+    odd = max(_odd_units(z, each[1], label, driver, each[2]) for each in chosen)
+    if odd - one_type > ranked[0][0] - odd:  # they bring most of the nats
+        one_type = odd
     made = []
     for value, member, shift, sphere in chosen:
         num_types = int(member.max()) + 1
@@ -251,6 +299,32 @@ def fit_types(
             )
         )
     return tuple(made)
+
+
+def _is_odd(count: np.ndarray) -> np.ndarray:
+    """(types,) bool. Types that are a few odd units, given how many units each has."""
+    n = count.sum()
+    return (count <= _TINY * n) | ((count <= _TINY_FEW) & (count < _FEW * n))
+
+
+def _odd_units(
+    z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray, shift: np.ndarray
+) -> float:
+    """Log marginal likelihood of one type and the odd units of a partition: types that hold few.
+
+    Types of which units are known are none of these: someone says that they exist. Drivers have the
+    shifts of the partition, or those that suit one type.
+    """
+    odd = _is_odd(np.bincount(member))
+    odd[label[label >= 0]] = False
+    if not odd.any():
+        return -np.inf
+    number = np.where(odd, np.cumsum(odd), 0)[member]
+    num_types = int(odd.sum()) + 1
+    _, own = _maximise(z, np.eye(num_types)[number][None], np.arange(len(z)), driver)
+    shifted = z - np.stack([shift, own[0]])[:, driver]
+    twice = np.stack([number, number])
+    return float(_evidence(shifted, twice, num_types, np.minimum(label, 0))[0].max())
 
 
 def _halves(
