@@ -265,12 +265,16 @@ def test_a_split_is_worth_what_joining_its_types_would_lose():
     np.testing.assert_allclose(split_evidence(z, found, everyone, label), found.gain)
 
 
-def test_a_partition_found_elsewhere_is_preferred_only_where_it_shows():
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_a_partition_found_elsewhere_is_preferred_only_where_it_shows(drivers):
     z, kind = groups(rng_of(5), (12, 12), gap=8.0)
     label = one_known(kind)
-    found = fit_types(z, label, rng_of(0))[0]
-    assert partition_evidence(z, kind, label) == pytest.approx(found.gain)
-    assert partition_evidence(z, rng_of(1).permutation(kind) * (label < 0), label) < -SEEN
+    driver = np.arange(len(z)) % drivers
+    z = z + 5.0 * driver[:, None]
+    found = fit_types(z, label, rng_of(0), driver)[0]
+    assert partition_evidence(z, kind, label, driver) == pytest.approx(found.gain, abs=0.1)
+    mixed = rng_of(1).permutation(kind) * (label < 0)
+    assert partition_evidence(z, mixed, label, driver) < -SEEN
 
 
 def test_known_units_on_one_side_speak_for_a_type_of_their_own():

@@ -304,10 +304,10 @@ def find_types(
     seen = visibility(_best_gain(views))
     table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen)
     alpha, recall, precision = quality(table, lanes, seen, seed)
-    sides = [table.keep]
     if _best_gain(views) < SEEN:
-        sides = [group == 0, find_ranges(made.driven, made.driven_unit, rng) == 0]
-    overlap = min(overlap_of_rows(made.driven, made.driven_unit, side) for side in sides)
+        overlap = _least_overlap(made, group, rng)
+    else:
+        overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
     return MachineModel(
         config=config,
         unit=unit,
@@ -398,18 +398,25 @@ def _mixtures(
     return [trusted._replace(mixtures=driven)]
 
 
+def _least_overlap(made: Embedding, driver: np.ndarray, rng: np.random.Generator) -> float:
+    """Overlap of the first driver with the others, or of units in different ranges, if less."""
+    sides = driver == 0, find_ranges(made.driven, made.driven_unit, rng) == 0
+    return min(overlap_of_rows(made.driven, made.driven_unit, side) for side in sides)
+
+
 def _slope_types(
     linear: Embedding, made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int
 ) -> ViewModel | None:
     """Types of units that are driven alike, by their slopes; None where they do not surely show.
 
     Networks err where a driver goes, and latents take that up: slopes of a unit do so much less.
-    But where the ranges of drivers lie apart, the linear model of all units is wrong in each, and
-    slopes show where a unit was driven.
+    But where ranges of units lie apart, the linear model of all units is wrong in each, and slopes
+    show where a unit was driven.
 
-    With one driver networks do better, and slopes show sharply how units of a type vary, too. So a
-    lane of the networks, at least, must prefer the same partition to one type. It was not chosen
-    for that: where slopes part units of one type, it costs networks ten nats or more.
+    Slopes show sharply how units of a type vary, too. So a lane of the networks, at least, must
+    prefer the same partition to one type. It was not chosen for that: where slopes part units of
+    one type, it costs networks some ten nats. With several drivers, where networks see less, it
+    is enough that slopes are sure.
 
     Args:
         linear: Slopes of all units.
@@ -418,10 +425,10 @@ def _slope_types(
         driver: (units,) int. Who drives each unit.
         seed: Of starts.
     """
-    rows, unit, several = linear.driven, linear.driven_unit, bool(driver.any())
-    if not linear.views or (several and overlap_of_rows(rows, unit, driver == 0) < LITTLE_OVERLAP):
+    rng = generator(seed, "machines", "slopes")
+    if not linear.views or _least_overlap(linear, driver, rng) < LITTLE_OVERLAP:
         return None
-    [view], [latents], rng = linear.views, linear.latents, generator(seed, "machines", "slopes")
+    [view], [latents] = linear.views, linear.latents
     mixtures = chain.from_iterable(
         fit_types(view.embed(k, own.z), label, rng, driver, lane=k) for k, own in enumerate(latents)
     )
@@ -430,8 +437,8 @@ def _slope_types(
         return None
     clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
     other = (~np.isin(clearest.member, clearest.ours)).astype(int)
-    supported = several or any(
-        partition_evidence(each.embed(k, own.z), other, np.minimum(label, 1)) > 0.0
+    supported = (driver.any() and _shown_by(view) >= SURE) or any(
+        partition_evidence(each.embed(k, own.z), other, np.minimum(label, 1), driver) > 0.0
         for each, lanes in zip(made.views, made.latents, strict=True)
         for k, own in enumerate(lanes)
     )
