@@ -7,7 +7,7 @@ from puorl.nn.mlp import Layer
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.fitting import Embedding, find_types
-from puorl.pu.machines.mixture import SEEN
+from puorl.pu.machines.mixture import SEEN, SURE
 from puorl.pu.machines.model import ViewModel, visibility
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.units import Units, parse_unit
@@ -43,6 +43,17 @@ def view(name, horizon, centre, seed):
         ),
         (latents,),
     )
+
+
+def two_lanes(first, second):
+    """Return one view of two lanes, made of two views of one."""
+    (model, (one,)), (_, (other,)) = first, second
+    twice = {
+        name: np.repeat(getattr(model, name), 2, axis=0)
+        for name in ("centre", "root", "inflation", "held_out_nll")
+    }
+    params = tuple(Layer(*(np.repeat(part, 2, axis=0) for part in layer)) for layer in NETWORK)
+    return model._replace(params=params, sizes=(SIZE, SIZE), **twice), (one, other)
 
 
 def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=2.0):
@@ -141,6 +152,21 @@ def test_types_with_own_drivers_may_differ_in_what_latents_do_not_hold(verdict):
     model = decide(views, drivers=20.0, known=(1,), outcome=lambda x, unit: slope[unit] * x)
     assert model.finding.verdict == verdict
     assert not model.finding.is_crossed
+
+
+@pytest.mark.parametrize("verdict", ["both", "behaviour"])
+def test_types_with_own_drivers_that_one_lane_sees_must_surely_differ_in_linear_models(verdict):
+    second = np.arange(NUM_UNITS) % 2 == 0
+    slope = 0.4 + 0.4 * second * (verdict == "both")
+    nothing = np.zeros((NUM_UNITS, SIZE))
+    sees, blind = view("dynamics", 0, away(second, 8.0), 6), view("dynamics", 0, nothing, 11)
+    views = [two_lanes(sees, blind), view("relations", 0, nothing, 7)]
+    model = decide(views, drivers=20.0, known=(1,), outcome=lambda x, unit: slope[unit] * x)
+    assert model.finding.verdict == verdict
+    assert not model.finding.is_crossed
+    if verdict == "both":
+        assert model.finding.gain >= SURE
+        np.testing.assert_array_equal(model.units.keep, ~second)
 
 
 @pytest.mark.parametrize("gap", [20.0, 0.0])
