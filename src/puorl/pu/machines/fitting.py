@@ -147,7 +147,7 @@ def embed(
     number = found.number[rows.position]
     views: tuple[View, ...] = (*choose_views(found, data), "behaviour")
     held, run = dynamics.held_out(rows, seed), _runs(data, rows.position, number)
-    total = len(views) * config.num_steps
+    total = sum(view != "slopes" for view in views) * config.num_steps
     with progress_bar("dynamics", total=total, unit="steps", show=progress) as advance:
         learn = partial(
             _learn_view,
