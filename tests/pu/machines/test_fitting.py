@@ -182,6 +182,42 @@ def test_relations_show_types_where_a_driver_has_machines_of_two(gap):
         np.testing.assert_array_equal(model.units.keep, ~INVERTER)
 
 
+def test_where_no_type_is_seen_nothing_is_claimed():
+    model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
+    assert model.finding.gain < SEEN
+    for estimate in (model.alpha, model.recall, model.precision):
+        assert (estimate.low, estimate.high) == (0.0, 1.0)
+    unknown = ~model.units.labelled
+    assert np.abs(model.units.probability[unknown] - 0.5).max() < 0.5 * visibility(SEEN)
+    assert np.abs(model.units.evidence).max() < 2.0
+
+
+def test_chances_move_to_even_odds_as_types_fade():
+    gaps = (20.0, 6.0, 0.0)
+    found = [decide([view("dynamics", 0, away(INVERTER, gap), 5)]) for gap in gaps]
+    gains = [model.finding.gain for model in found]
+    assert gains == sorted(gains, reverse=True)
+    assert visibility(gains[0]) > 0.99 > 0.5 > visibility(gains[-1])
+    doubt = [np.abs(model.units.probability[1:] - 0.5).mean() for model in found]
+    assert doubt == sorted(doubt, reverse=True)
+    assert found[0].alpha.high - found[0].alpha.low < 0.2
+
+
+def test_horizons_of_one_model_count_once_and_other_models_on_their_own():
+    def said(*views):
+        model = decide(views)
+        seen = visibility(model.finding.gain)
+        return 0.5 + (model.units.probability[1:] - 0.5) / seen
+
+    first, latents = view("dynamics", 0, away(INVERTER, 6.0), 6)
+    alone = said((first, latents))
+    assert ((alone > 0.01) & (alone < 0.99)).any()
+    again = said((first, latents), (first._replace(horizon=1), latents))
+    np.testing.assert_allclose(again, alone, atol=1e-6)
+    other = said((first, latents), (first._replace(view="relations"), latents))
+    np.testing.assert_allclose(other, alone**2, atol=1e-6)
+
+
 SECOND = np.arange(NUM_UNITS) % 2 == 0
 RELATIONS = view("relations", 0, np.zeros((NUM_UNITS, SIZE)), 9)  # units have several runs
 
@@ -242,39 +278,3 @@ def test_with_one_driver_slopes_count_where_a_network_prefers_their_types_to_one
         np.testing.assert_array_equal(model.units.keep, ~INVERTER)
     else:
         np.testing.assert_array_equal(model.units.probability, alone.units.probability)
-
-
-def test_where_no_type_is_seen_nothing_is_claimed():
-    model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
-    assert model.finding.gain < SEEN
-    for estimate in (model.alpha, model.recall, model.precision):
-        assert (estimate.low, estimate.high) == (0.0, 1.0)
-    unknown = ~model.units.labelled
-    assert np.abs(model.units.probability[unknown] - 0.5).max() < 0.5 * visibility(SEEN)
-    assert np.abs(model.units.evidence).max() < 2.0
-
-
-def test_chances_move_to_even_odds_as_types_fade():
-    gaps = (20.0, 6.0, 0.0)
-    found = [decide([view("dynamics", 0, away(INVERTER, gap), 5)]) for gap in gaps]
-    gains = [model.finding.gain for model in found]
-    assert gains == sorted(gains, reverse=True)
-    assert visibility(gains[0]) > 0.99 > 0.5 > visibility(gains[-1])
-    doubt = [np.abs(model.units.probability[1:] - 0.5).mean() for model in found]
-    assert doubt == sorted(doubt, reverse=True)
-    assert found[0].alpha.high - found[0].alpha.low < 0.2
-
-
-def test_horizons_of_one_model_count_once_and_other_models_on_their_own():
-    def said(*views):
-        model = decide(views)
-        seen = visibility(model.finding.gain)
-        return 0.5 + (model.units.probability[1:] - 0.5) / seen
-
-    first, latents = view("dynamics", 0, away(INVERTER, 6.0), 6)
-    alone = said((first, latents))
-    assert ((alone > 0.01) & (alone < 0.99)).any()
-    again = said((first, latents), (first._replace(horizon=1), latents))
-    np.testing.assert_allclose(again, alone, atol=1e-6)
-    other = said((first, latents), (first._replace(view="relations"), latents))
-    np.testing.assert_allclose(other, alone**2, atol=1e-6)

@@ -393,7 +393,7 @@ def _mixtures(
         return views
     trusted, *others = (_trust_likelihood(view, num_trusted) for view in views)
     if _has_runs(made):
-        return [trusted, *(view for view in others if _shown_by(view) >= SURE)]
+        return [trusted, *(view for view in others if _second_best(view) >= SURE)]
     driven = tuple(mixture.with_driven(driver) for mixture in trusted.mixtures)
     return [trusted._replace(mixtures=driven)]
 
@@ -433,11 +433,11 @@ def _slope_types(
         fit_types(view.embed(k, own.z), label, rng, driver, lane=k) for k, own in enumerate(latents)
     )
     view = view._replace(mixtures=tuple(mixtures))
-    if _shown_by(view) < SEEN:
+    if _second_best(view) < SEEN:
         return None
     clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
     other = (~np.isin(clearest.member, clearest.ours)).astype(int)
-    supported = (driver.any() and _shown_by(view) >= SURE) or any(
+    supported = (driver.any() and _second_best(view) >= SURE) or any(
         partition_evidence(each.embed(k, own.z), other, np.minimum(label, 1), driver) > 0.0
         for each, lanes in zip(made.views, made.latents, strict=True)
         for k, own in enumerate(lanes)
@@ -467,10 +467,10 @@ def _best_gain(views: Sequence[ViewModel]) -> float:
 
     Each was trained by itself: what one alone sees is as likely to be the best of many guesses.
     """
-    return max(_shown_by(view) for view in views)
+    return max(_second_best(view) for view in views)
 
 
-def _shown_by(view: ViewModel) -> float:
+def _second_best(view: ViewModel) -> float:
     """Nats of the second best lane; for slopes, whose lanes are sizes of one z, of their mean."""
     best = dict.fromkeys((mixture.lane for mixture in view.mixtures), -np.inf)
     for mixture in view.mixtures:
@@ -540,7 +540,7 @@ def _compare_linear(made: Embedding, view: ViewModel, driver: np.ndarray) -> Vie
     if clearest.gain < SEEN or min(ours.sum(), (~ours).sum()) < 2:
         return view
     nats = _linear_nats(made, ours, driver)
-    more = nats - _shown_by(view) if nats >= SURE else 0.0
+    more = nats - _second_best(view) if nats >= SURE else 0.0
     return view._replace(mixtures=tuple(m._replace(gain=m.gain + more) for m in view.mixtures))
 
 
