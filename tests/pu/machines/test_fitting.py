@@ -7,7 +7,7 @@ from puorl.nn.mlp import Layer
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.fitting import Embedding, find_types
-from puorl.pu.machines.mixture import SEEN
+from puorl.pu.machines.mixture import SEEN, SURE
 from puorl.pu.machines.model import ViewModel, visibility
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.units import Units, parse_unit
@@ -45,7 +45,18 @@ def view(name, horizon, centre, seed):
     )
 
 
-def decide(views, *, drivers=0.0, known=(0,), outcome=None):
+def two_lanes(first, second):
+    """Return one view of two lanes, made of two views of one."""
+    (model, (one,)), (_, (other,)) = first, second
+    twice = {
+        name: np.repeat(getattr(model, name), 2, axis=0)
+        for name in ("centre", "root", "inflation", "held_out_nll")
+    }
+    params = tuple(Layer(*(np.repeat(part, 2, axis=0) for part in layer)) for layer in NETWORK)
+    return model._replace(params=params, sizes=(SIZE, SIZE), **twice), (one, other)
+
+
+def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=2.0):
     """Find types with some units of ours known; every other unit may be driven in another way.
 
     Others of those drive with larger numbers; ``outcome`` is what came of them, given units.
@@ -54,7 +65,7 @@ def decide(views, *, drivers=0.0, known=(0,), outcome=None):
     number = np.arange(NUM_UNITS)
     unit = np.arange(4_800) % NUM_UNITS
     driven = rng.normal(size=(len(unit), 3)).astype(np.float32)
-    driven[:, 0] += 2.0 * (unit % 2 == 0) * (drivers > 0)
+    driven[:, 0] += apart * (unit % 2 == 0) * (drivers > 0)
     came = np.zeros(len(unit)) if outcome is None else outcome(driven[:, 0], unit)
     came = (came + 0.3 * rng.normal(size=len(unit))).astype(np.float32)[:, None]
     models, latents = zip(*views, strict=True)
@@ -143,6 +154,21 @@ def test_types_with_own_drivers_may_differ_in_what_latents_do_not_hold(verdict):
     assert not model.finding.is_crossed
 
 
+@pytest.mark.parametrize("verdict", ["both", "behaviour"])
+def test_types_with_own_drivers_that_one_lane_sees_must_surely_differ_in_linear_models(verdict):
+    second = np.arange(NUM_UNITS) % 2 == 0
+    slope = 0.4 + 0.4 * second * (verdict == "both")
+    nothing = np.zeros((NUM_UNITS, SIZE))
+    sees, blind = view("dynamics", 0, away(second, 8.0), 6), view("dynamics", 0, nothing, 11)
+    views = [two_lanes(sees, blind), view("relations", 0, nothing, 7)]
+    model = decide(views, drivers=20.0, known=(1,), outcome=lambda x, unit: slope[unit] * x)
+    assert model.finding.verdict == verdict
+    assert not model.finding.is_crossed
+    if verdict == "both":
+        assert model.finding.gain >= SURE
+        np.testing.assert_array_equal(model.units.keep, ~second)
+
+
 @pytest.mark.parametrize("gap", [20.0, 0.0])
 def test_relations_show_types_where_a_driver_has_machines_of_two(gap):
     views = [
@@ -196,3 +222,65 @@ def test_horizons_of_one_model_count_once_and_other_models_on_their_own():
     np.testing.assert_allclose(again, alone, atol=1e-6)
     other = said((first, latents), (first._replace(view="relations"), latents))
     np.testing.assert_allclose(other, alone**2, atol=1e-6)
+
+
+SECOND = np.arange(NUM_UNITS) % 2 == 0
+RELATIONS = view("relations", 0, np.zeros((NUM_UNITS, SIZE)), 9)  # units have several runs
+
+
+def names(model):
+    return [each.view for each in model.views]
+
+
+@pytest.mark.parametrize("gap", [9.0, 0.0])
+def test_slopes_show_types_within_drivers_that_networks_take_for_machines(gap):
+    driven = view("dynamics", 0, away(SECOND, 8.0), 8)
+    linear = view("slopes", 0, away(SECOND, 3.0) + away(INVERTER, gap), 10)
+    model = decide([driven, RELATIONS, linear], drivers=20.0, known=(0, 6))
+    assert model.finding.verdict == ("both" if gap else "behaviour")
+    assert model.finding.is_crossed is (gap > 0)
+    assert names(model) == (["slopes"] if gap else ["dynamics"])
+    if gap:
+        np.testing.assert_array_equal(model.units.keep, ~INVERTER)
+
+
+@pytest.mark.parametrize("trained", ["within drivers", "as drivers"])
+def test_slopes_decide_nothing_where_networks_see_types(trained):
+    # Within drivers, or those of the drivers if these differ where both drive.
+    kind = INVERTER if trained == "within drivers" else SECOND
+    seen = view("dynamics", 0, away(kind, 9.0), 8)
+    z = seen[1][0].z[:, 0]
+    views = [seen, RELATIONS, view("slopes", 0, away(HOIST, 12.0), 10)]
+    arguments = {"drivers": 20.0, "known": (1,) if trained == "as drivers" else (0, 6)}
+
+    def outcome(_, unit):
+        return 0.1 * z[unit]
+
+    model, alone = (decide(part, outcome=outcome, **arguments) for part in (views, views[:2]))
+    assert model.finding == alone.finding
+    assert model.finding.verdict == "both"
+    assert names(model) == names(alone)
+    np.testing.assert_array_equal(model.units.probability, alone.units.probability)
+
+
+def test_slopes_decide_nothing_where_ranges_of_drivers_lie_apart():
+    driven = view("dynamics", 0, away(SECOND, 8.0), 8)
+    linear = view("slopes", 0, away(INVERTER, 12.0), 10)
+    model = decide([driven, RELATIONS, linear], drivers=20.0, known=(0, 6), apart=12.0)
+    assert names(model) == ["dynamics"]
+    assert model.finding.verdict == "confounded"
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(5.0, "dynamics"), (4.0, "neither")])
+def test_with_one_driver_slopes_count_where_a_network_prefers_their_types_to_one(gap, verdict):
+    trained = view("dynamics", 0, away(INVERTER, gap), 8)
+    linear = view("slopes", 0, away(INVERTER, 12.0), 10)
+    alone = decide([trained, RELATIONS], known=(0, 6))
+    assert alone.finding.verdict == "neither"
+    model = decide([trained, RELATIONS, linear], known=(0, 6))
+    assert model.finding.verdict == verdict
+    assert not model.finding.is_crossed
+    if verdict == "dynamics":
+        np.testing.assert_array_equal(model.units.keep, ~INVERTER)
+    else:
+        np.testing.assert_array_equal(model.units.probability, alone.units.probability)

@@ -8,7 +8,14 @@ from scipy import stats
 
 from puorl.pu.machines import mixture as module
 from puorl.pu.machines.findings import SEEN
-from puorl.pu.machines.mixture import Mixture, fit_types, mahalanobis, split_evidence, weights
+from puorl.pu.machines.mixture import (
+    Mixture,
+    fit_types,
+    mahalanobis,
+    partition_evidence,
+    split_evidence,
+    weights,
+)
 
 
 def rng_of(*seed):
@@ -256,6 +263,18 @@ def test_a_split_is_worth_what_joining_its_types_would_lose():
     assert split_evidence(z, found, kind == 0, label) == np.inf
     everyone = np.ones(len(kind), bool)
     np.testing.assert_allclose(split_evidence(z, found, everyone, label), found.gain)
+
+
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_a_partition_found_elsewhere_is_preferred_only_where_it_shows(drivers):
+    z, kind = groups(rng_of(5), (12, 12), gap=8.0)
+    label = one_known(kind)
+    driver = np.arange(len(z)) % drivers
+    z = z + 5.0 * driver[:, None]
+    found = fit_types(z, label, rng_of(0), driver)[0]
+    assert partition_evidence(z, kind, label, driver) == pytest.approx(found.gain, abs=0.1)
+    mixed = rng_of(1).permutation(kind) * (label < 0)
+    assert partition_evidence(z, mixed, label, driver) < -SEEN
 
 
 def test_known_units_on_one_side_speak_for_a_type_of_their_own():

@@ -55,6 +55,30 @@ def test_many_units_are_decided_by_networks_trained_on_some(split, fitted, monke
     np.testing.assert_array_equal(model.units_.keep, is_ours(model.units_.name))
 
 
+def test_a_filter_by_slopes_decides_explains_and_comes_back(
+    split, fitted, fleet, tmp_path, monkeypatch
+):
+    found = fitting._mixtures
+
+    def unsure(*arguments):
+        return [
+            view._replace(mixtures=tuple(m._replace(gain=m.gain - 100) for m in view.mixtures))
+            for view in found(*arguments)
+        ]
+
+    monkeypatch.setattr(fitting, "_mixtures", unsure)
+    flt = DomainFilter(unit="column:robot", config=fitted.config).fit(split, seed=0)
+    assert [view.view for view in flt.model_.views] == ["slopes"]
+    assert flt.verdict_ == "dynamics"
+    np.testing.assert_array_equal(flt.units_.keep, is_ours(flt.units_.name))
+    assert flt.model_.explain(split.pool, "m01")[0][0] == "obs_0"
+    flt.save(tmp_path / "filter")
+    new = fleet(num_units=6, seed=5, first=50)
+    one, two = (f.predict_units(new) for f in (flt, DomainFilter.load(tmp_path / "filter")))
+    np.testing.assert_array_equal(one.keep, is_ours(one.name))
+    np.testing.assert_array_equal(one.probability, two.probability)
+
+
 def test_rows_have_the_decision_of_their_unit(split, fitted):
     robot = split.pool.columns["robot"][split.unlabelled]
     np.testing.assert_array_equal(fitted.predict(split), is_ours(robot))

@@ -1,6 +1,6 @@
 """A model of how machines move, with a few numbers z for each unit, learnt without labels.
 
-Three views of a unit, each with its own model and its own z:
+Four views of a unit, each with its own model and its own z:
 
 - ``dynamics``: p(s after h steps | s, the actions up to then, z), for several horizons h. All are
   learnt together, which makes z richer; z is then estimated from each horizon apart. What acts
@@ -9,6 +9,7 @@ Three views of a unit, each with its own model and its own z:
 - ``relations``: p(one sensor | the other sensors, a, z). A pump's pressure at a speed and a flow is
   a property of the pump that one step does not show, since the state tells it already. A gait makes
   such relations too: this view is for units that were recorded several times.
+- ``slopes``: as ``dynamics`` over one step, by linear models (`puorl.pu.machines.slopes`).
 - ``behaviour``: p(a | s, the action before, z), how a unit is driven. It decides nothing: it tells
   drivers from machines.
 
@@ -28,9 +29,10 @@ from puorl.core.progress import Advance
 from puorl.core.run_folder import Checkpoint
 from puorl.nn import mlp
 from puorl.pu.config import MachineConfig
+from puorl.pu.machines import slopes
 from puorl.pu.machines.sequences import Sequences
 
-View = Literal["dynamics", "relations", "behaviour"]
+View = Literal["dynamics", "relations", "behaviour", "slopes"]
 _DEGREES = 4.0
 _INFORMATION = (_DEGREES + 1.0) / (_DEGREES + 3.0)
 """Fisher information of a Student t's location, in units of 1 / scale²."""
@@ -89,6 +91,9 @@ def make_batch(view: View, rows: Sequences, unit: np.ndarray) -> Batch:
         parts = rows.given, rows.outcome, rows.weight
     elif view == "relations":
         parts = rows.action, rows.state, np.ones_like(rows.state)
+    elif view == "slopes":
+        num = rows.state.shape[1]
+        parts = rows.given, rows.outcome[:, :num], rows.weight[:, :num]
     else:
         seen = np.hstack([rows.given[:, : rows.state.shape[1]], rows.before])
         parts = seen, rows.action, np.ones_like(rows.action)
@@ -256,6 +261,8 @@ def all_outputs(
     view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: int = 0
 ) -> tuple[jax.Array, jax.Array]:
     """(n, outputs) each. Location and log scale of what z is judged by, as in `_judged`."""
+    if view == "slopes":
+        return slopes.outputs(params, rows.given, z)
     if view != "relations":
         return predict(params, _part_inputs(view, rows, horizon), z, forward_mode=True)
 

@@ -17,10 +17,12 @@ from puorl.core.run_folder import Checkpoint
 from puorl.core.tasks import Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.nn import mlp
 from puorl.pu.config import FilterConfig, MachineConfig
-from puorl.pu.machines import dynamics
+from puorl.pu.machines import dynamics, slopes
 from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import (
+    LITTLE_OVERLAP,
     Finding,
     balanced_rows,
     cost_across,
@@ -33,6 +35,7 @@ from puorl.pu.machines.mixture import (
     find_drivers,
     find_ranges,
     fit_types,
+    partition_evidence,
     split_evidence,
 )
 from puorl.pu.machines.model import (
@@ -42,7 +45,9 @@ from puorl.pu.machines.model import (
     estimate_latents,
     judge_lanes,
     label_others,
+    most_rows,
     quality,
+    slope_rows,
     thin,
     thin_rows,
     visibility,
@@ -142,7 +147,7 @@ def embed(
     number = found.number[rows.position]
     views: tuple[View, ...] = (*choose_views(found, data), "behaviour")
     held, run = dynamics.held_out(rows, seed), _runs(data, rows.position, number)
-    total = len(views) * config.num_steps
+    total = sum(view != "slopes" for view in views) * config.num_steps
     with progress_bar("dynamics", total=total, unit="steps", show=progress) as advance:
         learn = partial(
             _learn_view,
@@ -192,6 +197,14 @@ def _learn_view(
     """Train the model of one view; return it with the latents, for each horizon."""
     own = _behaviour_config(config) if view == "behaviour" else config
     every = dynamics.make_batch(view, rows, number)
+    if view == "slopes":
+        own = dataclasses.replace(config, latent_sizes=slopes.SIZES, num_seeds=1)
+        few = slope_rows(thin(every, most_rows(view, num_units)))
+        num_present = rows.state.shape[1] + rows.action.shape[1]
+        params = slopes.fit(few, num_units, num_present)
+        z = slopes.estimate(dynamics.lane(params, 0), few, num_units)
+        z = np.repeat(z[None], len(slopes.SIZES), axis=0)
+        return [_finish(view, params, z, every, held, run, num_units, own, 0)]
     passes = own.num_steps * own.batch_size / (~held).sum()
     num_trained = max(_FEWEST_TRAINED, int(num_units * passes / _FEWEST_PASSES))
     trained = np.sort(np.random.default_rng(seed).permutation(num_units)[:num_trained])
@@ -203,11 +216,13 @@ def _learn_view(
     state = dynamics.train(
         view, shown, len(trained), own, seed=seed, checkpoint=checkpoint, advance=advance
     )
+    z = np.asarray(state.z, np.float64)
     if len(trained) < num_units:
         z = _guess_others(view, state, every, trained, num_units, own)
-        state = state._replace(z=jnp.asarray(z, jnp.float32))
     horizons = range(every.num_horizons)
-    return [_finish(view, state, every, held, run, num_units, own, each) for each in horizons]
+    return [
+        _finish(view, state.params, z, every, held, run, num_units, own, each) for each in horizons
+    ]
 
 
 def _guess_others(
@@ -263,6 +278,8 @@ def find_types(
     """
     rng = generator(seed, "machines")
     group, behaviour_gain = find_drivers(made.behaviour, label, rng)
+    linear = _take_views(made, [view.view == "slopes" for view in made.views])
+    made = _take_views(made, [view.view != "slopes" for view in made.views])
     if group.any():  # over several steps, drivers would count as machines
         made = _take_views(made, [view.horizon == 0 for view in made.views])
     needed = SURE if _has_runs(made) else SEEN
@@ -275,16 +292,22 @@ def find_types(
         driver = np.zeros(len(label), int)
         views = _mixtures(made, label, driver, num_trusted, seed)[:1]
         views = [_compare_matched(made, views[0], group)]
+    if _best_gain(views) < SEEN and several == group.any():
+        shown = _slope_types(linear, made, label, group, seed)
+        if shown is not None:
+            made, views, driver, is_crossed = linear, [shown], group, several
+        elif several:
+            views = [_compare_linear(made, views[0], group)]
     counts = _choose_views(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
     seen = visibility(_best_gain(views))
     table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen)
     alpha, recall, precision = quality(table, lanes, seen, seed)
-    sides = [table.keep]
     if _best_gain(views) < SEEN:
-        sides = [group == 0, find_ranges(made.driven, made.driven_unit, rng) == 0]
-    overlap = min(overlap_of_rows(made.driven, made.driven_unit, side) for side in sides)
+        overlap = _least_overlap(made, group, rng)
+    else:
+        overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
     return MachineModel(
         config=config,
         unit=unit,
@@ -377,6 +400,53 @@ def _mixtures(
     return [trusted._replace(mixtures=driven)]
 
 
+def _least_overlap(made: Embedding, driver: np.ndarray, rng: np.random.Generator) -> float:
+    """Overlap of the first driver with the others, or of units in different ranges, if less."""
+    sides = driver == 0, find_ranges(made.driven, made.driven_unit, rng) == 0
+    return min(overlap_of_rows(made.driven, made.driven_unit, side) for side in sides)
+
+
+def _slope_types(
+    linear: Embedding, made: Embedding, label: np.ndarray, driver: np.ndarray, seed: int
+) -> ViewModel | None:
+    """Types of units that are driven alike, by their slopes; None where they do not surely show.
+
+    Networks err where a driver goes, and latents take that up: slopes of a unit do so much less.
+    But where ranges of units lie apart, the linear model of all units is wrong in each, and slopes
+    show where a unit was driven.
+
+    Slopes show sharply how units of a type vary, too. So a lane of the networks, at least, must
+    prefer the same partition to one type. It was not chosen for that: where slopes part units of
+    one type, it costs networks some ten nats. With several drivers, where networks see less, it
+    is enough that slopes are sure.
+
+    Args:
+        linear: Slopes of all units.
+        made: Latents of networks.
+        label: (units,) int. As in `find_types`.
+        driver: (units,) int. Who drives each unit.
+        seed: Of starts.
+    """
+    rng = generator(seed, "machines", "slopes")
+    if not linear.views or _least_overlap(linear, driver, rng) < LITTLE_OVERLAP:
+        return None
+    [view], [latents] = linear.views, linear.latents
+    mixtures = chain.from_iterable(
+        fit_types(view.embed(k, own.z), label, rng, driver, lane=k) for k, own in enumerate(latents)
+    )
+    view = view._replace(mixtures=tuple(mixtures))
+    if _second_best(view) < SEEN:
+        return None
+    clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
+    other = (~np.isin(clearest.member, clearest.ours)).astype(int)
+    supported = (driver.any() and _second_best(view) >= SURE) or any(
+        partition_evidence(each.embed(k, own.z), other, np.minimum(label, 1), driver) > 0.0
+        for each, lanes in zip(made.views, made.latents, strict=True)
+        for k, own in enumerate(lanes)
+    )
+    return view if supported else None
+
+
 def _has_runs(made: Embedding) -> bool:
     """Whether units were recorded several times: such units need not have one driver."""
     return any(view.view == "relations" for view in made.views)
@@ -403,9 +473,12 @@ def _best_gain(views: Sequence[ViewModel]) -> float:
 
 
 def _second_best(view: ViewModel) -> float:
+    """Nats of the second best lane; for slopes, whose lanes are sizes of one z, of their mean."""
     best = dict.fromkeys((mixture.lane for mixture in view.mixtures), -np.inf)
     for mixture in view.mixtures:
         best[mixture.lane] = max(best[mixture.lane], float(mixture.gain))
+    if view.view == "slopes":
+        return float(np.logaddexp.reduce(list(best.values())) - np.log(len(best)))
     trusted = sorted(gain for gain in best.values() if gain > -_UNTRUSTED / 2.0)
     return trusted[-2] if len(trusted) > 1 else trusted[-1]
 
@@ -462,6 +535,17 @@ def _compare_matched(made: Embedding, view: ViewModel, driver: np.ndarray) -> Vi
     return view._replace(mixtures=tuple(m._replace(gain=m.gain - lower) for m in view.mixtures))
 
 
+def _compare_linear(made: Embedding, view: ViewModel, driver: np.ndarray) -> ViewModel:
+    """Let types of the drivers count that one lane sees, if linear models of both surely differ."""
+    clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
+    ours = np.isin(clearest.member, clearest.ours)
+    if clearest.gain < SEEN or min(ours.sum(), (~ours).sum()) < 2:
+        return view
+    nats = _linear_nats(made, ours, driver)
+    more = nats - _second_best(view) if nats >= SURE else 0.0
+    return view._replace(mixtures=tuple(m._replace(gain=m.gain + more) for m in view.mixtures))
+
+
 def _linear_nats(made: Embedding, ours: np.ndarray, driver: np.ndarray) -> float:
     """Nats by which linear models of both sides differ on rows that are balanced between them.
 
@@ -494,12 +578,12 @@ def _nats_above_0(value: np.ndarray) -> float:
 
 
 def choose_views(found: Units, data: Dataset) -> tuple[View, ...]:
-    """Choose what units are compared by: relations between sensors need several runs a unit."""
+    """Choose what units are compared by: relations and slopes need several runs a unit."""
     if data.episode is None or found.cluster is not found.number:
         return ("dynamics",)
     pairs = np.unique(np.stack([found.number, data.episode]), axis=1)
     runs = np.bincount(pairs[0])
-    return ("dynamics", "relations") if np.median(runs) >= 2 else ("dynamics",)
+    return ("dynamics", "relations", "slopes") if np.median(runs) >= 2 else ("dynamics",)
 
 
 def labels_of_units(split: PUSplit, found: Units, unit: Unit) -> np.ndarray:
@@ -533,7 +617,8 @@ def _runs(data: Dataset, position: np.ndarray, number: np.ndarray) -> np.ndarray
 
 def _finish(
     view: View,
-    state: TrainState,
+    params: mlp.Params,
+    z: np.ndarray,
     rows: Batch,
     held: np.ndarray,
     run: np.ndarray,
@@ -544,11 +629,11 @@ def _finish(
     """Estimate latents of all units with all rows, and their metric, lane by lane."""
     lanes, size = config.lanes, max(config.latent_sizes)
     used = np.asarray(dynamics.size_mask(config), np.float64)
-    z = np.asarray(state.z, np.float64) * used[:, None]
+    z = z * used[:, None]
     judged = thin(jax.tree.map(lambda leaf: leaf[held], rows), _NUM_JUDGED // num_units + 1)
     model = ViewModel(
         view=view,
-        params=state.params,
+        params=params,
         sizes=lanes,
         centre=np.zeros((len(lanes), size)),
         root=np.zeros((len(lanes), size, size)),
@@ -559,8 +644,7 @@ def _finish(
     )
     latents = []
     for k in range(len(lanes)):
-        params = dynamics.lane(state.params, k)
-        nll = dynamics.outputs_nll(view, params, judged, z[k], horizon)
+        nll = dynamics.outputs_nll(view, dynamics.lane(params, k), judged, z[k], horizon)
         model.held_out_nll[k] = nll.sum(axis=1).mean()
         own = estimate_latents(model, k, rows, num_units, config, start=z[k], num_iterations=2)
         metric = own.information.sum(axis=0) / own.num_rows.sum() + np.diag(1.0 - used[k])

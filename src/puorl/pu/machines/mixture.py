@@ -358,6 +358,26 @@ def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray, label: np.
     return float(fine - _evidence(z, coarse[None], int(coarse.max()) + 1, own)[0][0])
 
 
+def partition_evidence(
+    z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray
+) -> float:
+    """Nats by which a partition that was found elsewhere is likelier than one type.
+
+    Args:
+        z: (n, size). Latents.
+        member: (n,) int. Type of each unit.
+        label: (n,) int. As in `fit_types`.
+        driver: (n,) int. As in `fit_types`.
+    """
+
+    def evidence(member: np.ndarray, label: np.ndarray) -> float:
+        num_types = int(member.max()) + 1
+        _, shift = _maximise(z, np.eye(num_types)[member][None], np.arange(len(z)), driver)
+        return float(_evidence(z - shift[0, driver], member[None], num_types, label)[0][0])
+
+    return evidence(member, label) - evidence(np.zeros(len(z), int), np.minimum(label, 0))
+
+
 def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
     """(partitions,) float64. Weight of each opinion.
 

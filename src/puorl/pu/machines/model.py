@@ -13,7 +13,7 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.nn import mlp
 from puorl.pu.config import FilterConfig, MachineConfig
-from puorl.pu.machines import dynamics
+from puorl.pu.machines import dynamics, slopes
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
 from puorl.pu.machines.mixture import SEEN, SURE, Mixture, mahalanobis, weights
@@ -21,7 +21,7 @@ from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
 
-_MOST_ROWS = {"dynamics": 1_000, "relations": 250, "behaviour": 1_000}
+_MOST_ROWS = {"dynamics": 1_000, "relations": 250, "behaviour": 1_000, "slopes": 1_000}
 """Rows of a unit at most that its latents are estimated from; a relation is a product a sensor."""
 _MOST_UNITS, _LEAST_ROWS = 200, 100
 """Units from which each gives fewer rows, so that all together give no more; but at least some."""
@@ -316,6 +316,10 @@ def estimate_latents(
     rows = thin(rows, most_rows(view.view, num_groups))
     size = view.centre.shape[1]
     used = (np.arange(size) < view.sizes[lane]).astype(np.float64)
+    if view.view == "slopes":
+        z = slopes.estimate(dynamics.lane(view.params, lane), slope_rows(rows), num_groups)
+        count = np.bincount(np.asarray(rows.unit), minlength=num_groups)
+        return UnitLatents(z * used, count[:, None, None] * np.diag(used), count)
     if start is None:
         start = np.repeat(view.centre[lane][None], num_groups, axis=0)
     return dynamics.fit_latents(
@@ -328,6 +332,11 @@ def estimate_latents(
         penalty=config.penalty,
         horizon=view.horizon,
     )
+
+
+def slope_rows(rows: dynamics.Batch) -> slopes.Rows:
+    """Return the rows as `puorl.pu.machines.slopes` reads them."""
+    return slopes.Rows(*(np.asarray(getattr(rows, name)) for name in slopes.Rows._fields))
 
 
 def mean_nll(
