@@ -1,5 +1,6 @@
 """From one known unit of a small fleet to decisions, files and units never seen."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,11 +12,24 @@ from hypothesis import strategies as st
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json, write_json
 from puorl.core.run_folder import decode
+from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
-from puorl.pu.machines import fitting
-from puorl.pu.machines.model import RowFit, most_rows, thin_rows
+from puorl.pu.machines import fitting, slopes
+from puorl.pu.machines.drift import follow
+from puorl.pu.machines.dynamics import make_batch
+from puorl.pu.machines.mixture import Mixture
+from puorl.pu.machines.model import (
+    RowFit,
+    ViewModel,
+    estimate_latents,
+    mean_nll,
+    most_rows,
+    slope_rows,
+    thin_rows,
+)
 from puorl.pu.machines.report import MachineReport
+from puorl.pu.machines.sequences import build
 from puorl.pu.unit_table import type_of
 from puorl.pu.units import Unit, number_units
 
@@ -74,9 +88,57 @@ def test_a_filter_by_slopes_decides_explains_and_comes_back(
     assert flt.model_.explain(split.pool, "m01")[0][0] == "obs_0"
     flt.save(tmp_path / "filter")
     new = fleet(num_units=6, seed=5, first=50)
-    one, two = (f.predict_units(new) for f in (flt, DomainFilter.load(tmp_path / "filter")))
+    back = DomainFilter.load(tmp_path / "filter")
+    one, two = (f.predict_units(new) for f in (flt, back))
     np.testing.assert_array_equal(one.keep, is_ours(one.name))
     np.testing.assert_array_equal(one.probability, two.probability)
+    assert (one.cluster >= 0).all()
+    odd = back.predict_units(fleet(num_units=2, seed=5, first=60, gains=(1.0, -0.5)))
+    assert (odd.cluster == -1).all()
+    changed = fleet(num_units=2, num_runs=30, seed=5)
+    window = np.arange(len(changed)) // 117
+    as_one = dataclasses.replace(changed, columns={"robot": np.repeat("m00", len(changed))})
+    [course] = follow(back.model_, as_one, window)
+    assert course.alarm == 11  # ten windows of one unit, ten of another
+    assert (course.probability[:10] > 0.5).all()
+    assert (course.probability[10:] < 0.5).all()
+
+
+def test_rows_of_new_units_are_compared_with_rows_that_slopes_have_not_seen(fitted):
+    # The model of all units has many columns for few rows: it fits rows that it has seen better.
+    def noise(num_units, seed):
+        rng, size = np.random.default_rng(seed), num_units * 160
+        return Dataset.from_arrays(
+            obs=rng.normal(size=(size, 12)),
+            action=rng.normal(size=(size, 4)),
+            episode=np.arange(size) // 40,
+            columns={"robot": (np.arange(size) // 160).astype(str)},
+        )
+
+    def batch(data, scalings=None):
+        found = number_units(data, ROBOT)
+        rows, scalings = build(data.rows, found.number, config, scalings)
+        return rows, found.number[rows.position], scalings
+
+    config, data = fitted.config.machines, noise(12, 0)
+    rows, number, scalings = batch(data)
+    params = slopes.fit(slope_rows(make_batch("slopes", rows, number)), 12, 16)
+    view = ViewModel(
+        view="slopes",
+        params=params,
+        sizes=slopes.SIZES,
+        centre=np.zeros((3, 4)),
+        root=np.tile(np.eye(4), (3, 1, 1)),
+        inflation=np.ones(3),
+        mixtures=(Mixture(np.zeros((2, 2)), np.eye(2), np.array([6.0, 6.0]), 9.0),),
+        held_out_nll=np.zeros(3),
+    )
+    model = dataclasses.replace(fitted.model_, scalings=scalings, views=(view,))
+    [fit] = model.with_row_fits(data).row_fits
+    rows, number, _ = batch(noise(40, 1), scalings)
+    new = make_batch("slopes", rows, number)
+    own = estimate_latents(view, 0, new, 40, config)
+    assert np.median(fit.probability(*mean_nll(view, 0, new, own))) > 0.2
 
 
 def test_rows_have_the_decision_of_their_unit(split, fitted):

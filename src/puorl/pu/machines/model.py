@@ -233,9 +233,13 @@ class MachineModel:
         for view in self.views:
             lane = _clearest([view])[1].lane
             batch = dynamics.make_batch(view.view, rows, number)
-            own = estimate_latents(view, lane, batch, num_units, config)
             most = most_rows(view.view, num_units)
             asked = thin(type(batch)(*(leaf[held] for leaf in batch)), most)
+            if view.view == "slopes":  # their model of all units has seen these rows, too
+                shown = slope_rows(thin(type(batch)(*(leaf[~held] for leaf in batch)), most))
+                num_present = rows.state.shape[1] + rows.action.shape[1]
+                view = view._replace(params=slopes.fit(shown, num_units, num_present))
+            own = estimate_latents(view, lane, batch, num_units, config)
             params = dynamics.lane(view.params, lane)
             nll = dynamics.outputs_nll(view.view, params, asked, own.z, view.horizon).sum(axis=1)
             made.append(RowFit.of(lane, nll.astype(np.float64), np.asarray(asked.unit)))
