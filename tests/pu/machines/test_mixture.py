@@ -413,6 +413,13 @@ def test_types_are_not_near_ours_because_odd_units_are_far(mean, count, ours):
     assert found.with_near().ours == ours
 
 
+def test_a_type_of_which_a_unit_is_known_is_not_odd_however_small():
+    mean, count = np.array([[0.0], [5.0], [90.0]]), np.array([80.0, 80.0, 2.0])
+    found = Mixture(mean, np.eye(1), count, 9.0, num_known=np.array([3, 0, 1]))
+    assert found.fair.all()
+    assert found.with_near().ours == (0, 1)
+
+
 def test_odd_units_change_no_gain_where_fair_types_bring_most_of_it(monkeypatch):
     z, kind = groups(rng_of(5), (40, 40, 1), gap=12.0)
     found = fit_types(z, one_known(kind), rng_of(0))[0]

@@ -87,8 +87,9 @@ class Mixture(NamedTuple):
 
     @property
     def fair(self) -> np.ndarray:
-        """(types,) bool. Ours, and those that are more than a few odd units."""
-        return ~_is_odd(self.num_units) | (np.arange(self.num_types) == 0)
+        """(types,) bool. Ours, those with known units, and all of more than a few odd units."""
+        first = np.arange(self.num_types) == 0
+        return ~_is_odd(self.num_units) | (self.num_known > 0) | first
 
     def log_density(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n, types) float64. Log predictive density of new units: Student t, for few units.
