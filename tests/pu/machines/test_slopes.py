@@ -70,6 +70,9 @@ def test_rows_without_an_outcome_and_units_without_rows_change_nothing():
     blind.weight[::7], blind.outcome[::7] = 0.0, 1e3
     used = Rows(*(np.delete(part, np.s_[::7], axis=0) for part in rows))
     params, lanes = fitted(blind)
+    for layer, same in zip(params, fitted(used)[0], strict=True):
+        np.testing.assert_allclose(layer.w, same.w, atol=1e-6)
+        np.testing.assert_allclose(layer.b, same.b, atol=1e-6)
     z = slopes.estimate(params, blind, NUM_UNITS + 1)
     np.testing.assert_allclose(z[:-1], slopes.estimate(params, used, NUM_UNITS), atol=1e-6)
     assert np.isfinite(z).all()

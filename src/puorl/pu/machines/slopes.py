@@ -74,7 +74,7 @@ def fit(rows: Rows, num_units: int, num_present: int) -> Params:
     varies = size > 1e-4 * size[-1]
     basis = turn[:, varies] / np.sqrt(size[varies])
     own = _coefficients(seen @ basis, left, _trust(left) * known, rows.unit, num_units)
-    mean, weight = own.mean(axis=0), np.sqrt(np.bincount(rows.unit, minlength=num_units))
+    mean, weight = own.mean(axis=0), np.sqrt(np.bincount(rows.unit, known, num_units))
     direction = np.linalg.svd(weight[:, None] * (own - mean), full_matrices=False)[2]
     most, lanes = max(SIZES), len(SIZES)
     direction = np.vstack([direction[:most], np.zeros((most, len(mean)))])[:most]
