@@ -53,7 +53,7 @@ class MachineReport:
     """Mean weight of the models that agree with the decision, over unlabelled units."""
     units: tuple[UnitRow, ...]
     view: str
-    """What showed the types most clearly: dynamics or relations between sensors."""
+    """What showed the types most clearly: dynamics, relations between sensors, or slopes."""
     unit: str
     settings: dict[str, Any]
 
