@@ -188,6 +188,24 @@ def test_an_odd_unit_alone_says_nothing_of_alpha():
     assert model.alpha.interval == (0.0, 1.0)
 
 
+def test_an_odd_unit_is_dropped_and_named_as_odd():
+    model = decide([view("dynamics", 0, away(np.arange(NUM_UNITS) == 5, 30.0), 4)])
+    assert model.units.probability[5] < 0.01
+    assert model.units.cluster[5] == -1
+    others = np.delete(model.units.probability, [0, 5])
+    assert ((others > 0.4) & (others < 0.6)).all()
+    assert model.finding.num_odd == 1
+    assert "1 unit that is unlike all others is dropped" in model.finding.advise(1)
+
+
+def test_a_unit_that_one_lane_alone_finds_odd_is_none():
+    sees = view("dynamics", 0, away(np.arange(NUM_UNITS) == 5, 30.0), 4)
+    blind = view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 11)
+    model = decide([two_lanes(sees, blind)])
+    assert model.finding.num_odd == 0
+    assert model.units.probability[5] > 0.4
+
+
 def test_where_no_type_is_seen_nothing_is_claimed():
     model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
     assert model.finding.gain < SEEN

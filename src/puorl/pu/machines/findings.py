@@ -70,6 +70,8 @@ class Finding:
     is_crossed: bool = False
     """Whether one driver, at least, has machines of two types, so that types are compared within
     drivers."""
+    num_odd: int = 0
+    """Units that were dropped since they are unlike all others; a few, which make no type."""
 
     @property
     def verdict(self) -> Verdict:
@@ -116,6 +118,13 @@ class Finding:
                 "There are groups of units that hardly share states and actions (overlap "
                 f"{self.overlap:.0%}): machine and driver cannot be told apart. Log some runs in "
                 "which another driver, or the same commands, act on both."
+            )
+        elif num_dropped and self.num_odd >= num_dropped:
+            units, are = ("unit", "is") if num_dropped == 1 else ("units", "are")
+            text = (
+                f"{num_dropped} {units} that {are} unlike all others {are} dropped. So few do not "
+                "show that the others are of one type: among these no second type is visible "
+                f"({self.gain:.1f} nats, {SEEN:.0f} are needed)."
             )
         elif num_dropped:
             driven = "Units are driven in different ways. " if self.verdict == "behaviour" else ""

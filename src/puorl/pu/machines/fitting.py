@@ -302,7 +302,12 @@ def find_types(
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
     seen = visibility(_best_gain(views))
-    table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen)
+    # Where no types are seen, units unlike all others are still seen to be so.
+    odd = np.where((label < 0) & (_best_gain(views) < SEEN), _odd_nats(views), 0.0)
+    seen_of_units = np.where(odd >= SEEN, [visibility(nats) for nats in odd], seen)
+    table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen_of_units)
+    is_odd = (odd >= SEEN) & ~table.keep
+    table.cluster[is_odd] = -1
     alpha, recall, precision = quality(table, lanes, seen, seed)
     if _best_gain(views) < SEEN:
         overlap = _least_overlap(made, group, rng)
@@ -325,6 +330,7 @@ def find_types(
             overlap=overlap,
             is_crossed=is_crossed,
             num_labelled=int((label == 0).sum()),
+            num_odd=int(is_odd.sum()),
         ),
         split_fingerprint=fingerprint,
     )
@@ -470,6 +476,23 @@ def _best_gain(views: Sequence[ViewModel]) -> float:
     Each was trained by itself: what one alone sees is as likely to be the best of many guesses.
     """
     return max(_second_best(view) for view in views)
+
+
+def _odd_nats(views: Sequence[ViewModel]) -> np.ndarray:
+    """(units,) float64. Nats by which units are unlike all others, where some odd ones are.
+
+    As of types, two lanes of a view must see it, or the only one that is trusted.
+    """
+    nats = []
+    for view in views:
+        best = {}
+        for mixture in sorted(view.mixtures, key=lambda each: each.gain):
+            if mixture.gain > -_UNTRUSTED / 2.0:
+                is_odd = (mixture.member >= 0) & ~mixture.fair[mixture.member]
+                best[mixture.lane] = np.where(is_odd, mixture.odd_gain, 0.0)
+        ascending = np.sort(list(best.values()), axis=0)
+        nats.append(ascending[max(len(best) - 2, 0)])
+    return np.max(nats, axis=0)
 
 
 def _second_best(view: ViewModel) -> float:

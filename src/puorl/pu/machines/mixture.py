@@ -73,6 +73,8 @@ class Mixture(NamedTuple):
     """(units of the fit,) int64. Their types; -1 for those that did not shape them."""
     num_known: np.ndarray = np.zeros(1)
     """(types,). Units of each type that were labelled: they do not count for its share."""
+    odd_gain: float = 0.0
+    """Nats that these odd units bring, which are theirs alone; 0 where there are none."""
 
     @property
     def num_types(self) -> int:
@@ -288,15 +290,15 @@ def fit_types(
         chosen.append(
             next((each for each in ranked if each[1].max() > 0), _halves(z, label, driver))
         )
-    odd = max(_odd_units(z, each[1], label, driver, each[2]) for each in chosen)
+    odd, odd_gain = max(_odd_units(z, each[1], label, driver, each[2]) for each in chosen), 0.0
     if odd - one_type > ranked[0][0] - odd:  # they bring most of the nats
-        one_type = odd
+        one_type, odd_gain = odd, odd - one_type
     made = []
     for value, member, shift, sphere in chosen:
         num_types = int(member.max()) + 1
         made.append(
             _posterior(z - shift[driver], member, num_types, label, sphere)._replace(
-                gain=value - one_type, shift=shift, lane=lane
+                gain=value - one_type, odd_gain=odd_gain, shift=shift, lane=lane
             )
         )
     return tuple(made)

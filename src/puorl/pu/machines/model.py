@@ -437,7 +437,7 @@ def decide(
     label: np.ndarray,
     driver: np.ndarray | None = None,
     *,
-    seen: float,
+    seen: float | np.ndarray,
     ordinary: np.ndarray | None = None,
 ) -> UnitTable:
     """Combine all opinions to a decision about every unit: ours is ours in every view that counts.
@@ -450,7 +450,7 @@ def decide(
         label: (n,) int. 0 for units that are known to be ours, above 0 for those known to be of
             another type, -1 for unknown ones.
         driver: As in `judge_lanes`.
-        seen: Result of `visibility`. What is not seen leaves even odds.
+        seen: Result of `visibility`, for all units or each. What is not seen leaves even odds.
         ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
             units of the fit, whose types are known.
     """

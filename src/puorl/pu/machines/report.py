@@ -65,8 +65,8 @@ class MachineReport:
     @property
     def is_weak(self) -> bool:
         """Whether units not known to be others were dropped, though no second type is seen."""
-        dropped = any(not row.keep and row.probability > 0 for row in self.units)
-        return dropped and self.verdict in ("behaviour", "neither")
+        num_dropped = sum(not row.keep and row.probability > 0 for row in self.units)
+        return num_dropped > self.finding.num_odd and self.verdict in ("behaviour", "neither")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all content, JSON-ready; numbers that are not finite become None."""
