@@ -277,6 +277,38 @@ def test_a_partition_found_elsewhere_is_preferred_only_where_it_shows(drivers):
     assert partition_evidence(z, mixed, label, driver) < -SEEN
 
 
+def unbalanced(seed, gap):
+    """Two types, and two drivers who have four of five units of one type each."""
+    rng = rng_of(seed)
+    z, kind = groups(rng, (10, 10), gap=gap)
+    driver = np.where(np.arange(len(kind)) % 5 == 0, 1 - kind, kind)
+    return z + 5.0 * driver[:, None], kind, driver
+
+
+def test_shifts_of_drivers_and_means_of_types_suit_each_other():
+    """The same as by turns, many times."""
+    z, kind, driver = unbalanced(0, 6.0)
+    shift, centre = np.zeros((2, 2)), np.zeros((2, 2))
+    for _ in range(2_000):
+        own = z - shift[driver]
+        middle = own.mean(axis=0)
+        for k in range(2):
+            centre[k] = (own[kind == k] - middle).sum(axis=0) / (10.0 + module._SPACING) + middle
+        shift[1] = (z - centre[kind])[driver == 1].mean(axis=0)
+        shift[1] -= (z - centre[kind])[driver == 0].mean(axis=0)
+    np.testing.assert_allclose(module._best_shift(z, kind, driver)[1], shift[1], rtol=1e-6)
+
+
+def test_types_show_where_drivers_have_unlike_shares_of_them():
+    """Shifts that are not solved with the means of types take up most of what types differ by."""
+    worth = []
+    for gap in (8.0, 0.0):
+        pools = [unbalanced(seed, gap) for seed in range(10)]
+        worth.append([partition_evidence(z, kind, one_known(kind), by) for z, kind, by in pools])
+    assert np.median(worth[0]) > SEEN
+    assert max(worth[1]) < -SEEN
+
+
 def test_known_units_on_one_side_speak_for_a_type_of_their_own():
     """Two groups that hardly part: units known from one of them alone make the cut likelier."""
     z, kind = groups(rng_of(11), (10, 10), gap=5.0)

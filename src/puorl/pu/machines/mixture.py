@@ -273,9 +273,7 @@ def fit_types(
             mixture._replace(member=own) for mixture, own in zip(made, member, strict=True)
         )
     least = max(int(label.max()) + 1, 2)
-    everyone = np.zeros((1, n), int)
-    _, shift = _maximise(z, np.ones((1, n, 1)), np.zeros(0, int), driver)
-    one_type = _evidence(z - shift[0, driver], everyone, 1, np.minimum(label, 0))[0][0]
+    one_type = _best_evidence(z, np.zeros(n, int), np.minimum(label, 0), driver)
     found: dict[bytes, tuple[float, np.ndarray, np.ndarray, float]] = {}
     for num_types in range(least, max(MAX_TYPES, least) + 1):
         if num_types > max(n // 3, least):
@@ -290,7 +288,7 @@ def fit_types(
         chosen.append(
             next((each for each in ranked if each[1].max() > 0), _halves(z, label, driver))
         )
-    odd, odd_gain = max(_odd_units(z, each[1], label, driver, each[2]) for each in chosen), 0.0
+    odd, odd_gain = max(_odd_units(z, each[1], label, driver) for each in chosen), 0.0
     if odd - one_type > ranked[0][0] - odd:  # they bring most of the nats
         one_type, odd_gain = odd, odd - one_type
     made = []
@@ -310,24 +308,17 @@ def _is_odd(count: np.ndarray) -> np.ndarray:
     return (count <= _TINY * n) | ((count <= _TINY_FEW) & (count < _FEW * n))
 
 
-def _odd_units(
-    z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray, shift: np.ndarray
-) -> float:
+def _odd_units(z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray) -> float:
     """Log marginal likelihood of one type and the odd units of a partition: types that hold few.
 
-    Types of which units are known are none of these: someone says that they exist. Drivers have the
-    shifts of the partition, or those that suit one type.
+    Types of which units are known are none of these: someone says that they exist.
     """
     odd = _is_odd(np.bincount(member))
     odd[label[label >= 0]] = False
     if not odd.any():
         return -np.inf
     number = np.where(odd, np.cumsum(odd), 0)[member]
-    num_types = int(odd.sum()) + 1
-    _, own = _maximise(z, np.eye(num_types)[number][None], np.arange(len(z)), driver)
-    shifted = z - np.stack([shift, own[0]])[:, driver]
-    twice = np.stack([number, number])
-    return float(_evidence(shifted, twice, num_types, np.minimum(label, 0))[0].max())
+    return _best_evidence(z, number, np.minimum(label, 0), driver)
 
 
 def _halves(
@@ -372,13 +363,31 @@ def partition_evidence(
         label: (n,) int. As in `fit_types`.
         driver: (n,) int. As in `fit_types`.
     """
+    one_type = _best_evidence(z, np.zeros(len(z), int), np.minimum(label, 0), driver)
+    return _best_evidence(z, member, label, driver) - one_type
 
-    def evidence(member: np.ndarray, label: np.ndarray) -> float:
-        num_types = int(member.max()) + 1
-        _, shift = _maximise(z, np.eye(num_types)[member][None], np.arange(len(z)), driver)
-        return float(_evidence(z - shift[0, driver], member[None], num_types, label)[0][0])
 
-    return evidence(member, label) - evidence(np.zeros(len(z), int), np.minimum(label, 0))
+def _best_evidence(
+    z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray
+) -> float:
+    """Log marginal likelihood of a partition, with the drivers' shifts that suit it best."""
+    own = z - _best_shift(z, member, driver)[driver]
+    return float(_evidence(own, member[None], int(member.max()) + 1, label)[0][0])
+
+
+def _best_shift(z: np.ndarray, member: np.ndarray, driver: np.ndarray) -> np.ndarray:
+    """(drivers, size). Shifts that leave the least scatter in the types of a partition.
+
+    Shifts and means of types depend on each other where drivers have unlike shares of the types,
+    so both are solved for at once. What either could explain is the drivers': means are drawn to
+    the mean of all units (`_SPACING`), shifts are free.
+    """
+    hot, drives = np.eye(int(member.max()) + 1)[member], np.eye(int(driver.max()) + 1)[driver]
+    drives = (drives - drives.mean(axis=0))[:, 1:]
+    by_type = hot.T @ drives
+    left = drives - hot @ (by_type / (hot.sum(axis=0) + _SPACING)[:, None])
+    shift = np.linalg.solve(left.T @ drives, left.T @ (z - z.mean(axis=0)))
+    return np.vstack([np.zeros(z.shape[1]), shift])
 
 
 def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
