@@ -133,7 +133,8 @@ def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -
     for k, (gain, ours, lane) in enumerate(each):
         head = f"view{number}.mixture{k}"
         # Filters from before `num_known` was stored have none.
-        own = {k: arrays[f"{head}.{k}"] for k in _MIXTURE_ARRAYS if f"{head}.{k}" in arrays}
+        found = {k: arrays.get(f"{head}.{k}") for k in _MIXTURE_ARRAYS}
+        own: dict[str, Any] = {k: array for k, array in found.items() if array is not None}
         mixtures.append(Mixture(**own, gain=gain, ours=tuple(ours), lane=lane))
     return ViewModel(
         view=content["view"],
