@@ -7,7 +7,7 @@ from puorl.nn.mlp import Layer
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.fitting import Embedding, find_types
-from puorl.pu.machines.mixture import SEEN, SURE
+from puorl.pu.machines.mixture import SEEN, SURE, partition_evidence
 from puorl.pu.machines.model import ViewModel, visibility
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.units import Units, parse_unit
@@ -302,3 +302,17 @@ def test_with_one_driver_slopes_count_where_a_network_prefers_their_types_to_one
         np.testing.assert_array_equal(model.units.keep, ~INVERTER)
     else:
         np.testing.assert_array_equal(model.units.probability, alone.units.probability)
+
+
+def test_with_one_driver_slopes_are_as_sure_as_the_networks_that_support_them():
+    first, latents = trained = view("dynamics", 0, away(INVERTER, 5.0), 8)
+    linear = view("slopes", 0, away(INVERTER, 30.0), 10)
+    model = decide([trained, RELATIONS, linear], known=(0, 6))
+    label = np.where(np.isin(np.arange(NUM_UNITS), (0, 6)), 0, -1)
+    support = [
+        partition_evidence(first.embed(k, own.z), INVERTER.astype(int), label, 0 * label)
+        for k, own in enumerate(latents)
+    ]
+    assert max(support) > 0.0
+    assert model.finding.gain == pytest.approx(SEEN + max(support), abs=0.5)
+    assert model.alpha.high - model.alpha.low > 0.1

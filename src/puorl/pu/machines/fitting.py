@@ -423,8 +423,9 @@ def _slope_types(
 
     Slopes show sharply how units of a type vary, too. So a lane of the networks, at least, must
     prefer the same partition to one type. It was not chosen for that: where slopes part units of
-    one type, it costs networks some ten nats. With several drivers, where networks see less, it
-    is enough that slopes are sure.
+    one type, it costs networks some ten nats. What is claimed is as sure as that support: it says
+    that there are types, but hardly which units are of them. With several drivers, where networks
+    see less, it is enough that slopes are sure.
 
     Args:
         linear: Slopes of all units.
@@ -441,16 +442,19 @@ def _slope_types(
         fit_types(view.embed(k, own.z), label, rng, driver, lane=k) for k, own in enumerate(latents)
     )
     view = view._replace(mixtures=tuple(mixtures))
-    if _second_best(view) < SEEN:
+    nats = _second_best(view)
+    if nats < SEEN:
         return None
+    if driver.any() and nats >= SURE:
+        return view
     clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
     other = (~np.isin(clearest.member, clearest.ours)).astype(int)
-    supported = (driver.any() and _second_best(view) >= SURE) or any(
-        partition_evidence(each.embed(k, own.z), other, np.minimum(label, 1), driver) > 0.0
+    support = max(
+        partition_evidence(each.embed(k, own.z), other, np.minimum(label, 1), driver)
         for each, lanes in zip(made.views, made.latents, strict=True)
         for k, own in enumerate(lanes)
     )
-    return view if supported else None
+    return _lowered(view, nats - SEEN - support) if support > 0.0 else None
 
 
 def _has_runs(made: Embedding) -> bool:
@@ -554,7 +558,12 @@ def _compare_matched(made: Embedding, view: ViewModel, driver: np.ndarray) -> Vi
     by_unit = np.bincount(unit, weight * more) / np.maximum(np.bincount(unit, weight), 1e-9)
     found = _nats_above_0(by_unit)
     differ = found >= _MATCHED or _linear_nats(made, ours, driver) >= SEEN
-    lower = 0.0 if differ else max(clearest.gain - found, 0.0)
+    return view if differ else _lowered(view, clearest.gain - found)
+
+
+def _lowered(view: ViewModel, nats: float) -> ViewModel:
+    """Return the view with less evidence for types; with as much, if there are no nats to take."""
+    lower = max(nats, 0.0)
     return view._replace(mixtures=tuple(m._replace(gain=m.gain - lower) for m in view.mixtures))
 
 
