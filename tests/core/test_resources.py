@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -113,3 +115,83 @@ def test_a_fork_after_a_computation_is_told(monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: here + 1)  # as a child sees it
     with pytest.raises(ConfigError, match="forked from one that has computed.*spawn"):
         resources.check_fork()
+
+
+# ------------------------------------------------------------------ compiled programs
+
+_COMPILES = """
+import sys
+from puorl.core.resources import keep_programs
+keep_programs()
+import jax, jax.numpy as jnp
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+made = []
+jax.monitoring.register_event_listener(lambda name, **_: made.append(name))
+print(float(jax.jit(lambda x: jnp.sin(x).sum())(jnp.arange(5.0))))
+print(sum(name.endswith("/cache_hits") for name in made))
+"""
+
+
+def _compile(**environ):
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _COMPILES],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | environ,
+    )
+    assert run.stderr == ""
+    return [float(line) for line in run.stdout.split()]
+
+
+def test_the_next_process_finds_what_was_compiled(tmp_path):
+    place = {"PUORL_CACHE": str(tmp_path / "not" / "yet")}
+    first, none = _compile(**place)
+    again, hits = _compile(**place)
+    assert again == first
+    assert (none, hits > 0) == (0, True)
+    assert [path.name for path in (tmp_path / "not" / "yet").iterdir()] == ["compiled"]
+
+
+@pytest.fixture
+def unset(monkeypatch):
+    """No setting of jax; what a test sets is taken back."""
+    for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("unset")
+@pytest.mark.parametrize("where", ["chosen", "file", "read only", "no home"])
+def test_programs_are_kept_nowhere_else(where, tmp_path, monkeypatch):
+    monkeypatch.setenv("PUORL_CACHE", str(tmp_path / "cache"))
+    if where == "chosen":
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "mine")
+    elif where == "file":
+        (tmp_path / "cache").touch()
+    elif where == "read only":
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+    elif where == "no home":
+        monkeypatch.delenv("PUORL_CACHE")
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr(resources.Path, "home", _no_home)
+    resources.keep_programs()
+    chosen = "mine" if where == "chosen" else None
+    assert os.environ.get("JAX_COMPILATION_CACHE_DIR") == chosen
+
+
+def _no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.usefixtures("unset")
+def test_each_kind_of_processor_has_programs_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("PUORL_CACHE", str(tmp_path))
+    folders = set()
+    for flags in (b"flags : avx2", b"flags : avx512f"):
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+        monkeypatch.setattr(resources, "_processor", lambda flags=flags: flags)
+        resources.keep_programs()
+        folders.add(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    assert len(folders) == 2
+    assert list(tmp_path.iterdir()) == []  # only what compiles makes a folder

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from puorl import __version__
 from puorl.core.installation import Device, Findings, Package, examine, install_line
-from puorl.core.resources import describe_size
+from puorl.core.resources import cache_folder, describe_size
 
 BROKEN = 1
 """Exit code where an installed package does not work, or one that puorl needs is missing."""
@@ -44,7 +43,7 @@ class Doctor:
 
     def run(self) -> None:
         """Examine, print, and exit with 1 where something is broken."""
-        found = examine(_cache_folder())
+        found = examine(cache_folder())
         if self.json:
             sys.stdout.write(json.dumps(to_dict(found), indent=2, allow_nan=False) + "\n")
         else:
@@ -62,14 +61,6 @@ def purpose(extra: str) -> str:
         FORMATS = {}
     formats = [each.description for each in FORMATS.values() if each.extra == extra]
     return _PURPOSES.get(extra) or ", ".join(formats) or "something that is not described here"
-
-
-def _cache_folder() -> Path | None:
-    try:
-        from puorl.envs.collect import default_folder
-    except Exception:  # what it imports may be the very thing that is broken
-        return None
-    return default_folder()
 
 
 # ------------------------------------------------------------------------------ printing
@@ -112,9 +103,6 @@ def _facts(found: Findings) -> Iterator[tuple[str, Text]]:
     memory = "" if free is None else f", {describe_size(free)} of memory free"
     yield "machine", Text(f"{cores}{memory}")
     cache = found.cache
-    if cache.folder is None:
-        yield "cache", Text("cannot be looked at until the above is repaired", style="yellow")
-        return
     left = "" if cache.free_bytes is None else f"; {describe_size(cache.free_bytes)} free there"
     held = f"{cache.num_files:,} files, {describe_size(cache.num_bytes)}"
     yield "cache", Text(f"{cache.folder} ($PUORL_CACHE): {held}{left}")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from puorl.cli import options as opt
 from puorl.core.errors import ConfigError
-from puorl.core.resources import describe_size
+from puorl.core.resources import cache_folder, describe_size
 from puorl.core.run_folder import partition_folder
 from puorl.data.inspect import ColumnProfile, Inspection, inspect
 from puorl.data.labels import is_condition, is_split, read_labels
@@ -78,14 +78,13 @@ class Inspect(opt.Command):
 
     def _stream(self, names: dict[str, Any], reason: str) -> Inspection:
         """Inspect data partition by partition."""
-        from puorl.envs.collect import default_folder
         from puorl.scale.inspection import inspect as inspect_lazy
 
         if self.labelled is not None and not is_condition(self.labelled):
             raise ConfigError("--labelled: expected a condition where data is read in partitions")
         console = opt.make_console(json=True)
         opened = self.scale.open(self.paths, reason, console, label=self.labelled, **names)
-        with partition_folder(default_folder() / "inspect", {"data": opened.fingerprint}) as parts:
+        with partition_folder(cache_folder() / "inspect", {"data": opened.fingerprint}) as parts:
             return inspect_lazy(opened, parts, self.scale.make(), progress=True)
 
 

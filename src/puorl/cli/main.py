@@ -71,6 +71,10 @@ def main(argv: list[str] | None = None) -> int:
         # The terminal's encoding may lack characters of a help text or a file name.
         sys.stdout.reconfigure(errors="replace")
     sys.unraisablehook = _repeat_interrupt
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        from puorl.core.resources import keep_programs
+
+        keep_programs()
     code = _guarded(sys.argv[1:])
     # The work is done: a Ctrl-C while the interpreter leaves would end it without a word.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

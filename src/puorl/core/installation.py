@@ -79,9 +79,9 @@ class Device:
 
 @dataclass(frozen=True)
 class CacheState:
-    """The folder of collected rows."""
+    """The folder of collected rows and compiled programs."""
 
-    folder: str | None
+    folder: str
     num_files: int = 0
     num_bytes: int = 0
     free_bytes: int | None = None
@@ -297,8 +297,8 @@ def reason(used: str, num_devices: int, seen: bool) -> str:
     return "there is an NVIDIA GPU, but jax cannot use it; its driver may be too old for CUDA"
 
 
-def examine(cache: Path | None) -> Findings:
-    """Try everything, three things at a time; ``cache`` is the folder of collected rows."""
+def examine(cache: Path) -> Findings:
+    """Try everything, three things at a time; ``cache`` is that of `CacheState`."""
     needed = requirements()
     extras = {name: tuple(found) for name, found in needed.items() if name}
     oldest = {package: version for found in needed.values() for package, version in found.items()}
@@ -324,9 +324,7 @@ def examine(cache: Path | None) -> Findings:
     )
 
 
-def _cache_state(folder: Path | None) -> CacheState:
-    if folder is None:
-        return CacheState(None)
+def _cache_state(folder: Path) -> CacheState:
     files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     sizes = [os.path.getsize(file) for file in files if file.exists()]
     return CacheState(str(folder), len(sizes), sum(sizes), free_disk(folder))

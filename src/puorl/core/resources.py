@@ -1,8 +1,10 @@
-"""Memory, disk and threads of this machine, and checks before memory or disk runs out."""
+"""Memory, disk, cache and threads of this machine, and checks before memory or disk runs out."""
 
 import contextlib
+import hashlib
 import math
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,37 @@ _computing: dict[str, int] = {}
 """Id of the process that has computed; a forked process inherits it."""
 _ALIGNMENT = 64
 """Bytes; `jax.device_put` copies arrays that are aligned to less."""
+
+
+def cache_folder() -> Path:
+    """Return ``$PUORL_CACHE``, or ``puorl`` in the user's cache folder."""
+    if chosen := os.environ.get("PUORL_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "puorl"
+
+
+def keep_programs() -> None:
+    """Let jax, which must not be imported yet, keep what it compiles for the next process.
+
+    Where the user has chosen a place, or no place can be written to, nothing is changed.
+    """
+    try:
+        folder = cache_folder() / "compiled" / hashlib.sha256(_processor()).hexdigest()[:12]
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+    except (OSError, RuntimeError):  # the latter where there is no home folder
+        return
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder.absolute()))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+def _processor() -> bytes:
+    """Describe what programs are compiled for: machines of several kinds may share a home."""
+    told = [platform.machine().encode()]
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:
+        lines = file.read(2**14).splitlines()
+        told += [line for line in lines if line.startswith((b"flags", b"Features", b"model name"))]
+    return b" ".join(dict.fromkeys(told))
 
 
 def free_memory() -> int | None:

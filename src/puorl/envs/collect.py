@@ -19,7 +19,7 @@ from puorl.core.errors import ConfigError, DataError, PuorlError
 from puorl.core.files import read_json, write_json
 from puorl.core.formatting import parse_count
 from puorl.core.progress import progress_bar
-from puorl.core.resources import require_memory
+from puorl.core.resources import cache_folder, require_memory
 from puorl.data.dataset import Dataset
 from puorl.data.formats import load, save
 from puorl.data.transitions import Provenance, Transitions
@@ -41,7 +41,7 @@ class Cache:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self.folder = default_folder() if folder is None else Path(folder)
+        self.folder = cache_folder() if folder is None else Path(folder)
 
     def path(self, recipe: str) -> Path:
         """Return the file of a recipe's rows; a JSON file of the same name has their hash."""
@@ -72,13 +72,6 @@ class Cache:
             write_json(path.with_suffix(".json"), {"content": dataset.fingerprint}, force=True)
         except (OSError, PuorlError) as error:
             _log.warning("%s: not kept for later (%s)", path, error)
-
-
-def default_folder() -> Path:
-    """Return ``$PUORL_CACHE``, or ``puorl`` in the user's cache folder."""
-    if chosen := os.environ.get("PUORL_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "puorl"
 
 
 def compare(recipe: str, content: str) -> str | None:
