@@ -6,9 +6,10 @@ import pytest
 from puorl.nn.mlp import Layer
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.dynamics import Batch, UnitLatents
+from puorl.pu.machines.findings import visibility
 from puorl.pu.machines.fitting import Embedding, find_types
 from puorl.pu.machines.mixture import SEEN, SURE, partition_evidence
-from puorl.pu.machines.model import ViewModel, visibility
+from puorl.pu.machines.model import ViewModel
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.units import Units, parse_unit
 
@@ -214,6 +215,26 @@ def test_where_no_type_is_seen_nothing_is_claimed():
     unknown = ~model.units.labelled
     assert np.abs(model.units.probability[unknown] - 0.5).max() < 0.5 * visibility(SEEN)
     assert np.abs(model.units.evidence).max() < 2.0
+
+
+def test_units_are_not_dropped_by_chance_where_one_type_is_likelier():
+    model = decide([view("dynamics", 0, np.zeros((NUM_UNITS, SIZE)), 4)])
+    assert model.finding.gain < 0.0
+    assert model.units.keep.all()
+    assert (model.units.cluster == 0).all()
+    assert "one type explains the units better" in model.finding.advice
+
+
+def test_of_what_cannot_be_told_from_drivers_little_is_claimed():
+    second = np.arange(NUM_UNITS) % 2 == 0
+    model = decide(
+        [view("dynamics", 0, away(second, 20.0), 0)], drivers=20.0, known=(1,), apart=50.0
+    )
+    assert model.finding.verdict == "confounded"
+    np.testing.assert_array_equal(model.units.keep, ~second)  # what is known to be alike is kept
+    assert np.abs(model.units.probability[2:] - 0.5).max() < 0.051
+    for estimate in (model.alpha, model.recall, model.precision):
+        assert (estimate.low, estimate.high) == (0.0, 1.0)
 
 
 def test_chances_move_to_even_odds_as_types_fade():

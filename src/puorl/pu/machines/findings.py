@@ -16,6 +16,9 @@ OURS, NONE = "ours", "none of these"
 RESERVED = (OURS, NONE)
 """Names that types have, and that others must not have."""
 LITTLE_OVERLAP = 0.05
+_CONFOUNDED = 0.1
+"""Chance that types of machines are seen where drivers or ranges may be all that differs: so units
+are decided as they look, and each decision is in doubt."""
 FEW_UNITS = 3
 _NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60
 _MOST_PRODUCTS = 32
@@ -84,6 +87,13 @@ class Finding:
         return "behaviour" if drivers else "neither"
 
     @property
+    def seen(self) -> float:
+        """Chance that types of machines are seen at all."""
+        if self.verdict == "confounded" and self.gain >= 0.0:
+            return _CONFOUNDED
+        return visibility(self.gain)
+
+    @property
     def num_wanted(self) -> int:
         """Known units more with which a second type would be seen, if there is one like ours.
 
@@ -116,8 +126,9 @@ class Finding:
         elif self.verdict == "confounded":
             text = (
                 "There are groups of units that hardly share states and actions (overlap "
-                f"{self.overlap:.0%}): machine and driver cannot be told apart. Log some runs in "
-                "which another driver, or the same commands, act on both."
+                f"{self.overlap:.0%}): machine and driver, or surroundings, cannot be told apart. "
+                "Log some runs in which another driver, or the same commands, act on both. "
+                "`puorl explain` names the columns in which a unit differs."
             )
         elif num_dropped and self.num_odd >= num_dropped:
             units, are = ("unit", "is") if num_dropped == 1 else ("units", "are")
@@ -137,7 +148,13 @@ class Finding:
         elif self.verdict == "behaviour":
             text = (
                 "Units are driven in different ways, but move alike: no second type of machine is "
-                "visible. The choice says little; keep all rows, or log what should differ."
+                "visible. No unit is dropped; if there are other machines, log what should differ."
+            )
+        elif self.gain <= 0.0:
+            text = (
+                "No second type of machine is visible: one type explains the units better, by "
+                f"{-self.gain:.1f} nats. All rows are kept. If you know that there are others, "
+                "label some of them, or add rows to every unit."
             )
         else:
             text = (
@@ -151,6 +168,11 @@ class Finding:
         if self.num_labelled < FEW_UNITS:
             return f"{text} Only {self.num_labelled} units are known: one more makes it surer."
         return text
+
+
+def visibility(gain: float) -> float:
+    """Return the chance that types are seen, given the nats for more than one; 0 where one wins."""
+    return float(1.0 / (1.0 + np.exp(min(SEEN - gain, 50.0)))) if gain > 0.0 else 0.0
 
 
 def overlap_of_rows(x: np.ndarray, unit: np.ndarray, keep: np.ndarray, *, seed: int = 0) -> float:

@@ -24,10 +24,12 @@ from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
 from puorl.pu.machines.findings import (
     LITTLE_OVERLAP,
     Finding,
+    UnitTable,
     balanced_rows,
     cost_across,
     overlap_of_rows,
     shared_rows,
+    visibility,
 )
 from puorl.pu.machines.mixture import (
     SEEN,
@@ -50,7 +52,6 @@ from puorl.pu.machines.model import (
     slope_rows,
     thin,
     thin_rows,
-    visibility,
 )
 from puorl.pu.machines.sequences import Scalings, Sequences, build
 from puorl.pu.units import Unit, Units, number_units
@@ -301,18 +302,31 @@ def find_types(
     counts = _choose_views(views, made, label, driver)
     made, views = _take_views(made, counts), list(compress(views, counts))
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
-    seen = visibility(_best_gain(views))
+    gain = _best_gain(views)
     # Where no types are seen, units unlike all others are still seen to be so.
-    odd = np.where((label < 0) & (_best_gain(views) < SEEN), _odd_nats(views), 0.0)
-    seen_of_units = np.where(odd >= SEEN, [visibility(nats) for nats in odd], seen)
-    table = decide(views, made.latents, lanes, made.found, label, driver, seen=seen_of_units)
+    odd = np.where((label < 0) & (gain < SEEN), _odd_nats(views), 0.0)
+
+    def judge(seen: float) -> UnitTable:
+        by_unit = np.where(odd >= SEEN, [visibility(nats) for nats in odd], seen)
+        return decide(views, made.latents, lanes, made.found, label, driver, seen=by_unit)
+
+    table = judge(visibility(gain))
     is_odd = (odd >= SEEN) & ~table.keep
-    table.cluster[is_odd] = -1
-    alpha, recall, precision = quality(table, lanes, seen, seed)
-    if _best_gain(views) < SEEN:
+    if gain < SEEN:
         overlap = _least_overlap(made, group, rng)
     else:
         overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
+    finding = Finding(
+        gain=gain,
+        behaviour_gain=behaviour_gain,
+        overlap=overlap,
+        is_crossed=is_crossed,
+        num_labelled=int((label == 0).sum()),
+        num_odd=int(is_odd.sum()),
+    )
+    table = judge(finding.seen)
+    table.cluster[is_odd] = -1
+    alpha, recall, precision = quality(table, lanes, finding.seen, seed)
     return MachineModel(
         config=config,
         unit=unit,
@@ -324,14 +338,7 @@ def find_types(
         alpha=alpha,
         recall=recall,
         precision=precision,
-        finding=Finding(
-            gain=_best_gain(views),
-            behaviour_gain=behaviour_gain,
-            overlap=overlap,
-            is_crossed=is_crossed,
-            num_labelled=int((label == 0).sum()),
-            num_odd=int(is_odd.sum()),
-        ),
+        finding=finding,
         split_fingerprint=fingerprint,
     )
 

@@ -16,7 +16,7 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics, slopes
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
-from puorl.pu.machines.mixture import SEEN, SURE, Mixture, mahalanobis, weights
+from puorl.pu.machines.mixture import SURE, Mixture, mahalanobis, weights
 from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
@@ -211,8 +211,15 @@ class MachineModel:
             )
         ]
         ordinary = self._ordinary(latents, fits)
-        seen = visibility(self.finding.gain)
-        return decide(self.views, latents, lanes, found, unlabelled, seen=seen, ordinary=ordinary)
+        return decide(
+            self.views,
+            latents,
+            lanes,
+            found,
+            unlabelled,
+            seen=self.finding.seen,
+            ordinary=ordinary,
+        )
 
     def with_row_fits(self, data: Dataset) -> "MachineModel":
         """Return the same with how well rows of its own data are predicted.
@@ -450,7 +457,7 @@ def decide(
         label: (n,) int. 0 for units that are known to be ours, above 0 for those known to be of
             another type, -1 for unknown ones.
         driver: As in `judge_lanes`.
-        seen: Result of `visibility`, for all units or each. What is not seen leaves even odds.
+        seen: Chance that types are seen, for all units or each. What is not seen leaves even odds.
         ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
             units of the fit, whose types are known.
     """
@@ -500,11 +507,6 @@ def _in_all(lanes: Sequence[LaneChances], said: Sequence[np.ndarray]) -> np.ndar
     for each, chance in zip(lanes, said, strict=True):
         least[each.view] = np.minimum(least.get(each.view, 1.0), chance)
     return np.prod(list(least.values()), axis=0)
-
-
-def visibility(gain: float) -> float:
-    """Return the chance that types are seen at all, given the nats for more than one."""
-    return float(1.0 / (1.0 + np.exp(np.clip(SEEN - gain, -50.0, 50.0))))
 
 
 def _extra(view: ViewModel, lane: int, own: UnitLatents, median_rows: float) -> np.ndarray:
