@@ -99,7 +99,7 @@ def by_dynamics(method: Method, data: puorl.Dataset, tasks: Sequence[Task]) -> l
         embedding, seconds = embedded(data, config, seed)
         begin = time.perf_counter()
         label = np.where(np.isin(found.name, known), 0, -1)
-        model = fitting.find_types(embedding, label, "", config, unit=unit, seed=seed)
+        model = fitting.find_types(embedding, label, "", config, unit=unit, seed=seed).model
         flt = puorl.DomainFilter.of(model)
         made.append(read_filter(flt, data, seconds=seconds + time.perf_counter() - begin))
     return made

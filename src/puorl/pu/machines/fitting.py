@@ -20,7 +20,7 @@ from puorl.data.split import PUSplit
 from puorl.nn import mlp
 from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics, slopes
-from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
+from puorl.pu.machines.dynamics import Batch, UnitLatents, View
 from puorl.pu.machines.findings import (
     LITTLE_OVERLAP,
     Finding,
@@ -52,6 +52,7 @@ from puorl.pu.machines.model import (
     thin_rows,
     visibility,
 )
+from puorl.pu.machines.sampling import Driving, draw_sample, judge_others, take_units
 from puorl.pu.machines.sequences import Scalings, Sequences, build
 from puorl.pu.units import Unit, Units, number_units
 
@@ -70,16 +71,20 @@ _FEW = 0.1
 of their own."""
 _NUM_DEALT = 200
 """Times that sides are dealt to units at random: none of these may differ as much."""
-_FEWEST_PASSES = 8
-"""Times at least that networks see a row: with too many rows they are trained on some units."""
-_FEWEST_TRAINED = 100
-"""Units at least that networks are trained on."""
-_FIRST_ROWS, _FIRST_STEPS = 50, 6
-"""Rows of each other unit from which its z is guessed, and steps of that."""
 _SHORT = 1.0 / 3.0
 """Rows, in those of the median unit, below which a single episode does not shape types."""
 MIN_UNITS = 4
 """Fewer units cannot show that there are types."""
+
+
+class Types(NamedTuple):
+    """What was found among the units that were learnt from."""
+
+    model: MachineModel
+    latents: tuple[tuple[UnitLatents, ...], ...]
+    """Of these units, for the views of the model."""
+    driver: np.ndarray
+    """(units,) int64. Who drives each, where types are compared within drivers; else 0."""
 
 
 class Embedding(NamedTuple):
@@ -91,8 +96,10 @@ class Embedding(NamedTuple):
     """Of the machines; how they are driven is not among them."""
     latents: tuple[tuple[UnitLatents, ...], ...]
     median_rows: float
+    driving: ViewModel
+    """Of how they are driven."""
     behaviour: np.ndarray
-    """(units, size). Latents of behaviour, in the metric of their likelihood."""
+    """(units, size). Its latents, in the metric of their likelihood."""
     driven: np.ndarray
     """(k, s + a) float32. States and actions of some rows, standardised."""
     driven_unit: np.ndarray
@@ -114,22 +121,32 @@ def fit(
 ) -> MachineModel:
     """Learn how units move, and which are ours; other types may be known by name.
 
+    In large fleets all is learnt from a sample of the units, and the others are judged by it.
+
     Raises:
         DataError: Too few units or rows, or names that do not fit.
     """
     found, names = number_units(split.pool, unit), labelled_as or {}
     label = label_others(split.pool, found, labels_of_units(split, found, unit), names)
+    sample = draw_sample(label, found.num_rows, seed)
+    shown, data = take_units(found, sample), split.pool
+    if not sample.all():
+        data = data[sample[found.number]]
     made = embed(
-        split.pool,
-        found,
+        data,
+        shown,
         config.machines,
         seed=seed,
         checkpoint=checkpoint,
         progress=progress,
         engine=engine,
     )
-    model = find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
-    return dataclasses.replace(model, names=tuple(names)).with_row_fits(split.pool)
+    types = find_types(made, label[sample], split.fingerprint, config, unit=unit, seed=seed)
+    model = dataclasses.replace(types.model, names=tuple(names)).with_row_fits(data, shown)
+    if sample.all():
+        return model
+    driving = Driving(made.driving, made.behaviour, types.driver)
+    return judge_others(model, types.latents, driving, split.pool, found, label, sample)
 
 
 def embed(
@@ -164,7 +181,7 @@ def embed(
         made = list(chain.from_iterable(call_all(learn, views, engine)))
     size = np.bincount(number, minlength=len(found.name))
     models, latents = zip(*made[:-1], strict=True)
-    driver, [driven_by] = made[-1]
+    driving, [driven_by] = made[-1]
     sample = thin_rows(number, _NUM_COMPARED // len(found.name) + 1)
     return Embedding(
         found=found,
@@ -172,7 +189,8 @@ def embed(
         views=models,
         latents=latents,
         median_rows=float(np.median(size)),
-        behaviour=driver.embed(0, driven_by.z),
+        driving=driving,
+        behaviour=driving.embed(0, driven_by.z),
         driven=rows.given[sample, : rows.state.shape[1] + rows.action.shape[1]],
         driven_unit=number[sample],
         driven_rows=dynamics.make_batch(
@@ -205,50 +223,15 @@ def _learn_view(
         z = slopes.estimate(dynamics.lane(params, 0), few, num_units)
         z = np.repeat(z[None], len(slopes.SIZES), axis=0)
         return [_finish(view, params, z, every, held, run, num_units, own, 0)]
-    passes = own.num_steps * own.batch_size / (~held).sum()
-    num_trained = max(_FEWEST_TRAINED, int(num_units * passes / _FEWEST_PASSES))
-    trained = np.sort(np.random.default_rng(seed).permutation(num_units)[:num_trained])
-    place = np.full(num_units, -1)
-    place[trained] = np.arange(len(trained))
-    used = ~held & (place[number] >= 0)
-    shown = jax.tree.map(lambda leaf: leaf[used], every)
-    shown = shown._replace(unit=jnp.asarray(place[number[used]], jnp.int32))
+    shown = jax.tree.map(lambda leaf: leaf[~held], every)
     state = dynamics.train(
-        view, shown, len(trained), own, seed=seed, checkpoint=checkpoint, advance=advance
+        view, shown, num_units, own, seed=seed, checkpoint=checkpoint, advance=advance
     )
     z = np.asarray(state.z, np.float64)
-    if len(trained) < num_units:
-        z = _guess_others(view, state, every, trained, num_units, own)
     horizons = range(every.num_horizons)
     return [
         _finish(view, state.params, z, every, held, run, num_units, own, each) for each in horizons
     ]
-
-
-def _guess_others(
-    view: View,
-    state: TrainState,
-    rows: Batch,
-    trained: np.ndarray,
-    num_units: int,
-    config: MachineConfig,
-) -> np.ndarray:
-    """(lanes, units, size). z of all units, where the networks were trained on some of them."""
-    known, used = np.asarray(state.z, np.float64), np.asarray(dynamics.size_mask(config))
-    few = thin(rows, _FIRST_ROWS)
-    z = np.repeat(known.mean(axis=1, keepdims=True), num_units, axis=1)
-    for k, start in enumerate(z):
-        z[k] = dynamics.fit_latents(
-            view,
-            dynamics.lane(state.params, k),
-            used[k],
-            few,
-            start,
-            num_iterations=_FIRST_STEPS,
-            penalty=config.penalty,
-        ).z
-    z[:, trained] = known
-    return z
 
 
 def _behaviour_config(config: MachineConfig) -> MachineConfig:
@@ -264,7 +247,7 @@ def find_types(
     *,
     unit: Unit,
     seed: int,
-) -> MachineModel:
+) -> Types:
     """Find the types of units, with some labelled, and decide about all.
 
     Args:
@@ -313,7 +296,7 @@ def find_types(
         overlap = _least_overlap(made, group, rng)
     else:
         overlap = overlap_of_rows(made.driven, made.driven_unit, table.keep)
-    return MachineModel(
+    model = MachineModel(
         config=config,
         unit=unit,
         seed=seed,
@@ -334,6 +317,7 @@ def find_types(
         ),
         split_fingerprint=fingerprint,
     )
+    return Types(model, made.latents, driver)
 
 
 def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:
