@@ -7,10 +7,10 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines import fitting, sampling
-from puorl.pu.machines.sampling import draw_sample, take_units
+from puorl.pu.machines.sampling import draw_sample, draw_units, take_units
 from puorl.pu.units import number_units, parse_unit
 
-NUM_UNITS, NUM_SAMPLED = 40, 14
+NUM_UNITS, NUM_SAMPLED, NUM_TYPED = 40, 18, 14
 ODD = "m40"
 """Unlike all others, and not in the sample."""
 NAMED = {"old": "robot == 'm01'"}
@@ -21,6 +21,7 @@ def _small_sample():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "_NUM_UNITS", NUM_SAMPLED)
         patch.setattr(sampling, "_NUM_ROWS", 1)
+        patch.setattr(fitting, "NUM_TYPED", NUM_TYPED)
         yield
 
 
@@ -55,7 +56,7 @@ def is_ours(name):
 
 def test_all_units_are_decided_in_their_order(large, sampled):
     table, found = sampled.units_, number_units(large.pool, parse_unit("column:robot"))
-    assert len(sampled.model_.best[1].member) == NUM_SAMPLED
+    assert len(sampled.model_.best[1].member) == NUM_TYPED
     np.testing.assert_array_equal(table.name, found.name)
     np.testing.assert_array_equal(table.num_rows, found.num_rows)
     np.testing.assert_array_equal(table.labelled, np.isin(table.name, ["m00", "m02", "m36"]))
@@ -136,8 +137,10 @@ def test_units_outside_the_sample_are_compared_within_their_driver(fleet, config
         model = fit(split, config).model_
     assert model.finding.is_crossed
     number = np.arange(NUM_UNITS)
-    outside = ~draw_sample(np.where(np.isin(number, [0, 2, 36]), 0, -1), np.full(40, 160), 0)
-    second = number[outside] // 2 % 2
+    label = np.where(np.isin(number, [0, 2, 36]), 0, -1)
+    typed = draw_sample(label, np.full(NUM_UNITS, 160), 0)
+    typed[typed] = draw_units(label[typed], NUM_TYPED, 0)
+    second = number[~typed] // 2 % 2
     assert (seen[0] == second).all() or (seen[0] == 1 - second).all()
     np.testing.assert_array_equal(model.units.keep, number % 2 == 0)
 
@@ -145,7 +148,7 @@ def test_units_outside_the_sample_are_compared_within_their_driver(fleet, config
 def test_most_of_a_sample_are_unknown_units():
     label = np.repeat([-1, 0, 1], [60, 30, 10])
     sample = draw_sample(label, np.full(100, 50), 0)
-    assert np.bincount(label[sample] + 1).tolist() == [9, 3, 2]
+    assert np.bincount(label[sample] + 1).tolist() == [11, 4, 3]
     few = np.where(np.arange(100) % 25 == 0, 0, -1)
     assert draw_sample(few, np.full(100, 50), 0)[few == 0].all()
     assert draw_sample(label[:NUM_SAMPLED], np.full(NUM_SAMPLED, 50), 0).all()
@@ -154,7 +157,11 @@ def test_most_of_a_sample_are_unknown_units():
 def test_units_that_are_short_are_more(monkeypatch):
     monkeypatch.setattr(sampling, "_NUM_ROWS", 600)
     label = np.where(np.arange(100) == 5, 0, -1)
-    assert [draw_sample(label, np.full(100, n), 0).sum() for n in (5, 20, 100)] == [100, 30, 14]
+    assert [draw_sample(label, np.full(100, n), 0).sum() for n in (5, 20, 100)] == [
+        100,
+        30,
+        NUM_SAMPLED,
+    ]
     monkeypatch.setattr(sampling, "_MOST_UNITS", 50)
     assert draw_sample(label, np.full(100, 5), 0).sum() == 50
 

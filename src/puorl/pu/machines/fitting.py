@@ -52,7 +52,14 @@ from puorl.pu.machines.model import (
     thin_rows,
     visibility,
 )
-from puorl.pu.machines.sampling import Driving, draw_sample, judge_others, take_units
+from puorl.pu.machines.sampling import (
+    NUM_TYPED,
+    Driving,
+    draw_sample,
+    draw_units,
+    judge_others,
+    take_units,
+)
 from puorl.pu.machines.sequences import Scalings, Sequences, build
 from puorl.pu.units import Unit, Units, number_units
 
@@ -121,7 +128,7 @@ def fit(
 ) -> MachineModel:
     """Learn how units move, and which are ours; other types may be known by name.
 
-    In large fleets all is learnt from a sample of the units, and the others are judged by it.
+    In large fleets all is learnt from a sample of the units (`puorl.pu.machines.sampling`).
 
     Raises:
         DataError: Too few units or rows, or names that do not fit.
@@ -140,13 +147,18 @@ def fit(
         checkpoint=checkpoint,
         progress=progress,
         engine=engine,
+        num_compared=None if sample.all() else NUM_TYPED,
     )
-    types = find_types(made, label[sample], split.fingerprint, config, unit=unit, seed=seed)
+    typed = sample.copy()
+    if not sample.all() and _has_runs(made):  # single episodes have no wear
+        typed[sample] = draw_units(label[sample], NUM_TYPED, seed)
+        made = _take_units(made, typed[sample])
+    types = find_types(made, label[typed], split.fingerprint, config, unit=unit, seed=seed)
     model = dataclasses.replace(types.model, names=tuple(names)).with_row_fits(data, shown)
     if sample.all():
         return model
     driving = Driving(made.driving, made.behaviour, types.driver)
-    return judge_others(model, types.latents, driving, split.pool, found, label, sample)
+    return judge_others(model, types.latents, driving, split.pool, found, label, typed)
 
 
 def embed(
@@ -158,8 +170,12 @@ def embed(
     checkpoint: Checkpoint,
     progress: bool = False,
     engine: Workers | None = None,
+    num_compared: int | None = None,
 ) -> Embedding:
-    """Train the models of all views, each a task, and estimate the latents of all units."""
+    """Train the models of all views, each a task, and estimate the latents of all units.
+
+    ``num_compared`` is of units whose states and actions are compared; by default all.
+    """
     rows, scalings = build(data.rows, found.number, config)
     number = found.number[rows.position]
     views: tuple[View, ...] = (*choose_views(found, data), "behaviour")
@@ -182,7 +198,7 @@ def embed(
     size = np.bincount(number, minlength=len(found.name))
     models, latents = zip(*made[:-1], strict=True)
     driving, [driven_by] = made[-1]
-    sample = thin_rows(number, _NUM_COMPARED // len(found.name) + 1)
+    sample = thin_rows(number, _NUM_COMPARED // (num_compared or len(found.name)) + 1)
     return Embedding(
         found=found,
         scalings=scalings,
@@ -318,6 +334,20 @@ def find_types(
         split_fingerprint=fingerprint,
     )
     return Types(model, made.latents, driver)
+
+
+def _take_units(made: Embedding, wanted: np.ndarray) -> Embedding:
+    of, place = wanted[made.driven_unit], np.cumsum(wanted) - 1
+    unit = place[made.driven_unit[of]]
+    rows = jax.tree.map(lambda leaf: leaf[of], made.driven_rows)
+    return made._replace(
+        found=take_units(made.found, wanted),
+        latents=jax.tree.map(lambda leaf: leaf[wanted], made.latents),
+        behaviour=made.behaviour[wanted],
+        driven=made.driven[of],
+        driven_unit=unit,
+        driven_rows=rows._replace(unit=jnp.asarray(unit, jnp.int32)),
+    )
 
 
 def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:

@@ -1,9 +1,9 @@
 """Large fleets: what units are like is learnt from a sample of them; the others are judged by it.
 
-Some hundred units show what types there are. With each more, all would have to give fewer rows, so
-that time stays bounded; latents of few rows are blurred, and so are types. The sample gives its
-rows as a small fleet does. Of the others z alone is estimated: from few rows first, and from more
-where these leave a doubt.
+Networks learn from the rows of some hundred units as from those of a small fleet. Types of machines
+are found among fewer: within a type latents are not normal, and the more units there are, the
+likelier are partitions into groups of wear. Of all others z alone is estimated: from few rows
+first, and from more where these leave a doubt.
 """
 
 from collections.abc import Sequence
@@ -43,6 +43,9 @@ _NUM_UNITS, _MOST_UNITS = 150, 2_000
 """Units of a sample: at least, and at most where units are short."""
 _NUM_ROWS = 150_000
 """Rows of all of them together, from which networks learn."""
+NUM_TYPED = 40
+"""Units among which types of machines are found. 30 to 50 do as well; of 100 and more, groups of
+wear are often called types."""
 _MOST_KNOWN = 0.4
 """Fraction of the sample that may be labelled: how common types are is learnt from the others."""
 _FIRST_ROWS = 100
@@ -56,7 +59,7 @@ _STEPS, _STEPS_MORE = 8, 2
 
 
 class Driving(NamedTuple):
-    """How the units of a sample are driven."""
+    """How units are driven among which types were found."""
 
     view: ViewModel
     z: np.ndarray
@@ -68,15 +71,22 @@ class Driving(NamedTuple):
 def draw_sample(label: np.ndarray, num_rows: np.ndarray, seed: int) -> np.ndarray:
     """(units,) bool. Units that are learnt from: all, unless there are many.
 
-    Labelled ones come first, but most are unknown: where labelled ones are too many, as many of
-    each kind are drawn as there is room for.
-
     Args:
         label: (units,) int. Known type of each, -1 for unknown.
         num_rows: (units,) int. Rows of each.
         seed: Of the draw.
     """
     size = int(np.clip(_NUM_ROWS / num_rows.mean(), _NUM_UNITS, _MOST_UNITS))
+    if len(label) <= size:
+        return np.ones(len(label), bool)
+    return draw_units(label, size, seed)
+
+
+def draw_units(label: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """(units,) bool. So many units at random: labelled ones first, but most are unknown.
+
+    Where labelled ones are too many, as many of each kind are drawn as there is room for.
+    """
     if len(label) <= size:
         return np.ones(len(label), bool)
     order = generator(seed, "machines", "sample").permutation(len(label))
@@ -86,9 +96,9 @@ def draw_sample(label: np.ndarray, num_rows: np.ndarray, seed: int) -> np.ndarra
         largest = max(range(len(kinds)), key=lambda kind: (len(kinds[kind]), kind))
         kinds[largest] = kinds[largest][:-1]
     known, unknown = np.concatenate(kinds), order[label[order] < 0]
-    sample = np.zeros(len(label), bool)
-    sample[np.concatenate([known, unknown[: size - len(known)]])] = True
-    return sample
+    drawn = np.zeros(len(label), bool)
+    drawn[np.concatenate([known, unknown[: size - len(known)]])] = True
+    return drawn
 
 
 def take_units(found: Units, wanted: np.ndarray) -> Units:
@@ -110,39 +120,39 @@ def judge_others(
     data: Dataset,
     found: Units,
     label: np.ndarray,
-    sample: np.ndarray,
+    typed: np.ndarray,
 ) -> MachineModel:
-    """Return the model of a sample with decisions about all units of the fleet.
+    """Return the model of some units with decisions about all units of the fleet.
 
     Args:
-        model: What the sample shows.
-        latents: Of the sample, for each view and lane of the model.
-        driving: Of the sample.
+        model: What these units show.
+        latents: Of these units, for each view and lane of the model.
+        driving: Of these units.
         data: Rows of all units.
         found: All units.
         label: (units,) int. Known type of each, -1 for unknown.
-        sample: (units,) bool. Result of `draw_sample`.
+        typed: (units,) bool. Those among which types were found.
     """
     asked, latents = _weighty(model, latents)
-    others, rest = take_units(found, ~sample), data[~sample[found.number]]
+    others, rest = take_units(found, ~typed), data[~typed[found.number]]
     built, _ = build(rest.rows, others.number, model.config.machines, model.scalings)
     rows = _Rows(built, others.number[built.position], len(others.name))
     driver, gain = _drivers(driving, asked, rows), model.finding.gain
     judged = _judge(asked, rows, driver)
     ordinary = judged.ordinary
-    if gain < SEEN:  # even odds for all but odd units, as in the sample
+    if gain < SEEN:  # even odds for all but odd units, as in the model
         ordinary = np.where(ordinary < FALSELY_OUTSIDE, ordinary, np.inf)
     table = decide(
         asked.views,
         judged.latents,
         judged.lanes,
         others,
-        label[~sample],
+        label[~typed],
         driver,
         seen=visibility(gain),
         ordinary=ordinary,
     )
-    place = np.argsort(np.concatenate([np.flatnonzero(sample), np.flatnonzero(~sample)]))
+    place = np.argsort(np.concatenate([np.flatnonzero(typed), np.flatnonzero(~typed)]))
 
     def joined(one: np.ndarray, two: np.ndarray) -> np.ndarray:
         return np.concatenate([one, two])[place]
@@ -159,7 +169,7 @@ def judge_others(
     table = UnitTable(**columns | {"position": position})
     trusted = joined(np.ones(len(model.units)), trust(ordinary))
     alpha, recall, precision = quality(table, lanes, visibility(gain), model.seed, trusted=trusted)
-    num_odd = int((~sample & (table.cluster < 0)).sum()) if gain < SEEN else 0
+    num_odd = int((~typed & (table.cluster < 0)).sum()) if gain < SEEN else 0
     return replace(
         model,
         units=table,
