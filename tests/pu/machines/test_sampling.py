@@ -7,7 +7,7 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines import fitting, sampling
-from puorl.pu.machines.sampling import draw_sample, draw_units, take_units
+from puorl.pu.machines.sampling import draw_sample, draw_typed, take_units
 from puorl.pu.units import number_units, parse_unit
 
 NUM_UNITS, NUM_SAMPLED, NUM_TYPED = 40, 18, 14
@@ -21,7 +21,7 @@ def _small_sample():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "_NUM_UNITS", NUM_SAMPLED)
         patch.setattr(sampling, "_NUM_ROWS", 1)
-        patch.setattr(fitting, "NUM_TYPED", NUM_TYPED)
+        patch.setattr(sampling, "_NUM_TYPED", NUM_TYPED)
         yield
 
 
@@ -124,7 +124,9 @@ def test_a_broken_fit_goes_on_to_the_same_bits(large, config, sampled, tmp_path,
 
 
 def test_units_outside_the_sample_are_compared_within_their_driver(fleet, config):
-    split = known(fleet(num_units=NUM_UNITS, reach=(1.0, 0.4)), "m00", "m02", "m36")
+    split = known(
+        fleet(num_units=NUM_UNITS, gains=(0.6, 0.1), reach=(1.0, 0.3)), "m00", "m02", "m36"
+    )
     seen = []
 
     def drivers(*arguments):
@@ -138,8 +140,7 @@ def test_units_outside_the_sample_are_compared_within_their_driver(fleet, config
     assert model.finding.is_crossed
     number = np.arange(NUM_UNITS)
     label = np.where(np.isin(number, [0, 2, 36]), 0, -1)
-    typed = draw_sample(label, np.full(NUM_UNITS, 160), 0)
-    typed[typed] = draw_units(label[typed], NUM_TYPED, 0)
+    typed = draw_typed(label, draw_sample(label, np.full(NUM_UNITS, 160), 0), 0)
     second = number[~typed] // 2 % 2
     assert (seen[0] == second).all() or (seen[0] == 1 - second).all()
     np.testing.assert_array_equal(model.units.keep, number % 2 == 0)
@@ -152,6 +153,18 @@ def test_most_of_a_sample_are_unknown_units():
     few = np.where(np.arange(100) % 25 == 0, 0, -1)
     assert draw_sample(few, np.full(100, 50), 0)[few == 0].all()
     assert draw_sample(label[:NUM_SAMPLED], np.full(NUM_SAMPLED, 50), 0).all()
+
+
+def test_types_are_found_among_units_that_networks_have_not_seen():
+    label = np.where(np.arange(100) % 25 == 0, 0, -1)
+    sample = draw_sample(label, np.full(100, 50), 0)
+    typed = draw_typed(label, sample, 0)
+    assert typed.sum() == NUM_TYPED
+    np.testing.assert_array_equal(typed & sample, label == 0)
+    sample = np.arange(100) >= 5
+    typed = draw_typed(label, sample, 0)
+    assert typed.sum() == NUM_TYPED
+    assert typed[~sample].all()
 
 
 def test_units_that_are_short_are_more(monkeypatch):

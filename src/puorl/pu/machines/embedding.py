@@ -25,7 +25,6 @@ from puorl.pu.machines.model import (
     thin,
     thin_rows,
 )
-from puorl.pu.machines.sampling import take_units
 from puorl.pu.machines.sequences import Scalings, Sequences, build
 from puorl.pu.units import Units
 
@@ -65,12 +64,8 @@ def embed(
     checkpoint: Checkpoint,
     progress: bool = False,
     engine: Workers | None = None,
-    num_compared: int | None = None,
 ) -> Embedding:
-    """Train the models of all views, each a task, and estimate the latents of all units.
-
-    ``num_compared`` is of units whose states and actions are compared; by default all.
-    """
+    """Train the models of all views, each a task, and estimate the latents of all units."""
     rows, scalings = build(data.rows, found.number, config)
     number = found.number[rows.position]
     views: tuple[View, ...] = (*choose_views(found, data), "behaviour")
@@ -90,38 +85,49 @@ def embed(
             advance=advance if engine is None else quiet,
         )
         made = list(chain.from_iterable(call_all(learn, views, engine)))
-    size = np.bincount(number, minlength=len(found.name))
     models, latents = zip(*made[:-1], strict=True)
-    driving, [driven_by] = made[-1]
-    sample = thin_rows(number, _NUM_COMPARED // (num_compared or len(found.name)) + 1)
+    return _embedding(found, rows, scalings, models, latents, *made[-1])
+
+
+def embed_others(made: Embedding, data: Dataset, found: Units, config: MachineConfig) -> Embedding:
+    """Estimate the latents of units by models that were learnt from others."""
+    rows, _ = build(data.rows, found.number, config, made.scalings)
+    number, latents = found.number[rows.position], []
+    for view in (*made.views, made.driving):
+        batch = dynamics.make_batch(view.view, rows, number)
+        lanes = range(len(view.sizes))
+        own = (estimate_latents(view, k, batch, len(found.name), config) for k in lanes)
+        latents.append(tuple(own))
+    *latents, driven_by = latents
+    return _embedding(
+        found, rows, made.scalings, made.views, tuple(latents), made.driving, driven_by
+    )
+
+
+def _embedding(
+    found: Units,
+    rows: Sequences,
+    scalings: Scalings,
+    views: tuple[ViewModel, ...],
+    latents: tuple[tuple[UnitLatents, ...], ...],
+    driving: ViewModel,
+    driven_by: tuple[UnitLatents, ...],
+) -> Embedding:
+    number = found.number[rows.position]
+    sample = thin_rows(number, _NUM_COMPARED // len(found.name) + 1)
     return Embedding(
         found=found,
         scalings=scalings,
-        views=models,
+        views=views,
         latents=latents,
-        median_rows=float(np.median(size)),
+        median_rows=float(np.median(np.bincount(number, minlength=len(found.name)))),
         driving=driving,
-        behaviour=driving.embed(0, driven_by.z),
+        behaviour=driving.embed(0, driven_by[0].z),
         driven=rows.given[sample, : rows.state.shape[1] + rows.action.shape[1]],
         driven_unit=number[sample],
         driven_rows=dynamics.make_batch(
             "dynamics", Sequences(*(part[sample] for part in rows)), number[sample]
         ),
-    )
-
-
-def take_embedded(made: Embedding, wanted: np.ndarray) -> Embedding:
-    """Return some of the units, (units,) bool, numbered anew."""
-    of, place = wanted[made.driven_unit], np.cumsum(wanted) - 1
-    unit = place[made.driven_unit[of]]
-    rows = jax.tree.map(lambda leaf: leaf[of], made.driven_rows)
-    return made._replace(
-        found=take_units(made.found, wanted),
-        latents=jax.tree.map(lambda leaf: leaf[wanted], made.latents),
-        behaviour=made.behaviour[wanted],
-        driven=made.driven[of],
-        driven_unit=unit,
-        driven_rows=rows._replace(unit=jnp.asarray(unit, jnp.int32)),
     )
 
 

@@ -15,7 +15,7 @@ from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents
-from puorl.pu.machines.embedding import Embedding, embed, take_embedded
+from puorl.pu.machines.embedding import Embedding, embed, embed_others
 from puorl.pu.machines.findings import (
     LITTLE_OVERLAP,
     Finding,
@@ -43,10 +43,10 @@ from puorl.pu.machines.model import (
     visibility,
 )
 from puorl.pu.machines.sampling import (
-    NUM_TYPED,
     Driving,
+    data_of,
     draw_sample,
-    draw_units,
+    draw_typed,
     judge_others,
     take_units,
 )
@@ -100,9 +100,7 @@ def fit(
     found, names = number_units(split.pool, unit), labelled_as or {}
     label = label_others(split.pool, found, labels_of_units(split, found, unit), names)
     sample = draw_sample(label, found.num_rows, seed)
-    shown, data = take_units(found, sample), split.pool
-    if not sample.all():
-        data = data[sample[found.number]]
+    shown, data = take_units(found, sample), data_of(split.pool, found, sample)
     made = embed(
         data,
         shown,
@@ -111,12 +109,12 @@ def fit(
         checkpoint=checkpoint,
         progress=progress,
         engine=engine,
-        num_compared=None if sample.all() else NUM_TYPED,
     )
-    typed = sample.copy()
-    if not sample.all() and _has_runs(made):  # single episodes have no wear
-        typed[sample] = draw_units(label[sample], NUM_TYPED, seed)
-        made = take_embedded(made, typed[sample])
+    typed = sample
+    if not sample.all() and _has_runs(made):
+        typed = draw_typed(label, sample, seed)
+        own = data_of(split.pool, found, typed)
+        made = embed_others(made, own, take_units(found, typed), config.machines)
     types = find_types(made, label[typed], split.fingerprint, config, unit=unit, seed=seed)
     model = dataclasses.replace(types.model, names=tuple(names)).with_row_fits(data, shown)
     if sample.all():

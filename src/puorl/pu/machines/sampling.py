@@ -2,8 +2,10 @@
 
 Networks learn from the rows of some hundred units as from those of a small fleet. Types of machines
 are found among fewer: within a type latents are not normal, and the more units there are, the
-likelier are partitions into groups of wear. Of all others z alone is estimated: from few rows
-first, and from more where these leave a doubt.
+likelier are partitions into groups of wear. Networks have not seen these: what they learnt blurs
+the latents of their own units. Of all others z alone is estimated: from few rows first, and from
+more where these leave a doubt. Single episodes have no wear: their types are found among the whole
+sample.
 """
 
 from collections.abc import Sequence
@@ -43,7 +45,7 @@ _NUM_UNITS, _MOST_UNITS = 150, 2_000
 """Units of a sample: at least, and at most where units are short."""
 _NUM_ROWS = 150_000
 """Rows of all of them together, from which networks learn."""
-NUM_TYPED = 40
+_NUM_TYPED = 40
 """Units among which types of machines are found. 30 to 50 do as well; of 100 and more, groups of
 wear are often called types."""
 _MOST_KNOWN = 0.4
@@ -79,10 +81,22 @@ def draw_sample(label: np.ndarray, num_rows: np.ndarray, seed: int) -> np.ndarra
     size = int(np.clip(_NUM_ROWS / num_rows.mean(), _NUM_UNITS, _MOST_UNITS))
     if len(label) <= size:
         return np.ones(len(label), bool)
-    return draw_units(label, size, seed)
+    return _draw(label, size, seed)
 
 
-def draw_units(label: np.ndarray, size: int, seed: int) -> np.ndarray:
+def draw_typed(label: np.ndarray, sample: np.ndarray, seed: int) -> np.ndarray:
+    """(units,) bool. Units among which types of machines are found: labelled ones, and others.
+
+    The others are not of the sample, or as few as can be.
+    """
+    order = np.lexsort((np.arange(len(label)), sample & (label < 0)))
+    free = max(int((~sample | (label >= 0)).sum()), min(_NUM_TYPED, len(label)))
+    typed = np.zeros(len(label), bool)
+    typed[order[:free]] = _draw(label[order[:free]], _NUM_TYPED, seed)
+    return typed
+
+
+def _draw(label: np.ndarray, size: int, seed: int) -> np.ndarray:
     """(units,) bool. So many units at random: labelled ones first, but most are unknown.
 
     Where labelled ones are too many, as many of each kind are drawn as there is room for.
@@ -113,6 +127,11 @@ def take_units(found: Units, wanted: np.ndarray) -> Units:
     return Units(found.name[wanted], number, cluster)
 
 
+def data_of(data: Dataset, found: Units, wanted: np.ndarray) -> Dataset:
+    """Return the rows of some units, (units,) bool, for `take_units`."""
+    return data if wanted.all() else data[wanted[found.number]]
+
+
 def judge_others(
     model: MachineModel,
     latents: Sequence[Sequence[UnitLatents]],
@@ -134,7 +153,7 @@ def judge_others(
         typed: (units,) bool. Those among which types were found.
     """
     asked, latents = _weighty(model, latents)
-    others, rest = take_units(found, ~typed), data[~typed[found.number]]
+    others, rest = take_units(found, ~typed), data_of(data, found, ~typed)
     built, _ = build(rest.rows, others.number, model.config.machines, model.scalings)
     rows = _Rows(built, others.number[built.position], len(others.name))
     driver, gain = _drivers(driving, asked, rows), model.finding.gain
