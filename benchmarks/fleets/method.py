@@ -18,7 +18,7 @@ import puorl
 from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.pu.config import FilterConfig, MachineConfig, preset_config
-from puorl.pu.machines import fitting
+from puorl.pu.machines import embedding, fitting
 from puorl.pu.units import number_units, parse_unit
 
 
@@ -99,7 +99,7 @@ def by_dynamics(method: Method, data: puorl.Dataset, tasks: Sequence[Task]) -> l
         embedding, seconds = embedded(data, config, seed)
         begin = time.perf_counter()
         label = np.where(np.isin(found.name, known), 0, -1)
-        model = fitting.find_types(embedding, label, "", config, unit=unit, seed=seed)
+        model = fitting.find_types(embedding, label, "", config, unit=unit, seed=seed).model
         flt = puorl.DomainFilter.of(model)
         made.append(read_filter(flt, data, seconds=seconds + time.perf_counter() - begin))
     return made
@@ -116,7 +116,7 @@ def embedded(
     if key not in _EMBEDDED:
         begin = time.perf_counter()
         found = number_units(data, parse_unit("column:unit"))
-        made = fitting.embed(data, found, config.machines, seed=seed, checkpoint=Checkpoint(None))
+        made = embedding.embed(data, found, config.machines, seed=seed, checkpoint=Checkpoint(None))
         if len(_EMBEDDED) >= _NUM_KEPT:
             del _EMBEDDED[next(iter(_EMBEDDED))]
         _EMBEDDED[key] = made, time.perf_counter() - begin

@@ -13,14 +13,19 @@ MACHINES = MachineConfig(
 )
 
 
-def make_fleet(*, num_units=12, num_runs=4, length=40, seed=0, first=0, gains=(0.5, 0.25)):
-    """s' = 0.9 s + gain a + noise; units of a type differ by 3 % in gain, every other is ours."""
+def make_fleet(
+    *, num_units=12, num_runs=4, length=40, seed=0, first=0, gains=(0.5, 0.25), reach=(1.0,)
+):
+    """s' = 0.9 s + gain a + noise; units of a type differ by 3 % in gain, every other is ours.
+
+    Each driver, of two units in turn, acts so many times as far.
+    """
     rng = np.random.default_rng(seed)
     parts = []
     for unit in range(num_units):
         gain = gains[unit % 2] * (1 + 0.03 * rng.normal())
         for run in range(num_runs):
-            action = rng.uniform(-1, 1, (length, 1))
+            action = reach[unit // 2 % len(reach)] * rng.uniform(-1, 1, (length, 1))
             obs = np.zeros((length, 2))
             obs[0] = rng.normal(size=2)
             for t in range(length - 1):

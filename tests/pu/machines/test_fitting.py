@@ -81,13 +81,15 @@ def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=2.0):
         views=models,
         latents=latents,
         median_rows=float(NUM_ROWS),
+        driving=models[0],
         behaviour=away(number % 2 == 0, drivers) + rng.normal(size=(NUM_UNITS, SIZE)),
         driven=driven,
         driven_unit=unit,
         driven_rows=Batch(driven, np.zeros((len(unit), 0, 1)), came, np.ones_like(came), unit),
     )
     label = np.where(np.isin(number, known), 0, -1)
-    return find_types(made, label, "", FilterConfig(), unit=parse_unit("column:robot"), seed=0)
+    unit = parse_unit("column:robot")
+    return find_types(made, label, "", FilterConfig(), unit=unit, seed=0).model
 
 
 ONE_STEP = view("dynamics", 0, away(INVERTER, 20.0), 0)

@@ -62,13 +62,6 @@ def test_one_known_unit_decides_about_all(split, fitted):
     assert fitted.verdict_ == "dynamics"
 
 
-def test_many_units_are_decided_by_networks_trained_on_some(split, fitted, monkeypatch):
-    monkeypatch.setattr(fitting, "_FEWEST_TRAINED", 7)
-    monkeypatch.setattr(fitting, "_FEWEST_PASSES", 10**6)
-    model = DomainFilter(unit="column:robot", config=fitted.config).fit(split, seed=0)
-    np.testing.assert_array_equal(model.units_.keep, is_ours(model.units_.name))
-
-
 def test_a_filter_by_slopes_decides_explains_and_comes_back(
     split, fitted, fleet, tmp_path, monkeypatch
 ):

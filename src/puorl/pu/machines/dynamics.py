@@ -258,27 +258,36 @@ def _part_nll(
 
 
 def all_outputs(
-    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: int = 0
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: jax.Array | int = 0
 ) -> tuple[jax.Array, jax.Array]:
     """(n, outputs) each. Location and log scale of what z is judged by, as in `_judged`."""
     if view == "slopes":
         return slopes.outputs(params, rows.given, z)
     if view != "relations":
         return predict(params, _part_inputs(view, rows, horizon), z, forward_mode=True)
-
-    def one(sensor: jax.Array) -> tuple[jax.Array, jax.Array]:
-        inputs = _part_inputs(view, rows, sensor)
-        location, log_scale = predict(params, inputs, z, forward_mode=True)
-        return location[:, sensor], log_scale[:, sensor]
-
-    return jax.vmap(one, out_axes=1)(jnp.arange(_num_outputs(rows)))
+    sensors = jnp.arange(_num_outputs(rows))
+    return jax.vmap(lambda sensor: _relation(params, rows, z, sensor), out_axes=1)(sensors)
 
 
-def _judged(rows: Batch, horizon: int) -> tuple[jax.Array, jax.Array]:
+def _relation(
+    params: mlp.Params, rows: Batch, z: jax.Array, sensor: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(n,) each. Location and log scale of one sensor: two columns of the last layer."""
+    columns = jnp.stack([sensor, sensor + _num_outputs(rows)])
+    last = params[-1]._replace(w=params[-1].w[:, columns], b=params[-1].b[columns])
+    inputs = _part_inputs("relations", rows, sensor)
+    location, log_scale = predict((*params[:-1], last), inputs, z, forward_mode=True)
+    return location[:, 0], log_scale[:, 0]
+
+
+def _judged(rows: Batch, horizon: jax.Array | int) -> tuple[jax.Array, jax.Array]:
     """(n, outputs) each. Outcomes that z is judged by, and their weights: those of one horizon."""
     size = _num_outputs(rows)
-    part = slice(horizon * size, (horizon + 1) * size)
-    return rows.outcome[:, part], rows.weight[:, part]
+    outcome, weight = (
+        jax.lax.dynamic_slice_in_dim(x, horizon * size, size, axis=1)
+        for x in (rows.outcome, rows.weight)
+    )
+    return outcome, weight
 
 
 def fit_latents(
@@ -341,9 +350,9 @@ _LONGEST, _SHORTEST = 1.0, 1e-3
 """Longest step of z, and the step that is the last."""
 
 
-@partial(jax.jit, static_argnames=("view", "horizon"))
+@partial(jax.jit, static_argnames="view")
 def _information(
-    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: int = 0
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: jax.Array | int = 0
 ) -> tuple[jax.Array, jax.Array]:
     """Gradient, (groups, size), and Fisher information, (groups, size, size), sums over rows."""
     # Slopes of all rows at once would leave the cache: by chunks it takes less than half the time.
@@ -360,19 +369,11 @@ def _information(
 
 
 def _row_information(
-    view: View, params: mlp.Params, rows: Batch, own: jax.Array, horizon: int
+    view: View, params: mlp.Params, rows: Batch, own: jax.Array, horizon: jax.Array | int
 ) -> tuple[jax.Array, jax.Array]:
     """Gradient, (n, size), and Fisher information, (n, size, size), of each row's own z."""
-
-    def outputs(own: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return all_outputs(view, params, rows, own, horizon)
-
-    location, log_scale = outputs(own)
-    basis = jnp.eye(own.shape[1], dtype=jnp.float32)
-    # Rows do not depend on each other: one forward derivative for each number of z.
-    slope, scale_slope = jax.vmap(
-        lambda e: jax.jvp(outputs, (own,), (jnp.broadcast_to(e, own.shape),))[1], out_axes=2
-    )(basis)
+    slopes_of = _relation_slopes if view == "relations" else _forward_slopes
+    location, log_scale, slope, scale_slope = slopes_of(view, params, rows, own, horizon)
     outcome, known = _judged(rows, horizon)
     precision = jnp.exp(-log_scale)
     residual = (outcome - location) * precision
@@ -388,9 +389,38 @@ def _row_information(
     return gradient, information
 
 
-@partial(jax.jit, static_argnames=("view", "horizon"))
+def _forward_slopes(
+    view: View, params: mlp.Params, rows: Batch, own: jax.Array, horizon: jax.Array | int
+) -> tuple[jax.Array, ...]:
+    """Location and log scale, (n, outputs) each, and their slopes in z, (n, outputs, size) each."""
+
+    def outputs(own: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return all_outputs(view, params, rows, own, horizon)
+
+    basis = jnp.eye(own.shape[1], dtype=jnp.float32)
+    # Rows do not depend on each other: one forward derivative for each number of z.
+    slopes_of = jax.vmap(
+        lambda e: jax.jvp(outputs, (own,), (jnp.broadcast_to(e, own.shape),))[1], out_axes=2
+    )
+    return *outputs(own), *slopes_of(basis)
+
+
+def _relation_slopes(
+    view: View, params: mlp.Params, rows: Batch, own: jax.Array, horizon: jax.Array | int
+) -> tuple[jax.Array, ...]:
+    """Do the same: each sensor has a pass of its own, so two reverse derivatives are cheaper."""
+
+    def one(sensor: jax.Array) -> tuple[jax.Array, ...]:
+        made, back = jax.vjp(lambda z: _relation(params, rows, z, sensor), own)
+        none, each = jnp.zeros_like(made[0]), jnp.ones_like(made[0])
+        return *made, *back((each, none)), *back((none, each))
+
+    return jax.vmap(one, out_axes=1)(jnp.arange(_num_outputs(rows)))
+
+
+@partial(jax.jit, static_argnames="view")
 def _outputs_nll(
-    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: int = 0
+    view: View, params: mlp.Params, rows: Batch, z: jax.Array, horizon: jax.Array | int = 0
 ) -> jax.Array:
     made = all_outputs(view, params, rows, z[rows.unit], horizon)
     return output_nll(*made, *_judged(rows, horizon))

@@ -1,26 +1,21 @@
-"""From a split to a MachineModel: train the views, estimate latents, find types, decide."""
+"""From a split to a MachineModel: embed the units, find types, decide."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import chain, compress
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from puorl.core.errors import DataError
 from puorl.core.hashing import generator
-from puorl.core.progress import Advance, progress_bar, quiet
 from puorl.core.run_folder import Checkpoint
-from puorl.core.tasks import Workers, call_all
-from puorl.data.dataset import Dataset
+from puorl.core.tasks import Workers
 from puorl.data.split import PUSplit
-from puorl.nn import mlp
-from puorl.pu.config import FilterConfig, MachineConfig
-from puorl.pu.machines import dynamics, slopes
-from puorl.pu.machines.dynamics import Batch, TrainState, UnitLatents, View
+from puorl.pu.config import FilterConfig
+from puorl.pu.machines import dynamics
+from puorl.pu.machines.dynamics import UnitLatents
+from puorl.pu.machines.embedding import Embedding, embed, embed_others
 from puorl.pu.machines.findings import (
     LITTLE_OVERLAP,
     Finding,
@@ -44,22 +39,20 @@ from puorl.pu.machines.model import (
     MachineModel,
     ViewModel,
     decide,
-    estimate_latents,
     judge_lanes,
     label_others,
-    most_rows,
     quality,
-    slope_rows,
-    thin,
-    thin_rows,
 )
-from puorl.pu.machines.sequences import Scalings, Sequences, build
+from puorl.pu.machines.sampling import (
+    Driving,
+    data_of,
+    draw_sample,
+    draw_typed,
+    judge_others,
+    take_units,
+)
 from puorl.pu.units import Unit, Units, number_units
 
-_NUM_COMPARED = 8_000
-"""Rows, of all units together, whose states and actions are compared."""
-_NUM_JUDGED, _NUM_RUNS = 50_000, 400
-"""Held-out rows by which lanes are compared, and runs by which it is seen how much z varies."""
 _PARTED = 5.0
 """Nats from which a later horizon may part units that the clearest view keeps together."""
 _UNTRUSTED = 1e3
@@ -71,35 +64,20 @@ _FEW = 0.1
 of their own."""
 _NUM_DEALT = 200
 """Times that sides are dealt to units at random: none of these may differ as much."""
-_FEWEST_PASSES = 8
-"""Times at least that networks see a row: with too many rows they are trained on some units."""
-_FEWEST_TRAINED = 100
-"""Units at least that networks are trained on."""
-_FIRST_ROWS, _FIRST_STEPS = 50, 6
-"""Rows of each other unit from which its z is guessed, and steps of that."""
 _SHORT = 1.0 / 3.0
 """Rows, in those of the median unit, below which a single episode does not shape types."""
 MIN_UNITS = 4
 """Fewer units cannot show that there are types."""
 
 
-class Embedding(NamedTuple):
-    """All units in the latents of all lanes; no label has entered it."""
+class Types(NamedTuple):
+    """What was found among the units that were learnt from."""
 
-    found: Units
-    scalings: Scalings
-    views: tuple[ViewModel, ...]
-    """Of the machines; how they are driven is not among them."""
+    model: MachineModel
     latents: tuple[tuple[UnitLatents, ...], ...]
-    median_rows: float
-    behaviour: np.ndarray
-    """(units, size). Latents of behaviour, in the metric of their likelihood."""
-    driven: np.ndarray
-    """(k, s + a) float32. States and actions of some rows, standardised."""
-    driven_unit: np.ndarray
-    """(k,) int64. Their units."""
-    driven_rows: Batch
-    """The same rows, with what came of them."""
+    """Of these units, for the views of the model."""
+    driver: np.ndarray
+    """(units,) int64. Who drives each, where types are compared within drivers; else 0."""
 
 
 def fit(
@@ -115,146 +93,35 @@ def fit(
 ) -> MachineModel:
     """Learn how units move, and which are ours; other types may be known by name.
 
+    In large fleets all is learnt from a sample of the units (`puorl.pu.machines.sampling`).
+
     Raises:
         DataError: Too few units or rows, or names that do not fit.
     """
     found, names = number_units(split.pool, unit), labelled_as or {}
     label = label_others(split.pool, found, labels_of_units(split, found, unit), names)
+    sample = draw_sample(label, found.num_rows, seed)
+    shown, data = take_units(found, sample), data_of(split.pool, found, sample)
     made = embed(
-        split.pool,
-        found,
+        data,
+        shown,
         config.machines,
         seed=seed,
         checkpoint=checkpoint,
         progress=progress,
         engine=engine,
     )
-    model = find_types(made, label, split.fingerprint, config, unit=unit, seed=seed)
-    return dataclasses.replace(model, names=tuple(names)).with_row_fits(split.pool)
-
-
-def embed(
-    data: Dataset,
-    found: Units,
-    config: MachineConfig,
-    *,
-    seed: int,
-    checkpoint: Checkpoint,
-    progress: bool = False,
-    engine: Workers | None = None,
-) -> Embedding:
-    """Train the models of all views, each a task, and estimate the latents of all units."""
-    rows, scalings = build(data.rows, found.number, config)
-    number = found.number[rows.position]
-    views: tuple[View, ...] = (*choose_views(found, data), "behaviour")
-    held, run = dynamics.held_out(rows, seed), _runs(data, rows.position, number)
-    total = sum(view != "slopes" for view in views) * config.num_steps
-    with progress_bar("dynamics", total=total, unit="steps", show=progress) as advance:
-        learn = partial(
-            _learn_view,
-            rows=rows,
-            number=number,
-            held=held,
-            run=run,
-            num_units=len(found.name),
-            config=config,
-            seed=seed,
-            checkpoint=checkpoint,
-            advance=advance if engine is None else quiet,
-        )
-        made = list(chain.from_iterable(call_all(learn, views, engine)))
-    size = np.bincount(number, minlength=len(found.name))
-    models, latents = zip(*made[:-1], strict=True)
-    driver, [driven_by] = made[-1]
-    sample = thin_rows(number, _NUM_COMPARED // len(found.name) + 1)
-    return Embedding(
-        found=found,
-        scalings=scalings,
-        views=models,
-        latents=latents,
-        median_rows=float(np.median(size)),
-        behaviour=driver.embed(0, driven_by.z),
-        driven=rows.given[sample, : rows.state.shape[1] + rows.action.shape[1]],
-        driven_unit=number[sample],
-        driven_rows=dynamics.make_batch(
-            "dynamics", Sequences(*(part[sample] for part in rows)), number[sample]
-        ),
-    )
-
-
-def _learn_view(
-    view: View,
-    *,
-    rows: Sequences,
-    number: np.ndarray,
-    held: np.ndarray,
-    run: np.ndarray,
-    num_units: int,
-    config: MachineConfig,
-    seed: int,
-    checkpoint: Checkpoint,
-    advance: Advance,
-) -> list[tuple[ViewModel, tuple[UnitLatents, ...]]]:
-    """Train the model of one view; return it with the latents, for each horizon."""
-    own = _behaviour_config(config) if view == "behaviour" else config
-    every = dynamics.make_batch(view, rows, number)
-    if view == "slopes":
-        own = dataclasses.replace(config, latent_sizes=slopes.SIZES, num_seeds=1)
-        few = slope_rows(thin(every, most_rows(view, num_units)))
-        num_present = rows.state.shape[1] + rows.action.shape[1]
-        params = slopes.fit(few, num_units, num_present)
-        z = slopes.estimate(dynamics.lane(params, 0), few, num_units)
-        z = np.repeat(z[None], len(slopes.SIZES), axis=0)
-        return [_finish(view, params, z, every, held, run, num_units, own, 0)]
-    passes = own.num_steps * own.batch_size / (~held).sum()
-    num_trained = max(_FEWEST_TRAINED, int(num_units * passes / _FEWEST_PASSES))
-    trained = np.sort(np.random.default_rng(seed).permutation(num_units)[:num_trained])
-    place = np.full(num_units, -1)
-    place[trained] = np.arange(len(trained))
-    used = ~held & (place[number] >= 0)
-    shown = jax.tree.map(lambda leaf: leaf[used], every)
-    shown = shown._replace(unit=jnp.asarray(place[number[used]], jnp.int32))
-    state = dynamics.train(
-        view, shown, len(trained), own, seed=seed, checkpoint=checkpoint, advance=advance
-    )
-    z = np.asarray(state.z, np.float64)
-    if len(trained) < num_units:
-        z = _guess_others(view, state, every, trained, num_units, own)
-    horizons = range(every.num_horizons)
-    return [
-        _finish(view, state.params, z, every, held, run, num_units, own, each) for each in horizons
-    ]
-
-
-def _guess_others(
-    view: View,
-    state: TrainState,
-    rows: Batch,
-    trained: np.ndarray,
-    num_units: int,
-    config: MachineConfig,
-) -> np.ndarray:
-    """(lanes, units, size). z of all units, where the networks were trained on some of them."""
-    known, used = np.asarray(state.z, np.float64), np.asarray(dynamics.size_mask(config))
-    few = thin(rows, _FIRST_ROWS)
-    z = np.repeat(known.mean(axis=1, keepdims=True), num_units, axis=1)
-    for k, start in enumerate(z):
-        z[k] = dynamics.fit_latents(
-            view,
-            dynamics.lane(state.params, k),
-            used[k],
-            few,
-            start,
-            num_iterations=_FIRST_STEPS,
-            penalty=config.penalty,
-        ).z
-    z[:, trained] = known
-    return z
-
-
-def _behaviour_config(config: MachineConfig) -> MachineConfig:
-    """One lane is enough to see whether units are driven in different ways."""
-    return dataclasses.replace(config, latent_sizes=(4,), num_seeds=1)
+    typed = sample
+    if not sample.all() and _has_runs(made):
+        typed = draw_typed(label, sample, seed)
+        own = data_of(split.pool, found, typed)
+        made = embed_others(made, own, take_units(found, typed), config.machines)
+    types = find_types(made, label[typed], split.fingerprint, config, unit=unit, seed=seed)
+    model = dataclasses.replace(types.model, names=tuple(names)).with_row_fits(data, shown)
+    if sample.all():
+        return model
+    driving = Driving(made.driving, made.behaviour, types.driver)
+    return judge_others(model, types.latents, driving, split.pool, found, label, typed)
 
 
 def find_types(
@@ -265,7 +132,7 @@ def find_types(
     *,
     unit: Unit,
     seed: int,
-) -> MachineModel:
+) -> Types:
     """Find the types of units, with some labelled, and decide about all.
 
     Args:
@@ -327,7 +194,7 @@ def find_types(
     table = judge(finding.seen)
     table.cluster[is_odd] = -1
     alpha, recall, precision = quality(table, lanes, finding.seen, seed)
-    return MachineModel(
+    model = MachineModel(
         config=config,
         unit=unit,
         seed=seed,
@@ -341,6 +208,7 @@ def find_types(
         finding=finding,
         split_fingerprint=fingerprint,
     )
+    return Types(model, made.latents, driver)
 
 
 def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:
@@ -616,15 +484,6 @@ def _nats_above_0(value: np.ndarray) -> float:
     return 0.5 * n * float(np.log1p(ratio)) if value.mean() > 0 else 0.0
 
 
-def choose_views(found: Units, data: Dataset) -> tuple[View, ...]:
-    """Choose what units are compared by: relations and slopes need several runs a unit."""
-    if data.episode is None or found.cluster is not found.number:
-        return ("dynamics",)
-    pairs = np.unique(np.stack([found.number, data.episode]), axis=1)
-    runs = np.bincount(pairs[0])
-    return ("dynamics", "relations", "slopes") if np.median(runs) >= 2 else ("dynamics",)
-
-
 def labels_of_units(split: PUSplit, found: Units, unit: Unit) -> np.ndarray:
     """(units,) int64. 0 for units with a labelled row, -1 for others."""
     label = np.full(len(found.name), -1)
@@ -636,88 +495,3 @@ def labels_of_units(split: PUSplit, found: Units, unit: Unit) -> np.ndarray:
             "distinguishes machines, or decide by transition"
         )
     return label
-
-
-def _runs(data: Dataset, position: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """(n,) int64. Parts of units to compare with each other: episodes, or halves of one."""
-    size = np.bincount(number)
-    start = np.cumsum(size) - size
-    order = np.argsort(number, kind="stable")
-    place = np.empty(len(number), np.int64)
-    place[order] = np.arange(len(number)) - start[number[order]]
-    half = (2 * place >= size[number]).astype(np.int64)
-    episode = data.episode
-    own = half if episode is None else np.unique(episode, return_inverse=True)[1][position]
-    pairs = np.unique(np.stack([number, own]), axis=1)
-    lone = np.bincount(pairs[0], minlength=len(size))[number] < 2
-    part = np.where(lone, half + own.max() + 1, own)
-    return np.unique(np.stack([number, part]), axis=1, return_inverse=True)[1].reshape(-1)
-
-
-def _finish(
-    view: View,
-    params: mlp.Params,
-    z: np.ndarray,
-    rows: Batch,
-    held: np.ndarray,
-    run: np.ndarray,
-    num_units: int,
-    config: MachineConfig,
-    horizon: int,
-) -> tuple[ViewModel, tuple[UnitLatents, ...]]:
-    """Estimate latents of all units with all rows, and their metric, lane by lane."""
-    lanes, size = config.lanes, max(config.latent_sizes)
-    used = np.asarray(dynamics.size_mask(config), np.float64)
-    z = z * used[:, None]
-    judged = thin(jax.tree.map(lambda leaf: leaf[held], rows), _NUM_JUDGED // num_units + 1)
-    model = ViewModel(
-        view=view,
-        params=params,
-        sizes=lanes,
-        centre=np.zeros((len(lanes), size)),
-        root=np.zeros((len(lanes), size, size)),
-        inflation=np.ones(len(lanes)),
-        mixtures=(),
-        held_out_nll=np.zeros(len(lanes)),
-        horizon=horizon,
-    )
-    latents = []
-    for k in range(len(lanes)):
-        nll = dynamics.outputs_nll(view, dynamics.lane(params, k), judged, z[k], horizon)
-        model.held_out_nll[k] = nll.sum(axis=1).mean()
-        own = estimate_latents(model, k, rows, num_units, config, start=z[k], num_iterations=2)
-        metric = own.information.sum(axis=0) / own.num_rows.sum() + np.diag(1.0 - used[k])
-        model.root[k] = np.linalg.cholesky(metric + 1e-9 * np.trace(metric) * np.eye(size))
-        model.centre[k] = own.z.mean(axis=0)
-        latents.append(own)
-    k = int(np.argmin(model.held_out_nll))
-    model.inflation[:] = _inflation(model, k, rows, run, latents[k], config)
-    return model, tuple(latents)
-
-
-def _inflation(
-    model: ViewModel,
-    lane: int,
-    rows: Batch,
-    run: np.ndarray,
-    own: UnitLatents,
-    config: MachineConfig,
-) -> float:
-    """Measure how much more z varies from run to run of a unit than its rows explain: 1 or more."""
-    unit_of_run = np.zeros(int(run.max()) + 1, np.int64)
-    unit_of_run[run] = np.asarray(rows.unit)
-    num_runs = np.bincount(unit_of_run)[unit_of_run]
-    asked = np.flatnonzero(num_runs > 1)
-    if not len(asked):
-        return 1.0
-    asked = asked[:: -(-len(asked) // _NUM_RUNS)]
-    place = np.full(len(num_runs), -1)
-    place[asked] = np.arange(len(asked))
-    used = place[run] >= 0
-    by_run = jax.tree.map(lambda leaf: leaf[used], rows)
-    by_run = by_run._replace(unit=jnp.asarray(place[run[used]], jnp.int32))
-    first = own.z[unit_of_run[asked]]
-    parts = estimate_latents(model, lane, by_run, len(asked), config, start=first, num_iterations=3)
-    apart = np.square(model.embed(lane, parts.z) - model.embed(lane, first)).mean(axis=1)
-    scaled = apart * parts.num_rows * num_runs[asked] / (num_runs[asked] - 1)
-    return max(float(scaled.mean()), 1.0)

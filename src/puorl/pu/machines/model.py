@@ -25,7 +25,9 @@ _MOST_ROWS = {"dynamics": 1_000, "relations": 250, "behaviour": 1_000, "slopes":
 """Rows of a unit at most that its latents are estimated from; a relation is a product a sensor."""
 _MOST_UNITS, _LEAST_ROWS = 200, 100
 """Units from which each gives fewer rows, so that all together give no more; but at least some."""
-_NUM_DRAWS = 2_000
+_NUM_DRAWS, _LEAST_DRAWS = 2_000, 200
+_MOST_DRAWN = 20_000_000
+"""Units that are drawn for intervals, in all draws: with many, the draws are fewer."""
 FALSELY_OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called none of these."""
 _BLOCK = 20
@@ -210,7 +212,7 @@ class MachineModel:
                 zip(self.views, batches, self.row_fits, strict=False)
             )
         ]
-        ordinary = self._ordinary(latents, fits)
+        ordinary = self.ordinary(latents, fits)
         return decide(
             self.views,
             latents,
@@ -221,14 +223,18 @@ class MachineModel:
             ordinary=ordinary,
         )
 
-    def with_row_fits(self, data: Dataset) -> "MachineModel":
+    def with_row_fits(self, data: Dataset, found: Units | None = None) -> "MachineModel":
         """Return the same with how well rows of its own data are predicted.
 
         Rows that were held out in training are asked, so that units never seen are compared with
         what is usual for rows never seen.
+
+        Args:
+            data: Rows of the units that were learnt from.
+            found: These units; by default those of the rows.
         """
         config = self.config.machines
-        found = number_units(data, self.unit)
+        found = number_units(data, self.unit) if found is None else found
         rows, _ = build(data.rows, found.number, config, self.scalings)
         number, held = found.number[rows.position], dynamics.held_out(rows, self.seed)
         stride = -(-len(found.name) // _MOST_UNITS)  # some hundred units tell what is usual
@@ -252,17 +258,27 @@ class MachineModel:
             made.append(RowFit.of(lane, nll.astype(np.float64), np.asarray(asked.unit)))
         return replace(self, row_fits=tuple(made))
 
-    def _ordinary(
-        self, latents: Sequence[Sequence[UnitLatents]], fits: Sequence[np.ndarray]
+    def ordinary(
+        self,
+        latents: Sequence[Sequence[UnitLatents]],
+        fits: Sequence[np.ndarray],
+        driver: np.ndarray | None = None,
     ) -> np.ndarray:
-        """(n,) float64. Chance of a unit of a known type to look as odd as each: z, and rows."""
+        """(n,) float64. Chance of a unit of a known type to look as odd as each: z, and rows.
+
+        Args:
+            latents: z of the units, for each view and lane.
+            fits: What `RowFit.probability` says of each view.
+            driver: As in `judge_lanes`.
+        """
         from scipy import stats  # takes time to import
 
         chances = list(fits)
         for view, own in zip(self.views, latents, strict=True):
             mixture = _clearest([view])[1]
             lane = mixture.lane
-            z = view.embed(lane, own[lane].z)
+            who = np.zeros(len(own[lane].z), int) if driver is None else driver
+            z = view.embed(lane, own[lane].z) - mixture.shift[who]
             spread = mixture.covariance + _extra(view, lane, own[lane], self.median_rows)
             nearest = np.min([mahalanobis(z - mean, spread) for mean in mixture.mean], axis=0)
             n = float(mixture.num_units.sum())
@@ -461,14 +477,14 @@ def decide(
         ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
             units of the fit, whose types are known.
     """
-    said = _in_all(lanes, [each.weight @ each.chance for each in lanes])
-    prior = _in_all(lanes, [np.array(each.prior) for each in lanes])
+    said = in_all(lanes, [each.weight @ each.chance for each in lanes])
+    prior = in_all(lanes, [np.array(each.prior) for each in lanes])
     said, prior = (0.5 + seen * (each - 0.5) for each in (said, prior))
     if ordinary is not None:  # as common as it is for an ordinary unit to look so: even odds
-        said = said * ordinary / (ordinary + FALSELY_OUTSIDE)
+        said = said * trust(ordinary)
     probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
-    agreement = _in_all(
+    agreement = in_all(
         lanes, [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes]
     ) * np.where(keep, 1.0, np.max([each.weight @ (each.chance < 0.5) for each in lanes], axis=0))
     number = next(i for i, view in enumerate(views) if view is _clearest(views)[0])
@@ -497,7 +513,12 @@ def decide(
     )
 
 
-def _in_all(lanes: Sequence[LaneChances], said: Sequence[np.ndarray]) -> np.ndarray:
+def trust(ordinary: np.ndarray) -> np.ndarray:
+    """(n,) float64. Chance that units are of any known type, by how odd they look."""
+    return 1.0 / (1.0 + FALSELY_OUTSIDE / np.maximum(ordinary, np.finfo(float).tiny))
+
+
+def in_all(lanes: Sequence[LaneChances], said: Sequence[np.ndarray]) -> np.ndarray:
     """Return the chance to be ours in all views, given that in each.
 
     Horizons of one model see nearly the same, so the least of theirs counts; views of different
@@ -529,31 +550,48 @@ def project(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, float]:
     first = away / max(np.linalg.norm(away), 1e-12)
     rest = seen - np.outer(seen @ first, first)
     between = mean - np.outer(mean @ first, first)
-    _, sizes, directions = np.linalg.svd(np.vstack([10.0 * between, rest - rest.mean(axis=0)]))
+    _, sizes, directions = np.linalg.svd(
+        np.vstack([10.0 * between, rest - rest.mean(axis=0)]), full_matrices=False
+    )
     second = directions[0] if len(sizes) and z.shape[1] > 1 else np.zeros(z.shape[1])
     return np.stack([seen @ first, seen @ second], axis=1), scale
 
 
 def quality(
-    table: UnitTable, lanes: Sequence[LaneChances], seen: float, seed: int
+    table: UnitTable,
+    lanes: Sequence[LaneChances],
+    seen: float,
+    seed: int,
+    *,
+    trusted: np.ndarray | None = None,
 ) -> tuple[Estimate, Estimate, Estimate]:
     """Return alpha, recall and precision over the rows of unlabelled units, with intervals.
 
     Lanes are drawn by their weight and units by their probabilities: where lanes disagree or units
     lie between types, the intervals are wide. With the chance that no types are seen, any fraction
     is as likely as any other; where that is likelier than not, the intervals say nothing.
+
+    Args:
+        table: The decisions.
+        lanes: Result of `judge_lanes`.
+        seen: Result of `visibility`.
+        seed: Of the draws.
+        trusted: (n,) float. Result of `trust`; by default all units are of known types.
     """
     asked = ~table.labelled
     rows, keep = table.num_rows[asked].astype(float), table.keep[asked]
     rng = generator(seed, "machines", "quality")
-    ours = np.ones((_NUM_DRAWS, len(rows)), bool)
+    num_draws = max(min(_NUM_DRAWS, _MOST_DRAWN // max(len(rows), 1)), _LEAST_DRAWS)
+    ours = np.ones((num_draws, len(rows)), bool)
     place = {view: rng.uniform(size=ours.shape) for view in dict.fromkeys(e.view for e in lanes)}
     for each in lanes:
-        lane = rng.choice(len(each.weight), _NUM_DRAWS, p=each.weight)
+        lane = rng.choice(len(each.weight), num_draws, p=each.weight)
         ours &= place[each.view] < each.chance[lane][:, asked]
-    blind = rng.uniform(size=_NUM_DRAWS) >= seen
-    anyone = rng.uniform(size=ours.shape) < rng.uniform(size=(_NUM_DRAWS, 1))
+    blind = rng.uniform(size=num_draws) >= seen
+    anyone = rng.uniform(size=ours.shape) < rng.uniform(size=(num_draws, 1))
     ours = np.where(blind[:, None], anyone, ours)
+    if trusted is not None:
+        ours &= rng.uniform(size=ours.shape) < trusted[asked]
     with np.errstate(invalid="ignore", divide="ignore"):
         alpha = (ours @ rows) / rows.sum()
         hit = (ours & keep) @ rows
