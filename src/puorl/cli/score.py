@@ -101,7 +101,6 @@ class Score(opt.Command):
 
         flt = DomainFilter.load(folder)
         if isinstance(flt.model_, MachineModel):
-            check_sizes(data, flt.model_)
             return self._units(flt.model_, data)
         score, keep = flt.predict_proba(data), flt.predict(data)
         if self.out is not None:
@@ -211,7 +210,7 @@ def read_machines(
 
     Raises:
         ConfigError: The filter decides by rows.
-        DataError: Rows of other sizes than those that it was fitted on.
+        DataError: Other columns than those that it was fitted on.
     """
     data = options.load(paths)
     opt.Command.compute_synchronously()
@@ -224,20 +223,4 @@ def read_machines(
             f"{subject}: expected a filter that decides about units by how they move, got one that "
             "decides by rows; filter with --unit column:NAME"
         )
-    check_sizes(data, model)
-    return data, model
-
-
-def check_sizes(data: Dataset, model: "MachineModel") -> None:
-    """Refuse rows of other sizes than those that a filter was fitted on.
-
-    Raises:
-        DataError: They differ.
-    """
-    want = len(model.scalings.state.mean), len(model.scalings.action.mean)
-    got = data.obs.shape[1], data.action.shape[1]
-    if got != want:
-        raise DataError(
-            f"expected {want[0]} state and {want[1]} action components, as the filter was fitted "
-            f"on, got {got[0]} and {got[1]}; name the same columns with --obs and --action"
-        )
+    return model.in_order(data), model

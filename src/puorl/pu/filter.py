@@ -1,5 +1,6 @@
 """DomainFilter: find the target's rows among unlabelled ones, given a few labelled rows."""
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.core.tasks import Workers
 from puorl.data.dataset import Dataset
+from puorl.data.fitted_columns import FittedColumns
 from puorl.data.split import PUSplit, Sampling
 from puorl.data.training_set import TrainingSet
 from puorl.pu import model as model_files
@@ -131,9 +133,8 @@ class DomainFilter(Parameters):
         learn = fit
         if by_dynamics:
             learn = partial(machines.fit, labelled_as=labelled_as, engine=engine)
-        self.model_ = learn(
-            split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
-        )
+        made = learn(split, config, unit=unit, seed=seed, checkpoint=store, progress=progress)
+        self.model_ = dataclasses.replace(made, named=FittedColumns.of(split.pool))
         self._split = split
         return self
 

@@ -250,6 +250,46 @@ def test_units_never_seen_are_decided_without_labels(fitted, fleet):
     np.testing.assert_array_equal(fitted.predict(split), is_ours(robot))
 
 
+def test_units_are_judged_by_the_names_of_their_columns(fitted, fleet):
+    named = fitted.model_.named._replace(obs_names=("flow", "heat"))
+    model = dataclasses.replace(fitted.model_, named=named)
+    data = fleet(num_units=4, seed=5)
+
+    def turned(*names):
+        rows = dataclasses.replace(
+            data.rows, obs=data.obs[:, ::-1], next_obs=data.next_obs[:, ::-1]
+        )
+        origin = dataclasses.replace(data.provenance, obs_names=names)
+        return Dataset(rows, data.columns, origin)
+
+    want = fitted.predict_units(data)
+    for part, same in zip(model.predict_units(turned("heat", "flow")), want, strict=True):
+        np.testing.assert_array_equal(part, same)
+    assert model.explain(turned("heat", "flow"), "m00")[0][0] in ("flow", "heat")
+    window = np.arange(len(data)) // 20
+    drift = follow(model, data, window)
+    turned_drift = follow(model, turned("heat", "flow"), window)
+    np.testing.assert_array_equal(drift[0].distance, turned_drift[0].distance)
+    for use in (model.predict_units, model.score_rows, lambda d: follow(model, d, window)):
+        with pytest.raises(DataError, match="without flow and with cold; name the same columns"):
+            use(turned("heat", "cold"))
+
+
+def test_filters_from_before_columns_were_stored_are_read(fitted, fleet, tmp_path):
+    fitted.save(tmp_path / "f")
+    content = read_json(tmp_path / "f" / "filter.json")
+    assert content.pop("columns")["num_obs"] == 2
+    write_json(tmp_path / "f" / "filter.json", content, force=True)
+    back, data = DomainFilter.load(tmp_path / "f"), fleet(num_units=4, seed=5)
+    assert back.model_.named is None
+    np.testing.assert_array_equal(back.predict_proba(data), fitted.predict_proba(data))
+    rows = np.zeros((9, 3))
+    columns = {"robot": np.array(["a"] * 9)}
+    wide = Dataset.from_arrays(obs=rows, action=rows, next_obs=rows, columns=columns)
+    with pytest.raises(DataError, match="expected 2 state and 1 action components"):
+        back.predict_units(wide)
+
+
 def test_a_unit_with_few_rows_is_less_sure(fitted, fleet):
     new = fleet(num_units=6, seed=5)
     many = fitted.predict_units(new)

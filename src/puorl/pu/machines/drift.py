@@ -51,8 +51,9 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
         window_of_row: (n,) int. Window of each row; numbers rise with time within a unit.
 
     Raises:
-        DataError: A unit has fewer than 4 windows.
+        DataError: A unit has fewer than 4 windows, or other columns than those of the fit.
     """
+    data = model.in_order(data)
     found = number_units(data, model.unit)
     config = model.config.machines
     rows, _ = build(data.rows, found.number, config, model.scalings)

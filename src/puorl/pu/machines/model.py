@@ -10,6 +10,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
+from puorl.data.fitted_columns import FittedColumns
 from puorl.data.split import PUSplit
 from puorl.nn import mlp
 from puorl.pu.config import FilterConfig, MachineConfig
@@ -119,11 +120,22 @@ class MachineModel:
     """Names of the types 1, 2 and so on of which units were labelled."""
     row_fits: tuple[RowFit, ...] = ()
     """For each view; none in filters from before they were measured."""
+    named: FittedColumns | None = None
+    """Of the rows of the fit; None in filters from before they were stored."""
 
     @property
     def best(self) -> tuple[ViewModel, Mixture]:
         """The view and partition that see types best."""
         return _clearest(self.views)
+
+    def in_order(self, data: Dataset) -> Dataset:
+        """Return rows with their columns in the order of the fit.
+
+        Raises:
+            DataError: Other columns than those of the fit.
+        """
+        sizes = len(self.scalings.state.mean), len(self.scalings.action.mean)
+        return (self.named or FittedColumns(*sizes)).order(data)
 
     def explain(self, data: Dataset, name: str) -> list[tuple[str, float]]:
         """Return the outcomes that tell a unit from ours, the most telling first.
@@ -132,8 +144,9 @@ class MachineModel:
         explain it worse than the unit's own.
 
         Raises:
-            DataError: No such unit.
+            DataError: No such unit, or other columns than those of the fit.
         """
+        data = self.in_order(data)
         found = number_units(data, self.unit)
         if name not in found.name:
             near = ", ".join(map(str, found.name[:5]))
@@ -189,7 +202,12 @@ class MachineModel:
         return kept
 
     def predict_units(self, data: Dataset) -> UnitTable:
-        """Decide about the units of new data: z is estimated, nothing else is learnt."""
+        """Decide about the units of new data: z is estimated, nothing else is learnt.
+
+        Raises:
+            DataError: Other columns than those of the fit.
+        """
+        data = self.in_order(data)
         found = number_units(data, self.unit)
         config = self.config.machines
         rows, _ = build(data.rows, found.number, config, self.scalings)
