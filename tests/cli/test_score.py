@@ -72,8 +72,9 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
     assert main([*call, "--out", "drift.csv"]) == 0
     printed = capsys.readouterr().out
     assert "2 units followed, 1 with an alarm" in printed
-    changed = "M-90: changed at time 1740991519 (window 3 of 3)"  # all digits of a clock
-    assert f"{changed}: 7 from its beginning, 2 is usual" in printed
+    changed = "M-90: beyond its band from 40 on, alarm at 1740991519 (window 3 of 3)"
+    assert f"{changed}: 7 from its beginning, 2 is the bound" in printed  # all digits of a clock
+    assert "warning: M-92: fewer than 4 windows, so not followed; choose shorter" in printed
     assert np.array_equal(seen["windows"], np.tile(np.repeat([0, 1, 2], 40), 3))
     with open("drift.csv", newline="") as file:
         lines = list(csv.reader(file))

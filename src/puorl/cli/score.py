@@ -1,6 +1,7 @@
 """`puorl score`: judge machines or rows that a filter has not seen."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,13 +24,14 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.labels import row_numbers, write_table
+from puorl.pu.units import number_units
 from puorl.pu.windows import parse_span, windows
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.machines.drift import UnitCourse
     from puorl.pu.machines.model import MachineModel
 
-_MOST_UNITS = 40
+_MOST_UNITS, _MOST_NAMED = 40, 3
 _Found = tuple[dict[str, Any], list[Any]]
 """JSON content, and the lines to print."""
 
@@ -88,7 +90,8 @@ class Score(opt.Command):
             data, model = read_machines(options, self.paths, folder, "--by-time")
             from puorl.pu.machines.drift import follow
 
-            found = self._courses(follow(model, data, windows(data, model.unit, span)))
+            courses = follow(model, data, windows(data, model.unit, span))
+            found = self._courses(courses, number_units(data, model.unit).name.tolist())
         content, lines = found
         written = [path for path in (self.out, self.page) if path is not None]
         file = None if self.out is None else str(self.out)
@@ -162,8 +165,9 @@ class Score(opt.Command):
         content = [dataclasses.asdict(row) | {"type": type_of(row)} for row in rows]
         return {"units": content, "outside": outside}, lines
 
-    def _courses(self, courses: "list[UnitCourse]") -> _Found:
+    def _courses(self, courses: "list[UnitCourse]", names: list[str]) -> _Found:
         from puorl.pu.drift_page import as_page, describe, to_dict, write_courses
+        from puorl.pu.machines.drift import MIN_WINDOWS
 
         if self.out is not None:
             write_courses(self.out, courses, force=self.force)
@@ -175,7 +179,21 @@ class Score(opt.Command):
             first, last = (f"{each.probability[k]:.3f}" for k in (0, -1))
             text = f"{each.name}: {describe(each)} Probability to be ours: {first}, then {last}"
             lines.append(Text(text, style="yellow"))
-        return {"units": [to_dict(each) for each in courses]}, lines
+        short = sorted(set(names) - {each.name for each in courses})
+        if short:
+            text = f"{few_names(short)}: fewer than {MIN_WINDOWS} windows, so not followed"
+            lines.append(Text(f"warning: {text}; choose shorter windows", style="yellow"))
+        return {"units": [to_dict(each) for each in courses], "not_followed": short}, lines
+
+
+def few_names(names: Sequence[str]) -> str:
+    """Name up to three units, and say how many more there are.
+
+    >>> few_names(["a", "b"]), few_names(list("abcde"))
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _counts(num_rows: int, num_kept: int, mean: float) -> _Found:

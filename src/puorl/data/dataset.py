@@ -170,6 +170,7 @@ class Dataset:
             action_names=raw.action_names,
             action_range=raw.action_range,
             action_codes=raw.action_codes,
+            clock=raw.clock,
             missing=done.missing,
             notes=tuple(notes),
         )
@@ -456,6 +457,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         behaviour=_shared([p.provenance.behaviour for p in parts]),
         recipe=None,
         action_range=_shared([p.provenance.action_range for p in parts]),
+        clock=_shared([p.provenance.clock for p in parts]),
         missing=tuple(dict.fromkeys(m for p in parts for m in p.provenance.missing)),
         notes=join_notes(notes),
     )

@@ -203,6 +203,8 @@ class Provenance:
     """Smallest and largest value of each action component, where the source states them."""
     action_codes: tuple[str, ...] | None = None
     """Codes of one-hot action columns; None for continuous actions."""
+    clock: str | None = None
+    """``dates`` where time is in seconds since 1970; None where its unit is not known."""
     missing: tuple[str, ...] = ()
     """Fields that the source did not have."""
     notes: tuple[str, ...] = ()
@@ -218,7 +220,7 @@ class Provenance:
         content["notes"] = [
             {"kind": n.kind, "count": n.number} if isinstance(n, Note) else n for n in self.notes
         ]
-        for name in ("action_range", "action_codes"):
+        for name in ("action_range", "action_codes", "clock"):
             if content[name] is None:
                 del content[name]  # as in files written before the field existed
         return content

@@ -275,6 +275,17 @@ def test_units_are_judged_by_the_names_of_their_columns(fitted, fleet):
             use(turned("heat", "cold"))
 
 
+def test_units_with_few_windows_are_left_out_of_a_watch(fitted, fleet):
+    data = fleet(num_units=3, seed=5)
+    data = data[(data.columns["robot"] != "m01") | (data.episode % 4 == 0)]
+    courses = follow(fitted.model_, data, np.arange(len(data)) // 39)
+    assert [each.name for each in courses] == ["m00", "m02"]
+    with pytest.raises(
+        DataError, match="expected a unit with at least 4 windows .* most 1 windows"
+    ):
+        follow(fitted.model_, data, np.zeros(len(data), int))
+
+
 def test_filters_from_before_columns_were_stored_are_read(fitted, fleet, tmp_path):
     fitted.save(tmp_path / "f")
     content = read_json(tmp_path / "f" / "filter.json")
