@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 import pytest
-from filter_runs import NUM_MACHINES, NUM_OURS, fleet_rows, words
+from filter_runs import NUM_MACHINES, NUM_OURS, fleet_rows, hashes, words
 from messages import message
 
 import puorl
@@ -69,6 +69,17 @@ def test_files_that_no_command_reads_have_their_hash_in_the_settings(fleet):
     folder = fleet[0] / "run"
     files = read_as(FilterSettings, folder / "settings.json").files
     assert files == {name: of_bytes(folder / name) for name in ("report.html", "units.csv")}
+
+
+def test_without_a_report_the_units_are_still_written(fleet, here, capsys):
+    folder, printed = fleet
+    assert "checking ..." not in printed  # the fit has said all
+    more = ("--unit", "column:machine", "--no-report")
+    assert main(words(str(folder / "fleet.npz"), *more, labelled="machine == 'M-01'")) == 0
+    assert "; verdict: machines differ\n" in capsys.readouterr().out
+    got, expected = hashes(here / "run"), hashes(folder / "run")
+    assert expected.keys() - got.keys() == {"report.html", "report.json"}
+    assert [name for name in got if got[name] != expected[name]] == ["settings.json"]
 
 
 def test_the_page_of_puorl_report_reads_it(fleet, here):

@@ -1,6 +1,7 @@
 """`puorl score`: new machines and rows, without labels and without learning."""
 
 import csv
+import dataclasses
 import json
 import re
 
@@ -40,6 +41,19 @@ def test_new_machines_are_judged_and_a_strange_one_is_named(fleet, new, capsys):
     assert content["outside"] == ["M-92"]
     shown = {unit["name"]: unit["probability"] for unit in content["units"]}
     assert shown == {name: float(line["probability"]) for name, line in lines.items()}
+
+
+def test_machines_without_usable_rows_are_named(fleet, here, capsys):
+    rows = fleet_rows(strange=True)
+    lost = tuple(("machine", f"M-{k}") for k in (93, 94, 95, 96))
+    rows = dataclasses.replace(rows, provenance=dataclasses.replace(rows.provenance, emptied=lost))
+    file = str(puorl.save(rows, here / "new.npz"))
+    assert main(["score", str(fleet[0] / "run"), file]) == 0
+    says = "4 units have no usable rows and are not decided: M-93, M-94, M-95 and 1 more"
+    assert f"warning: {says}" in " ".join(capsys.readouterr().out.split())
+    more = ("--unit", "column:machine", "--evidence", "dynamics")
+    assert main(["filter", file, "--labelled", "machine == 'M-90'", "--out", "o", *more]) == 2
+    assert f"warning: {says}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_rows_are_judged_one_by_one(whole, rows, here, capsys):

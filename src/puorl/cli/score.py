@@ -1,7 +1,6 @@
 """`puorl score`: judge machines or rows that a filter has not seen."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,14 +23,14 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.labels import row_numbers, write_table
-from puorl.pu.units import number_units
+from puorl.pu.units import describe_unusable, few_names, number_units, unusable_units
 from puorl.pu.windows import parse_span, windows
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.machines.drift import UnitCourse
     from puorl.pu.machines.model import MachineModel
 
-_MOST_UNITS, _MOST_NAMED = 40, 3
+_MOST_UNITS = 40
 _Found = tuple[dict[str, Any], list[Any]]
 """JSON content, and the lines to print."""
 
@@ -91,7 +90,8 @@ class Score(opt.Command):
             from puorl.pu.machines.drift import follow
 
             courses = follow(model, data, windows(data, model.unit, span))
-            found = self._courses(courses, number_units(data, model.unit).name.tolist())
+            names = number_units(data, model.unit).name.tolist()
+            found = self._courses(courses, [*names, *unusable_units(data, model.unit)])
         content, lines = found
         written = [path for path in (self.out, self.page) if path is not None]
         file = None if self.out is None else str(self.out)
@@ -163,7 +163,9 @@ class Score(opt.Command):
             text = f"warning: {names}: unlike all units that the filter was fitted on"
             lines.append(Text(text, style="yellow"))
         content = [dataclasses.asdict(row) | {"type": type_of(row)} for row in rows]
-        return {"units": content, "outside": outside}, lines
+        lost = unusable_units(data, model.unit)
+        lines += _lost(lost)
+        return {"units": content, "outside": outside, "not_decided": lost}, lines
 
     def _courses(self, courses: "list[UnitCourse]", names: list[str]) -> _Found:
         from puorl.pu.drift_page import as_page, describe, to_dict, write_courses
@@ -186,14 +188,9 @@ class Score(opt.Command):
         return {"units": [to_dict(each) for each in courses], "not_followed": short}, lines
 
 
-def few_names(names: Sequence[str]) -> str:
-    """Name up to three units, and say how many more there are.
-
-    >>> few_names(["a", "b"]), few_names(list("abcde"))
-    ('a, b', 'a, b, c and 2 more')
-    """
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+def _lost(names: list[str]) -> list[Text]:
+    """Warn of units without usable rows, in a line or none."""
+    return [Text(f"warning: {describe_unusable(names)}", style="yellow")] if names else []
 
 
 def _counts(num_rows: int, num_kept: int, mean: float) -> _Found:

@@ -71,7 +71,10 @@ class FittedColumns(NamedTuple):
         """Build from the output of `to_dict`; None for models from before columns were stored."""
         if content is None:
             return None
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in content.items()})
+        held: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in content.items()
+        }
+        return cls(**held)
 
 
 def places(field: str, own: Sequence[str], given: Sequence[str], owner: str) -> np.ndarray | None:

@@ -184,6 +184,7 @@ def finish(
     files = {**written.files, MODEL: "the filter; puorl.DomainFilter.load reads it"}
     if report is not None:
         files |= _write_report(folder, report)
+    files |= _write_units(folder, flt)
     lists, for_people = folder / KEEP_LIST, (folder / REPORT_PAGE, folder / UNITS)
     content = FilterSettings(
         settings["arguments"],
@@ -200,17 +201,24 @@ def finish(
 
 
 def _write_report(folder: Path, report: "FilterReport | MachineReport") -> dict[str, str]:
-    from puorl.pu.machines.report import MachineReport
     from puorl.pu.report_page import as_page
-    from puorl.pu.unit_table import write_units
 
     (folder / REPORT_PAGE).write_text(as_page(report), encoding="utf-8")
     write_json(folder / REPORT, report.to_dict())
-    written = {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
-    if isinstance(report, MachineReport):
-        write_units(folder / UNITS, report.units)
-        written[UNITS] = f"all {len(report.units):,} units, with decision and evidence"
-    return written
+    return {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
+
+
+def _write_units(folder: Path, flt: "DomainFilter") -> dict[str, str]:
+    """Write all units, where they were decided by how they move."""
+    from puorl.pu.machines.model import MachineModel
+    from puorl.pu.machines.report import unit_rows
+    from puorl.pu.unit_table import write_units
+
+    if not isinstance(flt.model_, MachineModel):
+        return {}
+    units = unit_rows(flt.model_.units, flt.model_.names)
+    write_units(folder / UNITS, units)
+    return {UNITS: f"all {len(units):,} units, with decision and evidence"}
 
 
 def truth_scores(

@@ -5,6 +5,7 @@ then: where a unit has a labelled row, all its rows count as labelled.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -168,6 +169,40 @@ def number_units(data: Dataset, unit: Unit) -> Units:
     place = np.arange(len(first)) - begin[cluster[first]]
     text = [f"{name[e]} [{k + 1}]" for e, k in zip(cluster[first], place, strict=True)]
     return Units(np.array(text), number, cluster)
+
+
+def unusable_units(data: Dataset, unit: Unit) -> list[str]:
+    """Return the values of a unit's column none of whose rows is usable, so that none is decided.
+
+    A row is not usable where its next state was not recorded.
+    """
+    names = data.columns.get(unit.column, np.empty(0)).astype(str)
+    lost = {value for column, value in data.provenance.emptied if column == unit.column}
+    return sorted(lost - set(names))
+
+
+def describe_unusable(names: Sequence[str]) -> str:
+    """Say that units have no usable rows.
+
+    >>> describe_unusable(["P-24"])
+    '1 unit has no usable rows and is not decided: P-24'
+    """
+    units = (
+        "1 unit has no usable rows and is"
+        if len(names) == 1
+        else (f"{len(names):,} units have no usable rows and are")
+    )
+    return f"{units} not decided: {few_names(names)}"
+
+
+def few_names(names: Sequence[str], most: int = 3) -> str:
+    """Name some units, and say how many more there are.
+
+    >>> few_names(["a", "b"]), few_names(list("abcde"))
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def episode_names(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
