@@ -82,6 +82,25 @@ def test_without_a_report_the_units_are_still_written(fleet, here, capsys):
     assert [name for name in got if got[name] != expected[name]] == ["settings.json"]
 
 
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        (("worn", "machine == 'M-77'"), "labelled_as worn: expected a mask over 1,680 rows"),
+        (
+            ("worn", "machine == 'M-01'"),
+            "labelled_as worn: expected units that have no other label",
+        ),
+        (("ours", "machine == 'M-09'"), "expected a name of your own, got 'ours'"),
+    ],
+)
+def test_other_types_are_checked_before_anything_is_learnt(fleet, here, capsys, pair, says):
+    more = ("--unit", "column:machine", "--labelled-as", *pair)
+    assert main(words(str(fleet[0] / "fleet.npz"), *more, labelled="machine == 'M-01'")) == 2
+    out, err = capsys.readouterr()
+    assert says in message(err)
+    assert "learning" not in out
+
+
 def test_the_page_of_puorl_report_reads_it(fleet, here):
     folder, _ = fleet
     assert main(["report", str(folder / "run"), "--out", "all.html"]) == 0

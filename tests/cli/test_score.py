@@ -27,6 +27,7 @@ def test_new_machines_are_judged_and_a_strange_one_is_named(fleet, new, capsys):
     assert main(["score", run, new, "--out", "scores.csv"]) == 0
     printed = capsys.readouterr().out
     assert "3 units, 1 like ours" in printed
+    assert re.search(r"M-92 .* dropped +none of these +1\.00", printed)
     assert "warning: M-92: unlike all units that the filter was fitted on" in printed
     with open("scores.csv", newline="") as file:
         lines = {line["unit"]: line for line in csv.DictReader(file)}
@@ -112,6 +113,17 @@ def test_what_does_not_fit_is_refused(fleet, here, capsys):
     assert "expected a folder of puorl filter, or a saved filter" in message(
         capsys.readouterr().err
     )
+
+
+def test_a_log_without_the_units_is_refused_as_by_filter(fleet, here, capsys):
+    rows = fleet_rows(strange=True)
+    columns = {"machines": rows.columns["machine"], "source_row": np.arange(len(rows))}
+    file = str(puorl.save(dataclasses.replace(rows, columns=columns), here / "other.npz"))
+    more = ("--unit", "column:machine", "--labelled", "machines == 'M-90'", "--out", "o")
+    told = "--unit column:machine: no such column; did you mean column:machines? columns: machines"
+    for call in (["score", str(fleet[0] / "run"), file], ["filter", file, *more]):
+        assert main(call) == 2
+        assert message(capsys.readouterr().err).endswith(told)
 
 
 def test_explain_reads_the_log_of_the_filter(fleet, here, capsys, monkeypatch):

@@ -24,6 +24,7 @@ from puorl.pu.units import (
     count_scattered,
     describe_unusable,
     held_out_unit,
+    number_units,
     parse_unit,
     unusable_units,
     uses_dynamics,
@@ -207,6 +208,8 @@ class Filter(opt.Command):
         self, run: RunFolder, flt: "DomainFilter", split: PUSplit, console: Console
     ) -> "FilterReport | MachineReport | None":
         """Fit the filter, and check it unless the user does without."""
+        if self.labelled_as:
+            self._check_names(split)
         console.print("learning ...")
         options: dict[str, Any] = {"seed": self.seed, "progress": True}
         options["engine"] = self.scale.tasks()
@@ -223,6 +226,15 @@ class Filter(opt.Command):
         report = flt.report(split, checkpoint=run.checkpoint("report"), **options)
         origin = {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
         return dataclasses.replace(report, settings={**report.settings, **origin})
+
+    def _check_names(self, split: PUSplit) -> None:
+        """Refuse other types whose units or names do not fit, before anything is learnt."""
+        from puorl.pu.machines.fitting import labels_of_units
+        from puorl.pu.machines.model import label_others
+
+        unit = parse_unit(self.unit)
+        found = number_units(split.pool, unit)
+        label_others(split.pool, found, labels_of_units(split, found, unit), dict(self.labelled_as))
 
     def _kept_name(self) -> str:
         """Choose the file of kept rows, and with it the format, before the work begins."""

@@ -316,6 +316,7 @@ def test_a_unit_of_another_kind_is_none_of_these(fitted, fleet, gain):
     """Ours have 0.5, the others 0.25."""
     table = fitted.predict_units(fleet(num_units=2, seed=5, gains=(gain, gain)))
     assert (table.cluster == -1).all()
+    assert (table.agreement > 0.999).all()  # whatever lanes say of where it is
 
 
 def test_a_unit_that_is_none_of_these_is_dropped_and_ordinary_ones_are_not_called_so(fitted, fleet):
@@ -433,9 +434,23 @@ def test_too_few_units_are_refused_in_one_line(fleet, labelled):
 
 def test_rows_have_no_dynamics_of_their_own(split):
     with pytest.raises(ConfigError, match="expected units of several rows"):
-        DomainFilter(evidence="dynamics").fit(split, seed=0)
+        DomainFilter(evidence="dynamics")
+    with pytest.raises(ConfigError, match="expected units of several rows"):
+        DomainFilter(unit="episode").set_params(unit="transition", evidence="dynamics").fit(split)
     with pytest.raises(ConfigError, match="evidence: expected"):
         DomainFilter(evidence="guess").fit(split, seed=0)
+
+
+@pytest.mark.parametrize("rows", ["new.csv", np.zeros((4, 2)), {"obs": [1.0]}])
+def test_what_was_not_read_is_refused_with_the_repair(fitted, rows):
+    name = type(rows).__name__
+    for use in (fitted.predict_proba, fitted.predict):
+        with pytest.raises(
+            ConfigError, match=f"predict_proba: expected a Dataset or a PUSplit, got {name}; read"
+        ):
+            use(rows)
+    with pytest.raises(ConfigError, match=f"predict_units: expected a Dataset, got {name}; read"):
+        fitted.predict_units(rows)
 
 
 def test_the_old_name_of_predict_proba_warns(split, fitted):

@@ -479,9 +479,7 @@ def decide(
         said = said * ordinary / (ordinary + FALSELY_OUTSIDE)
     probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
-    agreement = _in_all(
-        lanes, [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes]
-    ) * np.where(keep, 1.0, np.max([each.weight @ (each.chance < 0.5) for each in lanes], axis=0))
+    agreement = _agreement(lanes, keep, ordinary)
     number = next(i for i, view in enumerate(views) if view is _clearest(views)[0])
     view, mixture = _clearest(views)
     k = mixture.lane
@@ -506,6 +504,20 @@ def decide(
         position=position,
         spread=np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale,
     )
+
+
+def _agreement(
+    lanes: Sequence[LaneChances], keep: np.ndarray, ordinary: np.ndarray | None
+) -> np.ndarray:
+    """(n,) float64. Weight of the lanes that decide alike, each with how odd a unit looks.
+
+    So no lane calls a unit ours that is unlike all others.
+    """
+    odd = 1.0 if ordinary is None else ordinary / (ordinary + FALSELY_OUTSIDE)
+    kept = [each.chance * odd >= 0.5 for each in lanes]
+    pairs = list(zip(lanes, kept, strict=True))
+    agree = _in_all(lanes, [each.weight @ (own | ~keep) for each, own in pairs])
+    return agree * np.where(keep, 1.0, np.max([each.weight @ ~own for each, own in pairs], axis=0))
 
 
 def _in_all(lanes: Sequence[LaneChances], said: Sequence[np.ndarray]) -> np.ndarray:
