@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 import pytest
-from filter_runs import NUM_MACHINES, NUM_OURS, fleet_rows, words
+from filter_runs import NUM_MACHINES, NUM_OURS, fleet_rows, hashes, words
 from messages import message
 
 import puorl
@@ -69,6 +69,36 @@ def test_files_that_no_command_reads_have_their_hash_in_the_settings(fleet):
     folder = fleet[0] / "run"
     files = read_as(FilterSettings, folder / "settings.json").files
     assert files == {name: of_bytes(folder / name) for name in ("report.html", "units.csv")}
+
+
+def test_without_a_report_the_units_are_still_written(fleet, here, capsys):
+    folder, printed = fleet
+    assert "checking ..." not in printed  # the fit has said all
+    more = ("--unit", "column:machine", "--no-report")
+    assert main(words(str(folder / "fleet.npz"), *more, labelled="machine == 'M-01'")) == 0
+    assert "; verdict: machines differ\n" in capsys.readouterr().out
+    got, expected = hashes(here / "run"), hashes(folder / "run")
+    assert expected.keys() - got.keys() == {"report.html", "report.json"}
+    assert [name for name in got if got[name] != expected[name]] == ["settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        (("worn", "machine == 'M-77'"), "labelled_as worn: expected a mask over 1,680 rows"),
+        (
+            ("worn", "machine == 'M-01'"),
+            "labelled_as worn: expected units that have no other label",
+        ),
+        (("ours", "machine == 'M-09'"), "expected a name of your own, got 'ours'"),
+    ],
+)
+def test_other_types_are_checked_before_anything_is_learnt(fleet, here, capsys, pair, says):
+    more = ("--unit", "column:machine", "--labelled-as", *pair)
+    assert main(words(str(fleet[0] / "fleet.npz"), *more, labelled="machine == 'M-01'")) == 2
+    out, err = capsys.readouterr()
+    assert says in message(err)
+    assert "learning" not in out
 
 
 def test_the_page_of_puorl_report_reads_it(fleet, here):

@@ -1,6 +1,7 @@
 """`puorl score`: new machines and rows, without labels and without learning."""
 
 import csv
+import dataclasses
 import json
 import re
 
@@ -26,6 +27,7 @@ def test_new_machines_are_judged_and_a_strange_one_is_named(fleet, new, capsys):
     assert main(["score", run, new, "--out", "scores.csv"]) == 0
     printed = capsys.readouterr().out
     assert "3 units, 1 like ours" in printed
+    assert re.search(r"M-92 .* dropped +none of these +1\.00", printed)
     assert "warning: M-92: unlike all units that the filter was fitted on" in printed
     with open("scores.csv", newline="") as file:
         lines = {line["unit"]: line for line in csv.DictReader(file)}
@@ -40,6 +42,19 @@ def test_new_machines_are_judged_and_a_strange_one_is_named(fleet, new, capsys):
     assert content["outside"] == ["M-92"]
     shown = {unit["name"]: unit["probability"] for unit in content["units"]}
     assert shown == {name: float(line["probability"]) for name, line in lines.items()}
+
+
+def test_machines_without_usable_rows_are_named(fleet, here, capsys):
+    rows = fleet_rows(strange=True)
+    lost = tuple(("machine", f"M-{k}") for k in (93, 94, 95, 96))
+    rows = dataclasses.replace(rows, provenance=dataclasses.replace(rows.provenance, emptied=lost))
+    file = str(puorl.save(rows, here / "new.npz"))
+    assert main(["score", str(fleet[0] / "run"), file]) == 0
+    says = "4 units have no usable rows and are not decided: M-93, M-94, M-95 and 1 more"
+    assert f"warning: {says}" in " ".join(capsys.readouterr().out.split())
+    more = ("--unit", "column:machine", "--evidence", "dynamics")
+    assert main(["filter", file, "--labelled", "machine == 'M-90'", "--out", "o", *more]) == 2
+    assert f"warning: {says}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_rows_are_judged_one_by_one(whole, rows, here, capsys):
@@ -72,8 +87,9 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
     assert main([*call, "--out", "drift.csv"]) == 0
     printed = capsys.readouterr().out
     assert "2 units followed, 1 with an alarm" in printed
-    changed = "M-90: changed at time 1740991519 (window 3 of 3)"  # all digits of a clock
-    assert f"{changed}: 7 from its beginning, 2 is usual" in printed
+    changed = "M-90: beyond its band from 40 on, alarm at 1740991519 (window 3 of 3)"
+    assert f"{changed}: 7 from its beginning, 2 is the bound" in printed  # all digits of a clock
+    assert "warning: M-92: fewer than 4 windows, so not followed; choose shorter" in printed
     assert np.array_equal(seen["windows"], np.tile(np.repeat([0, 1, 2], 40), 3))
     with open("drift.csv", newline="") as file:
         lines = list(csv.reader(file))
@@ -97,6 +113,17 @@ def test_what_does_not_fit_is_refused(fleet, here, capsys):
     assert "expected a folder of puorl filter, or a saved filter" in message(
         capsys.readouterr().err
     )
+
+
+def test_a_log_without_the_units_is_refused_as_by_filter(fleet, here, capsys):
+    rows = fleet_rows(strange=True)
+    columns = {"machines": rows.columns["machine"], "source_row": np.arange(len(rows))}
+    file = str(puorl.save(dataclasses.replace(rows, columns=columns), here / "other.npz"))
+    more = ("--unit", "column:machine", "--labelled", "machines == 'M-90'", "--out", "o")
+    told = "--unit column:machine: no such column; did you mean column:machines? columns: machines"
+    for call in (["score", str(fleet[0] / "run"), file], ["filter", file, *more]):
+        assert main(call) == 2
+        assert message(capsys.readouterr().err).endswith(told)
 
 
 def test_explain_reads_the_log_of_the_filter(fleet, here, capsys, monkeypatch):

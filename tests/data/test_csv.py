@@ -342,6 +342,13 @@ def test_the_format_of_stamps_can_be_named(tmp_path):
         puorl.load(path)
     form = "%d.%m.%Y %H:%M:%S"
     assert np.diff(puorl.load(path, time_format=form).time).tolist() == [1.0]
+    dated = puorl.load(path, time_format=form)
+    assert dated.provenance.clock == "dates"
+    assert type(dated.provenance).from_dict(dated.provenance.to_dict()) == dated.provenance
+    assert puorl.Dataset.concatenate([dated, dated]).provenance.clock == "dates"
+    path.write_text("obs_0,act_0,t\n1,0,1.5\n2,0,2.5\n3,0,3.5\n")
+    assert puorl.load(path).provenance.clock is None
+    path.write_text("obs_0,act_0,t\n" + "".join(f"{i},0,{s}\n" for i, s in enumerate(stamps)))
     berlin = puorl.load(path, time_format=form, time_zone="Europe/Berlin", gap=1e4)
     assert np.diff(berlin.time).tolist() == [3601.0]  # the first is still in summer time
     with pytest.raises(DataError, match="expected stamps of the format '%Y'"):

@@ -141,6 +141,9 @@ def test_single_fields(tmp_path):
     assert np.diff(rows.arrays["time"]).tolist() == [1.0] * 3
     text = _read(tmp_path, columns | {"time": pa.array(["1970-01-01T00:00:07"] * N)})
     assert text.arrays["time"].tolist() == [7.0] * N
+    assert rows.clock == text.clock == "dates"
+    spans = pa.array([dt.timedelta(seconds=i) for i in range(N)])
+    assert _read(tmp_path, columns | {"time": spans}).clock is None
 
 
 def test_names_with_dots_do_not_mix(tmp_path):

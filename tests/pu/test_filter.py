@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -237,8 +238,31 @@ def test_what_cannot_be_fitted(clear_split, world):
 
 def test_other_data_is_refused(clear_split, fitted):
     wide = Dataset.from_arrays(obs=np.zeros((50, 7)), action=np.zeros((50, 1)))
+    split = PUSplit.from_mask(wide, labelled=np.arange(len(wide)) < 20)
+    with pytest.raises(DataError, match="expected 3 state and 2 action components.* got 7 and 1"):
+        fitted.predict_proba(split)
+    older = DomainFilter.of(dataclasses.replace(fitted.model_, named=None))
     with pytest.raises(DataError, match="expected rows with 8 inputs"):
-        fitted.predict_proba(PUSplit.from_mask(wide, labelled=np.arange(len(wide)) < 20))
+        older.predict_proba(split)
+
+
+def test_rows_are_scored_by_the_names_of_their_columns(tmp_path, clear_split, fitted):
+    columns = fitted.model_.named._replace(obs_names=tuple("abc"))
+    DomainFilter.of(dataclasses.replace(fitted.model_, named=columns)).save(tmp_path / "f")
+    back, data = DomainFilter.load(tmp_path / "f"), clear_split.pool[:500]
+
+    def turned(names):
+        order = ["abc".index(name) for name in "cab"]
+        rows = dataclasses.replace(
+            data.rows, obs=data.obs[:, order], next_obs=data.next_obs[:, order]
+        )
+        origin = dataclasses.replace(data.provenance, obs_names=tuple(names))
+        return Dataset(rows, {}, origin)
+
+    np.testing.assert_array_equal(back.predict_proba(turned("cab")), fitted.predict_proba(data))
+    assert not np.allclose(back.predict_proba(turned("")), fitted.predict_proba(data))
+    with pytest.raises(DataError, match="obs: expected the columns that the filter was fitted on"):
+        back.predict_proba(turned("cax"))
 
 
 @pytest.mark.parametrize("name", ["en", "scott", "dedpul"])

@@ -20,7 +20,7 @@ from puorl.pu.machines.findings import Finding
 from puorl.pu.machines.report import MachineReport, UnitRow
 from puorl.pu.report_page import as_page, machine_picture
 from puorl.pu.report_text import as_text
-from puorl.pu.unit_table import doubtful
+from puorl.pu.unit_table import decision, doubtful
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from real_browser import CHROMIUM, WIDTHS, fits, needs_browser
@@ -85,6 +85,26 @@ def test_text_says_verdict_numbers_types_and_units():
     assert "P-00" in known
     assert all(name in kept for name in ("P-03", "P-06", "P-09"))
     assert re.findall(r"P-\d\d", unsure) == ["P-03"]
+
+
+def test_texts_of_the_mode_soft_are_of_weights():
+    made = report()
+    units = tuple(dataclasses.replace(u, is_weighed=not u.labelled) for u in made.units)
+    odd = dataclasses.replace(made.finding, gain=0.5, num_odd=2).advise(2, is_soft=True)
+    made = dataclasses.replace(made, units=units, advice=odd, settings={"mode": "soft"})
+    text = " ".join(printed(made).replace("│", " ").split())
+    assert "2 units that are unlike all others are weighed below 0.5" in text
+    assert "3 of the other 11 weigh 0.5 or more (all are kept, with weights)" in text
+    assert "of weight 0.5 or more: 3" in text
+    assert "Fraction of the target's rows that weighs 0.5 or more" in text
+    page = re.sub(r"<[^>]*>", " ", as_page(made))
+    for shown in (text, page):
+        assert "weighed" in shown
+        assert not re.search(r"\bdropped\b|rows that is kept|kept rows|\bUnits kept\b", shown)
+    assert decision(made.units[0]) == "known"
+    back = decode(MachineReport, json.loads(json.dumps(made.to_dict())), Path("report.json"))
+    assert back.is_soft
+    assert {decision(row) for row in back.units[1:]} == {"weighed"}
 
 
 def test_doubtful_units_are_nearest_to_even_odds_first():

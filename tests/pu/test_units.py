@@ -7,12 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import puorl
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
+from puorl.data.transitions import Provenance
 from puorl.pu.config import FilterConfig, NetworkConfig
 from puorl.pu.filter import DomainFilter
-from puorl.pu.units import NUM_FOLDS, Grouping, Unit, find_threshold, group, parse_unit
+from puorl.pu.units import (
+    NUM_FOLDS,
+    Grouping,
+    Unit,
+    find_threshold,
+    group,
+    parse_unit,
+    unusable_units,
+)
 
 EPISODE = Unit("episode")
 
@@ -67,6 +77,31 @@ def test_units_are_read(text, unit):
 def test_unknown_units_are_refused(text):
     with pytest.raises(ConfigError, match=r"window:N .* or column:NAME, got"):
         parse_unit(text)
+
+
+def test_units_without_usable_rows_are_known_by_name(tmp_path):
+    unit = Unit("column", column="pump")
+
+    def table(name, *rows):
+        path = tmp_path / name
+        lines = [f"{pump},{run},{k},0.5,{k}" for k, (pump, run) in enumerate(rows)]
+        path.write_text("\n".join(["pump,run,code,act_0,obs_0", *lines]) + "\n")
+        return str(path)
+
+    rows = [("P-1", "a"), ("P-1", "a"), ("P-2", "b"), ("P-3", "c"), ("P-3", "c"), ("P-4", "d")]
+    one = puorl.load(table("one.csv", *rows), episode="run")
+    assert unusable_units(one, unit) == ["P-2", "P-4"]
+    assert unusable_units(one, Unit("column", column="code")) == ["1", "2", "4", "5"]
+    assert Provenance.from_dict(one.provenance.to_dict()) == one.provenance
+    assert unusable_units(puorl.load(puorl.save(one, tmp_path / "one.npz")), unit) == ["P-2", "P-4"]
+    other = table("other.csv", ("P-2", "b"), ("P-2", "b"), ("P-5", "e"))
+    both = puorl.load([str(tmp_path / "one.csv"), other], episode="run")
+    assert unusable_units(both, unit) == ["P-4", "P-5"]
+    whole = puorl.load(table("whole.csv", *rows[:2]), episode="run")
+    assert (unusable_units(whole, unit), whole.provenance.emptied) == ([], (("code", "1"),))
+    assert unusable_units(one, EPISODE) == []
+    with pytest.raises(DataError, match="emptied cannot be"):
+        Provenance.from_dict({"emptied": [["pump"]]})
 
 
 def test_mean_over_units():

@@ -19,7 +19,16 @@ from puorl.data.formats import FORMATS, expand, load, writable
 from puorl.data.labels import LabelledRows, is_condition, is_split, read_labels
 from puorl.data.split import PUSplit
 from puorl.pu import result_folder
-from puorl.pu.units import Unit, count_scattered, held_out_unit, parse_unit, uses_dynamics
+from puorl.pu.units import (
+    Unit,
+    count_scattered,
+    describe_unusable,
+    held_out_unit,
+    number_units,
+    parse_unit,
+    unusable_units,
+    uses_dynamics,
+)
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.config import FilterConfig
@@ -92,7 +101,8 @@ class Filter(opt.Command):
     """Format of the kept rows; auto is the data's own where it can be written, else hdf5. Where
     data is read in partitions: parquet, or list for keep.csv alone."""
     no_report: opt.Flag = False
-    """Skip the checks: saves 40 to 70 % of the time, but the choice is not checked."""
+    """Write no report. By rows this skips the checks: it saves 40 to 70 % of the time, but the
+    choice is not checked. By how units move it saves next to nothing."""
     force: opt.Flag = False
     """Replace the folder if it exists; drop an unfinished run with other settings."""
     data: opt.DataOptions = opt.DataOptions()
@@ -198,19 +208,33 @@ class Filter(opt.Command):
         self, run: RunFolder, flt: "DomainFilter", split: PUSplit, console: Console
     ) -> "FilterReport | MachineReport | None":
         """Fit the filter, and check it unless the user does without."""
+        if self.labelled_as:
+            self._check_names(split)
         console.print("learning ...")
         options: dict[str, Any] = {"seed": self.seed, "progress": True}
         options["engine"] = self.scale.tasks()
         names = dict(self.labelled_as)
         flt.fit(split, checkpoint=run.checkpoint("fit"), labelled_as=names, **options)
+        by_rows = flt.evidence == "rows"
         if self.no_report:
             alpha = f"alpha (target rows among the unlabelled): {flt.alpha_.value:.1%}"
-            console.print(f"{alpha}; this and the choice were not checked")
+            checked = "this and the choice were not checked"
+            console.print(f"{alpha}; {checked if by_rows else _verdict(flt)}")
             return None
-        console.print("checking ...")
+        if by_rows:  # of units that move, the fit has said all there is
+            console.print("checking ...")
         report = flt.report(split, checkpoint=run.checkpoint("report"), **options)
         origin = {"data": list(self.paths), "labelled": self.labelled, "version": __version__}
         return dataclasses.replace(report, settings={**report.settings, **origin})
+
+    def _check_names(self, split: PUSplit) -> None:
+        """Refuse other types whose units or names do not fit, before anything is learnt."""
+        from puorl.pu.machines.fitting import labels_of_units
+        from puorl.pu.machines.model import label_others
+
+        unit = parse_unit(self.unit)
+        found = number_units(split.pool, unit)
+        label_others(split.pool, found, labels_of_units(split, found, unit), dict(self.labelled_as))
 
     def _kept_name(self) -> str:
         """Choose the file of kept rows, and with it the format, before the work begins."""
@@ -261,6 +285,8 @@ class Filter(opt.Command):
         console.print(f"{text} ({known.sampling}-sample), unit {self.unit}")
         for note in split.pool.provenance.notes[len(notes) :]:
             console.print(f"warning: {note}", style="yellow")
+        if lost := unusable_units(split.pool, unit):
+            console.print(f"warning: {describe_unusable(lost)}", style="yellow")
         if scattered := count_scattered(split, unit, self.seed, by_dynamics=evidence == "dynamics"):
             text = f"warning: {scattered:,} unlabelled rows share their {unit.kind} with labelled "
             console.print(f"{text}ones: they count as known, and are kept", style="yellow")
@@ -293,3 +319,9 @@ class Filter(opt.Command):
         arguments |= {"paths": list(self.paths), "out": str(self.out), "data": fields}
         arguments["labelled_as"] = [list(pair) for pair in self.labelled_as]
         return result_folder.make_settings(arguments, fingerprints, config)
+
+
+def _verdict(flt: "DomainFilter") -> str:
+    from puorl.pu.report_text import MACHINE_VERDICTS
+
+    return f"verdict: {MACHINE_VERDICTS[flt.verdict_]}"

@@ -23,9 +23,18 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.labels import row_numbers, write_table
+from puorl.pu.units import (
+    count_units,
+    describe_unusable,
+    few_names,
+    number_units,
+    require_column,
+    unusable_units,
+)
 from puorl.pu.windows import parse_span, windows
 
 if TYPE_CHECKING:  # importing these loads jax
+    from puorl.pu.filter import DomainFilter
     from puorl.pu.machines.drift import UnitCourse
     from puorl.pu.machines.model import MachineModel
 
@@ -88,7 +97,9 @@ class Score(opt.Command):
             data, model = read_machines(options, self.paths, folder, "--by-time")
             from puorl.pu.machines.drift import follow
 
-            found = self._courses(follow(model, data, windows(data, model.unit, span)))
+            courses = follow(model, data, windows(data, model.unit, span))
+            names = number_units(data, model.unit).name.tolist()
+            found = self._courses(courses, [*names, *unusable_units(data, model.unit)])
         content, lines = found
         written = [path for path in (self.out, self.page) if path is not None]
         file = None if self.out is None else str(self.out)
@@ -100,9 +111,9 @@ class Score(opt.Command):
         from puorl.pu.machines.model import MachineModel
 
         flt = DomainFilter.load(folder)
+        require_column(data, flt.model_.unit)
         if isinstance(flt.model_, MachineModel):
-            check_sizes(data, flt.model_)
-            return self._units(flt.model_, data)
+            return self._units(flt, data)
         score, keep = flt.predict_proba(data), flt.predict(data)
         if self.out is not None:
             name, number = row_numbers(data)
@@ -120,7 +131,8 @@ class Score(opt.Command):
         from puorl.scale.sample import draw_sample
 
         lazy = self.scale.open(self.paths, reason, self.console, **options.arguments())
-        model, workers = DomainFilter.load(folder).model_, self.scale.make()
+        flt, workers = DomainFilter.load(folder), self.scale.make()
+        model = flt.model_
         by_column = model.unit.kind == "column"
         if by_column and not isinstance(model, MachineModel):
             raise ConfigError(
@@ -136,7 +148,7 @@ class Score(opt.Command):
             if by_column:
                 rows = self.scale.sample
                 drawn = draw_sample(lazy, model.unit, parts, workers, rows=rows, progress=True)
-                return self._units(model, drawn.data)
+                return self._units(flt, drawn.data)
             task = ListScores(lazy, folder.absolute())
             records = run_partitions(task, lazy, parts, workers, "scoring", progress=True)
             if self.out is not None:
@@ -146,37 +158,53 @@ class Score(opt.Command):
         mean = sum(record["score"] for record in records) / num_rows
         return _counts(num_rows, sum(record["num_kept"] for record in records), mean)
 
-    def _units(self, model: Any, data: Dataset) -> _Found:
+    def _units(self, flt: "DomainFilter", data: Dataset) -> _Found:
         from puorl.pu.machines.report import unit_rows
         from puorl.pu.unit_table import as_table, type_of, write_units
 
-        rows = unit_rows(model.predict_units(data), model.names)
+        model: Any = flt.model_
+        table = flt.predict_units(data)
+        rows = unit_rows(table, model.names, is_soft=flt.mode == "soft")
         if self.out is not None:
             write_units(self.out, rows, force=self.force)
         outside = [row.name for row in rows if row.cluster < 0]
         kept = sum(row.keep for row in rows)
-        lines: list[Any] = [as_table(f"{len(rows):,} units, {kept:,} like ours", rows, _MOST_UNITS)]
+        lines: list[Any] = [
+            as_table(f"{count_units(len(rows))}, {kept:,} like ours", rows, _MOST_UNITS)
+        ]
         if outside:
             names = ", ".join(outside[:5]) + (" and others" if len(outside) > 5 else "")
             text = f"warning: {names}: unlike all units that the filter was fitted on"
             lines.append(Text(text, style="yellow"))
         content = [dataclasses.asdict(row) | {"type": type_of(row)} for row in rows]
-        return {"units": content, "outside": outside}, lines
+        lost = unusable_units(data, model.unit)
+        lines += _lost(lost)
+        return {"units": content, "outside": outside, "not_decided": lost}, lines
 
-    def _courses(self, courses: "list[UnitCourse]") -> _Found:
+    def _courses(self, courses: "list[UnitCourse]", names: list[str]) -> _Found:
         from puorl.pu.drift_page import as_page, describe, to_dict, write_courses
+        from puorl.pu.machines.drift import MIN_WINDOWS
 
         if self.out is not None:
             write_courses(self.out, courses, force=self.force)
         if self.page is not None:
             opt.write_page(self.page, as_page(courses), force=self.force)
         changed = [each for each in courses if each.alarm is not None]
-        lines: list[Any] = [f"{len(courses):,} units followed, {len(changed):,} with an alarm"]
+        lines: list[Any] = [f"{count_units(len(courses))} followed, {len(changed):,} with an alarm"]
         for each in changed:
             first, last = (f"{each.probability[k]:.3f}" for k in (0, -1))
             text = f"{each.name}: {describe(each)} Probability to be ours: {first}, then {last}"
             lines.append(Text(text, style="yellow"))
-        return {"units": [to_dict(each) for each in courses]}, lines
+        short = sorted(set(names) - {each.name for each in courses})
+        if short:
+            text = f"{few_names(short)}: fewer than {MIN_WINDOWS} windows, so not followed"
+            lines.append(Text(f"warning: {text}; choose shorter windows", style="yellow"))
+        return {"units": [to_dict(each) for each in courses], "not_followed": short}, lines
+
+
+def _lost(names: list[str]) -> list[Text]:
+    """Warn of units without usable rows, in a line or none."""
+    return [Text(f"warning: {describe_unusable(names)}", style="yellow")] if names else []
 
 
 def _counts(num_rows: int, num_kept: int, mean: float) -> _Found:
@@ -211,7 +239,7 @@ def read_machines(
 
     Raises:
         ConfigError: The filter decides by rows.
-        DataError: Rows of other sizes than those that it was fitted on.
+        DataError: Other columns than those that it was fitted on.
     """
     data = options.load(paths)
     opt.Command.compute_synchronously()
@@ -224,20 +252,5 @@ def read_machines(
             f"{subject}: expected a filter that decides about units by how they move, got one that "
             "decides by rows; filter with --unit column:NAME"
         )
-    check_sizes(data, model)
-    return data, model
-
-
-def check_sizes(data: Dataset, model: "MachineModel") -> None:
-    """Refuse rows of other sizes than those that a filter was fitted on.
-
-    Raises:
-        DataError: They differ.
-    """
-    want = len(model.scalings.state.mean), len(model.scalings.action.mean)
-    got = data.obs.shape[1], data.action.shape[1]
-    if got != want:
-        raise DataError(
-            f"expected {want[0]} state and {want[1]} action components, as the filter was fitted "
-            f"on, got {got[0]} and {got[1]}; name the same columns with --obs and --action"
-        )
+    require_column(data, model.unit)
+    return model.in_order(data), model

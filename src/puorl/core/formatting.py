@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -46,6 +47,34 @@ def check_positive(name: str, number: int | None) -> None:
 
 
 _DAY = 86_400
+
+
+def as_dates(times: Sequence[float], *, marked: bool = True) -> list[str]:
+    """Write moments, in seconds since 1970, as ISO 8601 in UTC, with the digits they need.
+
+    Hours apart, they need no seconds; seconds apart, no fractions of them. ``marked`` adds the Z
+    that says UTC.
+
+    >>> as_dates([0.0, 86_400.0]), as_dates([3600.0, 7261.5]), as_dates([1.0, 3.25])
+    (['1970-01-01', '1970-01-02'], ['1970-01-01T01:00Z', '1970-01-01T02:01Z'], \
+['1970-01-01T00:00:01Z', '1970-01-01T00:00:03Z'])
+    """
+    gaps = [abs(b - a) for a, b in zip(times, times[1:], strict=False) if a != b]
+    least = min(gaps, default=0.0)
+    finest = 60_000 if least >= 3600 else 1000 if least >= 1 else 1
+    ticks = [math.floor(time * 1000 + 1e-3) // finest * finest for time in times]
+    if all(tick % (1000 * _DAY) == 0 for tick in ticks):
+        return [_moment(tick).date().isoformat() for tick in ticks]
+    units = (("minutes", 60_000), ("seconds", 1000), ("milliseconds", 1))
+    unit = next(name for name, size in units if all(tick % size == 0 for tick in ticks))
+    mark = "Z" * marked
+    return [
+        f"{_moment(tick).replace(tzinfo=None).isoformat(timespec=unit)}{mark}" for tick in ticks
+    ]
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
 
 
 def describe_time(seconds: float) -> str:

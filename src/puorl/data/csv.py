@@ -534,7 +534,7 @@ def _add_single(
         else:
             zone, form = names.time_zone, names.time_format
             array, wrong, notes = cells.seconds(found, where, zone, form)
-            rows.notes += notes
+            rows.notes, rows.clock = [*rows.notes, *notes], "dates"
         if wrong:
             text = f"column {column} ({name}): row {wrong[0]}: expected a number or a time stamp"
             rows.note_bad(column, len(wrong), wrong[0], f"{text}, got {found[wrong[0]][:40]!r}")

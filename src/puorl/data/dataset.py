@@ -29,6 +29,7 @@ from puorl.data.validate import (
 )
 
 T = TypeVar("T")
+_MOST_EMPTIED = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +148,8 @@ class Dataset:
             valid=usable.valid,
             lost=usable.lost,
         )
-        columns = {}
+        columns: dict[str, np.ndarray] = {}
+        emptied: list[tuple[str, str]] = []
         for name, array in raw.columns.items():
             array = column(name, array, source=source)
             if len(array) != len(fields["obs"]):
@@ -156,6 +158,8 @@ class Dataset:
                     f"{len(fields['obs'])}; they must match"
                 )
             columns[name] = array if done.kept is None else array[done.kept]
+            if done.kept is not None:
+                emptied += [(name, value) for value in _emptied(array, columns[name])]
         notes = [*raw.notes, *usable.notes, *done.notes]
         if gap != MAX_STEP:
             notes.append(f"time: only steps over {gap:g} x the median are gaps, as asked")
@@ -170,7 +174,9 @@ class Dataset:
             action_names=raw.action_names,
             action_range=raw.action_range,
             action_codes=raw.action_codes,
+            clock=raw.clock,
             missing=done.missing,
+            emptied=tuple(emptied),
             notes=tuple(notes),
         )
         return cls(done.rows, columns, provenance)
@@ -386,6 +392,14 @@ class Dataset:
         )
 
 
+def _emptied(before: np.ndarray, after: np.ndarray) -> list[str]:
+    """Return the values of which no row is left; none for numbers with fractions, or too many."""
+    if before.dtype.kind not in "biuU":
+        return []
+    values = np.setdiff1d(before, after)
+    return values.astype(str).tolist() if len(values) <= _MOST_EMPTIED else []
+
+
 def _own_array(name: str, values: Any) -> np.ndarray:
     """Copy an array."""
     if np.ma.is_masked(values):
@@ -456,10 +470,15 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         behaviour=_shared([p.provenance.behaviour for p in parts]),
         recipe=None,
         action_range=_shared([p.provenance.action_range for p in parts]),
+        clock=_shared([p.provenance.clock for p in parts]),
         missing=tuple(dict.fromkeys(m for p in parts for m in p.provenance.missing)),
         notes=join_notes(notes),
     )
     columns = {k: np.concatenate([p.columns[k] for p in parts]) for k in labels}
+    pairs = dict.fromkeys(pair for p in parts for pair in p.provenance.emptied)
+    found = {name: set(columns[name].astype(str)) for name in {k for k, _ in pairs} & set(labels)}
+    emptied = tuple((k, value) for k, value in pairs if k in found and value not in found[k])
+    provenance = dataclasses.replace(provenance, emptied=emptied)
     return Dataset(Transitions(**fields), columns, provenance)
 
 

@@ -417,6 +417,8 @@ def _add_field(
     if not _is_plain(values.type):
         raise DataError(f"{where}: expected one plain value a row, got {values.type}")
     array = _plain_values(values)
+    if field == "time" and (_types().is_timestamp(values.type) or _types().is_date(values.type)):
+        rows.clock = "dates"
     if values.null_count:
         is_null = values.is_null().to_numpy()
         _note_empty(rows, name, field, values, np.where(is_null, np.nan, 0.0))
@@ -426,7 +428,7 @@ def _add_field(
     if field == "time" and array.dtype.kind == "U":
         texts = array.tolist()
         array, wrong, notes = seconds(texts, where, names.time_zone, names.time_format)
-        rows.notes += notes
+        rows.notes, rows.clock = [*rows.notes, *notes], "dates"
         if wrong:
             text = f"column {name} ({field}): row {wrong[0]}: expected a number or a stamp"
             rows.note_bad(name, len(wrong), wrong[0], f"{text}, got {texts[wrong[0]][:40]!r}")

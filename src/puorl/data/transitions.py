@@ -203,8 +203,12 @@ class Provenance:
     """Smallest and largest value of each action component, where the source states them."""
     action_codes: tuple[str, ...] | None = None
     """Codes of one-hot action columns; None for continuous actions."""
+    clock: str | None = None
+    """``dates`` where time is in seconds since 1970; None where its unit is not known."""
     missing: tuple[str, ...] = ()
     """Fields that the source did not have."""
+    emptied: tuple[tuple[str, str], ...] = ()
+    """Columns of texts or whole numbers, each with a value none of whose rows is usable."""
     notes: tuple[str, ...] = ()
     """Notes for the user about how the rows were read; some are of class `Note`."""
 
@@ -218,8 +222,8 @@ class Provenance:
         content["notes"] = [
             {"kind": n.kind, "count": n.number} if isinstance(n, Note) else n for n in self.notes
         ]
-        for name in ("action_range", "action_codes"):
-            if content[name] is None:
+        for name in ("action_range", "action_codes", "clock", "emptied"):
+            if not content[name]:
                 del content[name]  # as in files written before the field existed
         return content
 
@@ -285,6 +289,9 @@ def _fits(name: str, value: Any) -> bool:
         return True
     if name in ("source", "obs_names", "action_names", "action_codes", "missing", "notes"):
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    if name == "emptied":
+        pairs = isinstance(value, tuple) and all(isinstance(pair, tuple) for pair in value)
+        return pairs and all(len(p) == 2 and all(isinstance(x, str) for x in p) for p in value)
     if name == "action_range":
         return value is None or _is_range(value)
     if name == "recipe":

@@ -99,6 +99,8 @@ class RawRows:
     """Smallest and largest value of each action component, if the file states them."""
     action_codes: tuple[str, ...] | None = None
     """Codes of discrete actions, if the file states them."""
+    clock: str | None = None
+    """``dates`` where the file's clock shows dates."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user about how the file was read."""
     bad: dict[str, BadCells] = field(default_factory=dict)

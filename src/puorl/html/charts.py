@@ -10,10 +10,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from puorl.core.formatting import as_dates
 from puorl.core.stats import Estimate
 from puorl.html.page import Markup, escape, join, shorten
 
-Scale = Literal["linear", "sqrt"]
+Scale = Literal["linear", "sqrt", "dates"]
+"""``dates`` are in seconds since 1970, and shown in UTC."""
+_STEPS = tuple(
+    unit * each
+    for unit, most in ((1, (1, 2, 5, 10, 20, 30)), (60, (1, 2, 5, 10, 20, 30)))
+    for each in most
+) + tuple(3600 * each for each in (1, 2, 3, 6, 12))
+"""Seconds between ticks of hours, minutes and seconds."""
+_DAY = 86_400
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,8 @@ class Axis:
         """Return at most ``most`` round numbers."""
         if self.scale == "linear":
             return nice_ticks(self.low, self.high, most)
+        if self.scale == "dates":
+            return date_ticks(self.low, self.high, most // 2)
         # From the top down, each tick at a distance from the one above and from the lower end.
         top = math.floor(math.log10(self.high)) if self.high > 0 else 0
         rungs = [m * 10.0**k for k in range(top, top - 13, -1) for m in (5, 2, 1)]
@@ -49,6 +60,29 @@ class Axis:
 
     def _scaled(self, value: float) -> float:
         return math.sqrt(value) if self.scale == "sqrt" else value
+
+
+def date_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
+    """Return at most ``most`` round times of day in [low, high], or days.
+
+    >>> date_ticks(3000.0, 12_000.0, 3), date_ticks(0.0, 1e6, 3)
+    ((3600.0, 7200.0, 10800.0), (0.0, 432000.0, 864000.0))
+    """
+    days = (_DAY * m * 10**k for k in range(8) for m in (1, 2, 5))
+    for step in (*_STEPS, *days):
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last - first < most:
+            return tuple(float(step * k) for k in range(first, last + 1))
+    return ()
+
+
+def date_texts(ticks: Sequence[float]) -> list[str]:
+    """Format ticks of dates: as days, or as times of day.
+
+    >>> date_texts((3600.0, 7200.0)), date_texts((0.0, 86_400.0))
+    (['01:00', '02:00'], ['1970-01-01', '1970-01-02'])
+    """
+    return [text.partition("T")[2] or text for text in as_dates(ticks, marked=False)]
 
 
 def nice_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
@@ -186,6 +220,7 @@ def lines(
     y_label: str,
     percent: bool = False,
     within: tuple[float, float] | None = None,
+    x_scale: Scale = "linear",
 ) -> Markup:
     """Draw lines over a common axis, each with a text at its end.
 
@@ -197,6 +232,7 @@ def lines(
         y_label: Quantity along y.
         percent: Format y as a fraction in percent.
         within: Values that the y axis contains in any case, for figures on one scale.
+        x_scale: Scale of the x axis.
     """
     values = [v for each in line for v in (*each.y, *each.low, *each.high) if math.isfinite(v)]
     values += within or ()
@@ -205,7 +241,8 @@ def lines(
     y = Axis(*_room(values, percent=percent), above + _PLOT, above)
     room = max((_STRONG * _width(each.end) for each in line), default=0.0)
     ends = (min(places, default=0.0), max(places, default=1.0))
-    frame, x = _frame(y, ends, x_label, y_label, y_percent=percent, right=WIDTH - 12 - room)
+    right = WIDTH - 12 - room
+    frame, x = _frame(y, ends, x_label, y_label, y_percent=percent, right=right, x_scale=x_scale)
     drawn = [draw(x, y, *each) for draw in (_band, _trace) for each in enumerate(line)]
     labels = _end_labels(x, y, line)
     description = description or "; ".join(
@@ -393,12 +430,14 @@ def _frame(
     *,
     y_percent: bool,
     right: float = _RIGHT,
+    x_scale: Scale = "linear",
 ) -> tuple[Markup, Axis]:
     """Draw both axes with grid, ticks and names; the x axis begins after the longest y tick."""
     ticks = y.ticks(6)
     texts = tick_texts(ticks, percent=y_percent)
     left = 10 + max((_width(text) for text in texts), default=0.0)
-    x = Axis(x_ends[0], x_ends[1] if x_ends[1] > x_ends[0] else x_ends[0] + 1, left, right)
+    end = x_ends[1] if x_ends[1] > x_ends[0] else x_ends[0] + 1
+    x = Axis(x_ends[0], end, left, right, x_scale)
     parts = [_text(0, y.end - 12, y_label, kind="quiet")]
     for tick, text in zip(ticks, texts, strict=True):
         place = _n(y.at(tick))
@@ -413,7 +452,8 @@ def _bottom_axis(
 ) -> Markup:
     ticks = x.ticks(6)
     parts = [Markup(f'<path class="grid" d="M{_n(x.start)} {_n(bottom)}H{_n(x.end)}"/>')]
-    for tick, text in zip(ticks, tick_texts(ticks, percent=percent), strict=True):
+    texts = date_texts(ticks) if x.scale == "dates" else tick_texts(ticks, percent=percent)
+    for tick, text in zip(ticks, texts, strict=True):
         above = bottom if top is None else top
         rule = f"M{_n(x.at(tick))} {_n(above)}V{_n(bottom + 4)}"
         parts.append(Markup(f'<path class="grid" d="{rule}"/>'))

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from puorl.core.formatting import as_dates
 from puorl.data.labels import write_table
 from puorl.html import charts, page
 from puorl.html.page import Markup, as_count, shorten
@@ -15,7 +16,7 @@ _MOST_DRAWN = 24
 """Units whose time lines are drawn: those with an alarm first."""
 
 
-def time_line(course: UnitCourse, *, x_label: str = "time") -> Markup:
+def time_line(course: UnitCourse) -> Markup:
     """Draw how far a unit is from its own beginning, the usual band, and the alarm."""
     name, count = shorten(course.name, LONGEST_NAME), len(course.time)
     lines = [
@@ -36,20 +37,36 @@ def time_line(course: UnitCourse, *, x_label: str = "time") -> Markup:
         f"Time line of {name}",
         f"{name}: {describe(course)}",
         line=lines,
-        x_label=x_label,
+        x_label=_time_label(course),
         y_label="in deviations",
         within=(0.0, 1.5 * course.band),
+        x_scale="dates" if course.is_dated else "linear",
     )
+
+
+def _time_label(course: UnitCourse) -> str:
+    if not course.is_dated:
+        return "time"
+    first, last = (as_dates([course.time[k]])[0].partition("T")[0] for k in (0, -1))
+    return f"UTC, {first}" + (f" to {last}" if last != first else "")
+
+
+def _moments(course: UnitCourse) -> list[str]:
+    """Write the times of all windows: as dates, or as numbers with all digits."""
+    if course.is_dated:
+        return as_dates(course.time.tolist())
+    return [f"{time:.15g}" for time in course.time]
 
 
 def describe(course: UnitCourse) -> str:
     """Say in a sentence whether and when a unit left its own kind."""
     if course.alarm is None:
         return f"no alarm in {as_count(len(course.time))} windows."
-    k = course.alarm
+    k, first, moments = course.alarm, course.first_beyond or 0, _moments(course)
     return (
-        f"changed at time {course.time[k]:.15g} (window {k + 1} of {len(course.time)}): "
-        f"{course.distance[k]:.2g} from its beginning, {course.band:.2g} is usual."
+        f"beyond its band from {moments[first]} on, alarm at {moments[k]} (window {k + 1} of "
+        f"{len(moments)}): {course.distance[k]:.2g} from its beginning, {course.band:.2g} is the "
+        "bound."
     )
 
 
@@ -59,7 +76,9 @@ def to_dict(course: UnitCourse) -> dict[str, Any]:
         name: [float(v) if math.isfinite(v) else None for v in getattr(course, name)]
         for name in ("time", "probability", "distance")
     }
-    return {"name": course.name, **numbers, "band": float(course.band), "alarm": course.alarm}
+    ends = {"alarm": course.alarm, "first_beyond": course.first_beyond}
+    dates = {"date": _moments(course)} if course.is_dated else {}
+    return {"name": course.name, **numbers, **dates, "band": float(course.band), **ends}
 
 
 def write_courses(
@@ -67,19 +86,29 @@ def write_courses(
 ) -> None:
     """Write a line of CSV for each window of each unit, with all digits.
 
+    Where time is in seconds since 1970, a last column has it as a date.
+
     Raises:
         DataError: ``path`` exists, and ``force`` is off.
     """
     names = ("unit", "window", "time", "probability", "distance", "band", "alarm")
+    is_dated = any(each.is_dated for each in courses)
     lines = (
-        (each.name, k, *map(_cell, values), int(each.alarm is not None and k >= each.alarm))
+        (
+            each.name,
+            k,
+            *map(_cell, values),
+            int(each.alarm is not None and k >= each.alarm),
+            *([moments[k]] if is_dated else []),
+        )
         for each in courses
+        for moments in [_moments(each)]
         for k, values in enumerate(
             (t, p, d, each.band)
             for t, p, d in zip(each.time, each.probability, each.distance, strict=True)
         )
     )
-    write_table(path, names, lines, force=force)
+    write_table(path, (*names, *["date"] * is_dated), lines, force=force)
 
 
 def _cell(value: float) -> str:
@@ -108,7 +137,7 @@ def as_page(courses: Sequence[UnitCourse]) -> str:
             (
                 each.name,
                 as_count(len(each.time)),
-                "" if each.alarm is None else f"{each.time[each.alarm]:g}",
+                "" if each.alarm is None else _moments(each)[each.alarm],
                 f"{max(v for v in each.distance if v == v):.2f}",
                 f"{each.band:.2f}",
                 f"{each.probability[0]:.3f}",

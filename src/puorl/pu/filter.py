@@ -1,5 +1,6 @@
 """DomainFilter: find the target's rows among unlabelled ones, given a few labelled rows."""
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.core.tasks import Workers
 from puorl.data.dataset import Dataset
+from puorl.data.fitted_columns import FittedColumns
 from puorl.data.split import PUSplit, Sampling
 from puorl.data.training_set import TrainingSet
 from puorl.pu import model as model_files
@@ -54,7 +56,7 @@ class DomainFilter(Parameters):
         alpha_estimator: AlphaEstimator | None = None,
         config: FilterConfig | None = None,
     ) -> None:
-        """Store the settings; they are checked in `fit`.
+        """Store the settings; `fit` checks each of them.
 
         Args:
             preset: ``default`` (a minute for a million rows on two cores), ``thorough`` (larger
@@ -69,7 +71,12 @@ class DomainFilter(Parameters):
                 which ten or more are needed. ``auto`` is ``dynamics`` for units, ``rows`` for rows.
             alpha_estimator: ``bbe`` (default), ``en``, ``scott`` or ``dedpul``.
             config: Settings instead of a preset.
+
+        Raises:
+            ConfigError: Single rows with ``dynamics``.
         """
+        if unit == "transition":
+            uses_dynamics(evidence, parse_unit(unit))
         self.preset = preset
         self.mode: Mode = mode
         self.unit = unit
@@ -131,9 +138,8 @@ class DomainFilter(Parameters):
         learn = fit
         if by_dynamics:
             learn = partial(machines.fit, labelled_as=labelled_as, engine=engine)
-        self.model_ = learn(
-            split, config, unit=unit, seed=seed, checkpoint=store, progress=progress
-        )
+        made = learn(split, config, unit=unit, seed=seed, checkpoint=store, progress=progress)
+        self.model_ = dataclasses.replace(made, named=FittedColumns.of(split.pool))
         self._split = split
         return self
 
@@ -171,6 +177,7 @@ class DomainFilter(Parameters):
                 have seen, for all of its rows; labels are not needed.
         """
         model = self._fitted()
+        _check_rows("predict_proba", data, PUSplit)
         if isinstance(data, PUSplit):
             return model.score(data)
         return model.score_rows(data)
@@ -188,7 +195,9 @@ class DomainFilter(Parameters):
         Raises:
             ConfigError: The filter decides by rows.
         """
-        return self._machines("predict_units").predict_units(data)
+        model = self._machines("predict_units")
+        _check_rows("predict_units", data)
+        return model.predict_units(data)
 
     def score(self, split: PUSplit) -> np.ndarray:
         """Return `predict_proba` of a split; the old name, to be removed."""
@@ -285,11 +294,7 @@ class DomainFilter(Parameters):
         if isinstance(data, Dataset):
             held_out = held_out_unit(self.evidence, parse_unit(self.unit))
             return PUSplit.from_mask(data, labelled, sampling=sampling, unit=held_out, seed=seed)
-        if not isinstance(data, PUSplit):
-            raise ConfigError(
-                f"fit: expected a Dataset or a PUSplit, got {type(data).__name__}; read files and "
-                "DataFrames with puorl.load, arrays with puorl.Dataset.from_arrays"
-            )
+        _check_rows("fit", data, PUSplit)
         if labelled is not None:
             raise ConfigError("fit: expected labels with a Dataset only; a split has its own")
         return data
@@ -323,3 +328,13 @@ class DomainFilter(Parameters):
             "mode": self.mode,
             "split": model.split_fingerprint,
         }
+
+
+def _check_rows(name: str, data: Any, *others: type) -> None:
+    """Refuse what was not read yet: names of files, tables, arrays."""
+    if not isinstance(data, (Dataset, *others)):
+        wanted = " or ".join(f"a {each.__name__}" for each in (Dataset, *others))
+        raise ConfigError(
+            f"{name}: expected {wanted}, got {type(data).__name__}; read files and DataFrames with "
+            "puorl.load, arrays with puorl.Dataset.from_arrays"
+        )

@@ -17,6 +17,7 @@ from puorl.core.files import atomic_path, read_json, write_json
 from puorl.core.resources import check_fork
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
+from puorl.data.fitted_columns import FittedColumns
 from puorl.data.split import PUSplit
 from puorl.data.transitions import Transitions
 from puorl.nn import mlp
@@ -52,6 +53,8 @@ class FilterModel:
     """Logits for one unit of log-odds."""
     split_fingerprint: str
     """Of the split of the fit."""
+    named: FittedColumns | None = None
+    """Of the rows of the fit; None in filters from before they were stored."""
 
     def grouping(self, split: PUSplit) -> Grouping | None:
         """Return the units of a split; None where they are single rows."""
@@ -71,14 +74,16 @@ class FilterModel:
         Rows of the fitted split are scored by the lane that held them out, where there is one;
         other rows by the mean of all lanes.
         """
-        grouping = self.grouping(split)
+        grouping, rows = self.grouping(split), self._in_order(split.pool).rows
         lane = self._lanes(split, grouping)
         if grouping is not None:
-            every = self.row_logits(split.pool.rows, lane)
+            every = self.row_logits(rows, lane)
             return grouping.mean(every).astype(np.float32)[positions]
-        return self.row_logits(
-            split.pool.rows[positions], None if lane is None else lane[positions]
-        )
+        return self.row_logits(rows[positions], None if lane is None else lane[positions])
+
+    def _in_order(self, data: Dataset) -> Dataset:
+        """Return rows with their columns in the order of the fit."""
+        return data if self.named is None else self.named.order(data)
 
     def row_logits(self, rows: Transitions, lane: np.ndarray | None) -> np.ndarray:
         """(n,) float32. Logits of single rows, by the given lane or by the mean of all."""
@@ -104,7 +109,7 @@ class FilterModel:
 
     def score_rows(self, data: Dataset) -> np.ndarray:
         """(n,) float32 in [0, 1]. The same for any rows, without labels."""
-        logit = self.row_logits(data.rows, None)
+        logit = self.row_logits(self._in_order(data).rows, None)
         if not self.unit.is_row:
             number = number_units(data, self.unit).number
             logit = mean_over(number, logit).astype(np.float32)
@@ -205,6 +210,7 @@ def write(
         "threshold": model.threshold,
         "spread": model.spread,
         "split": model.split_fingerprint,
+        "columns": None if model.named is None else model.named.to_dict(),
     }
     return write_files(folder, content, arrays, force=force)
 
@@ -276,6 +282,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[FilterModel, dict[str, Any]]:
             threshold=float(content["threshold"]),
             spread=float(content["spread"]),
             split_fingerprint=content["split"],
+            named=FittedColumns.stored(content.get("columns")),
         )
         # Traced, not computed: networks whose layers do not fit together raise here.
         rows = jax.ShapeDtypeStruct((1, len(scaling.mean)), np.float32)

@@ -251,17 +251,18 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
     finding = report.finding
     kept = [row for row in report.units if row.keep and not row.labelled]
     asked = sum(not row.labelled for row in report.units)
+    chosen = "units that weigh 0.5 or more" if report.is_soft else "kept"
     tiles = (
         Tile(
-            "Units kept",
+            "Weight 0.5 or more" if report.is_soft else "Units kept",
             as_count(len(kept)),
             "Units that move like the known ones.",
             interval=f"of {as_count(asked)} unlabelled",
             picture=charts.interval_strip(len(kept) / max(asked, 1), math.nan, math.nan),
         ),
         _tile("Alpha", report.alpha, ALPHA),
-        _tile("Recall", report.recall, MEANINGS[False]["Recall"]),
-        _tile("Precision", report.precision, MEANINGS[False]["Precision"]),
+        _tile("Recall", report.recall, MEANINGS[report.is_soft]["Recall"]),
+        _tile("Precision", report.precision, MEANINGS[report.is_soft]["Precision"]),
     )
     words = page.group(
         page.paragraph(
@@ -272,7 +273,7 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
         page.paragraph(
             f"Evidence for more than one type of machine: {finding.gain:.1f} nats, most clearly by "
             f"{report.view}. For more than one way of driving: {finding.behaviour_gain:.1f} nats. "
-            f"States and actions of kept and of other units overlap by "
+            f"States and actions of {chosen} and of other units overlap by "
             f"{as_percent(min(max(finding.overlap, 0.0), 1.0), digits=0)}."
         ),
     )
@@ -487,7 +488,8 @@ def _doubtful(report: FilterReport) -> Markup:
 def as_terms(report: FilterReport | MachineReport) -> dict[str, str]:
     """Return the terms of the sections with their meanings."""
     if isinstance(report, MachineReport):
-        return {**_MACHINE_TERMS, **{k: _TERMS[k] for k in ("Recall", "Precision")}}
+        named = MEANINGS[True] if report.is_soft else _TERMS
+        return {**_MACHINE_TERMS, **{k: named[k] for k in ("Recall", "Precision")}}
     if not report.quality.is_soft:
         return _TERMS
     kept = "Here, an unlabelled row that weighs 0.5 or more; all others go on to training too."

@@ -104,9 +104,10 @@ def describe_types(report: MachineReport) -> str:
     outside = sum(row.cluster < 0 for row in report.units)
     none = f" and {outside} of no type" if outside else ""
     unsure = len(doubtful(report.units))
+    what = "weigh 0.5 or more (all are kept, with weights)" if report.is_soft else "kept"
     return (
         f"{len(report.units)} units of {types}{none}: {known} known, {kept} of the other {asked} "
-        f"kept; {unsure or 'no'} decision{'s' * (unsure != 1)} in doubt. The models agree to "
+        f"{what}; {unsure or 'no'} decision{'s' * (unsure != 1)} in doubt. The models agree to "
         f"{as_percent(report.agreement, digits=0)}."
     )
 
@@ -134,7 +135,7 @@ def _machines(report: MachineReport) -> RenderableType:
     style = "green" if report.verdict in ("dynamics", "both") and mostly_sure(report) else "yellow"
     title = Text(MACHINE_VERDICTS[report.verdict], style=f"bold {style}")
     table = _number_table()
-    for name, meaning in {"Alpha": ALPHA, **MEANINGS[False]}.items():
+    for name, meaning in {"Alpha": ALPHA, **MEANINGS[report.is_soft]}.items():
         if name != "Purity":
             table.add_row(name.lower(), *_cells(getattr(report, name.lower())), meaning)
     table.caption = describe_types(report)
@@ -143,7 +144,8 @@ def _machines(report: MachineReport) -> RenderableType:
         [row for row in report.units if row.keep and not row.labelled],
         doubtful(report.units),
     )
-    shown = {"known": known, "kept": kept, "in doubt": unsure}
+    name = "of weight 0.5 or more" if report.is_soft else "kept"
+    shown = {"known": known, name: kept, "in doubt": unsure}
     tables = (as_table(f"{name}: {len(rows)}", rows) for name, rows in shown.items() if rows)
     advice = Panel(Text(report.advice), title=title, title_align="left", width=WIDTH)
     return Group(advice, table, *tables)

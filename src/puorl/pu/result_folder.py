@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import difflib
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,7 @@ from puorl.data.labels import LabelledRows, is_listable, write_keep_list
 from puorl.data.split import PUSplit
 from puorl.data.training_set import TrainingSet
 from puorl.data.validate import LABELLED
-from puorl.pu.units import Unit
+from puorl.pu.units import Unit, require_column
 
 if TYPE_CHECKING:  # importing these loads jax
     from puorl.pu.config import FilterConfig
@@ -78,13 +77,7 @@ def check_needs(data: Dataset, unit: Unit, inputs: str) -> None:
             f"--unit {unit.kind}: expected rows with episode ids, and this data has none; name "
             "their column with --episode, or decide by --unit transition"
         )
-    if unit.kind == "column" and unit.column not in data.columns:
-        near = difflib.get_close_matches(unit.column, data.columns, n=1)
-        hint = f"did you mean column:{near[0]}? " if near else ""
-        raise DataError(
-            f"--unit column:{unit.column}: no such column; {hint}"
-            f"columns: {', '.join(data.columns) or 'none'}"
-        )
+    require_column(data, unit)
 
 
 def make_settings(
@@ -184,6 +177,7 @@ def finish(
     files = {**written.files, MODEL: "the filter; puorl.DomainFilter.load reads it"}
     if report is not None:
         files |= _write_report(folder, report)
+    files |= _write_units(folder, flt)
     lists, for_people = folder / KEEP_LIST, (folder / REPORT_PAGE, folder / UNITS)
     content = FilterSettings(
         settings["arguments"],
@@ -200,17 +194,24 @@ def finish(
 
 
 def _write_report(folder: Path, report: "FilterReport | MachineReport") -> dict[str, str]:
-    from puorl.pu.machines.report import MachineReport
     from puorl.pu.report_page import as_page
-    from puorl.pu.unit_table import write_units
 
     (folder / REPORT_PAGE).write_text(as_page(report), encoding="utf-8")
     write_json(folder / REPORT, report.to_dict())
-    written = {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
-    if isinstance(report, MachineReport):
-        write_units(folder / UNITS, report.units)
-        written[UNITS] = f"all {len(report.units):,} units, with decision and evidence"
-    return written
+    return {REPORT_PAGE: "the report, for a browser", REPORT: "the same for programs"}
+
+
+def _write_units(folder: Path, flt: "DomainFilter") -> dict[str, str]:
+    """Write all units, where they were decided by how they move."""
+    from puorl.pu.machines.model import MachineModel
+    from puorl.pu.machines.report import unit_rows
+    from puorl.pu.unit_table import write_units
+
+    if not isinstance(flt.model_, MachineModel):
+        return {}
+    units = unit_rows(flt.model_.units, flt.model_.names, is_soft=flt.mode == "soft")
+    write_units(folder / UNITS, units)
+    return {UNITS: f"all {len(units):,} units, with decision and evidence"}
 
 
 def truth_scores(

@@ -31,7 +31,9 @@ def type_of(row: UnitRow) -> str:
 
 
 def decision(row: UnitRow) -> str:
-    """Say what was decided: known, kept or dropped."""
+    """Say what was decided: known, kept or dropped; or weighed, by the probability."""
+    if row.is_weighed:
+        return "weighed"
     return "known" if row.labelled else "kept" if row.keep else "dropped"
 
 

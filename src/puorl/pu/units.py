@@ -4,7 +4,9 @@ A unit larger than a transition is decided by the mean logit of its rows. Whole 
 then: where a unit has a labelled row, all its rows count as labelled.
 """
 
+import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -15,6 +17,7 @@ from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.data.transitions import merge_copies
+from puorl.data.validate import LABELLED, SOURCE_ROW
 
 NUM_FOLDS = 5
 """At most; fewer where few units are labelled."""
@@ -147,10 +150,8 @@ def number_units(data: Dataset, unit: Unit) -> Units:
     if unit.kind == "column":
         columns = data.columns
         if unit.column not in columns:
-            raise DataError(
-                f"unit {unit}: expected one of {', '.join(columns) or 'the columns (none)'}, got "
-                f"{unit.column!r}"
-            )
+            own = ", ".join(columns_of_log(data)) or "the columns (none)"
+            raise DataError(f"unit {unit}: expected one of {own}, got {unit.column!r}")
         ids, number = np.unique(columns[unit.column], return_inverse=True)
         number = number.reshape(-1)
         return Units(ids.astype(str), number, number)
@@ -168,6 +169,66 @@ def number_units(data: Dataset, unit: Unit) -> Units:
     place = np.arange(len(first)) - begin[cluster[first]]
     text = [f"{name[e]} [{k + 1}]" for e, k in zip(cluster[first], place, strict=True)]
     return Units(np.array(text), number, cluster)
+
+
+def columns_of_log(data: Dataset) -> list[str]:
+    """Return the names of extra columns without those that puorl adds."""
+    return [name for name in data.columns if name not in (SOURCE_ROW, LABELLED)]
+
+
+def require_column(data: Dataset, unit: Unit) -> None:
+    """Refuse data without the column whose values are units, in the words of the command line.
+
+    Raises:
+        DataError: No such column.
+    """
+    if unit.kind == "column" and unit.column not in data.columns:
+        own = columns_of_log(data)
+        near = difflib.get_close_matches(unit.column, own, n=1)
+        hint = f"did you mean column:{near[0]}? " if near else ""
+        listed = ", ".join(own) or "none"
+        raise DataError(f"--unit column:{unit.column}: no such column; {hint}columns: {listed}")
+
+
+def unusable_units(data: Dataset, unit: Unit) -> list[str]:
+    """Return the values of a unit's column none of whose rows is usable, so that none is decided.
+
+    A row is not usable where its next state was not recorded.
+    """
+    names = data.columns.get(unit.column, np.empty(0)).astype(str)
+    lost = {value for column, value in data.provenance.emptied if column == unit.column}
+    return sorted(lost - set(names))
+
+
+def describe_unusable(names: Sequence[str]) -> str:
+    """Say that units have no usable rows.
+
+    >>> describe_unusable(["P-24"])
+    '1 unit has no usable rows and is not decided: P-24'
+    """
+    has, is_not = ("has", "is not") if len(names) == 1 else ("have", "are not")
+    return (
+        f"{count_units(len(names))} {has} no usable rows and {is_not} decided: {few_names(names)}"
+    )
+
+
+def count_units(number: int) -> str:
+    """Return a number of units in words.
+
+    >>> count_units(1), count_units(2_000)
+    ('1 unit', '2,000 units')
+    """
+    return f"{number:,} unit{'s' * (number != 1)}"
+
+
+def few_names(names: Sequence[str], most: int = 3) -> str:
+    """Name some units, and say how many more there are.
+
+    >>> few_names(["a", "b"]), few_names(list("abcde"))
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def episode_names(data: Dataset) -> tuple[np.ndarray, np.ndarray]:

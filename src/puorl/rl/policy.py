@@ -14,6 +14,7 @@ from safetensors.numpy import save as to_bytes
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import atomic_path
+from puorl.data.fitted_columns import places
 from puorl.data.validate import listed
 from puorl.nn.numpy_mlp import NumpyPolicy, dimensions
 from puorl.rl.onnx import to_onnx
@@ -98,9 +99,10 @@ class Policy(NumpyPolicy):
         Raises:
             DataError: The data has other columns than the policy.
         """
-        inputs = _places("obs", self.obs_names, obs_names)
+        owner = "the policy was trained on"
+        inputs = places("obs", self.obs_names, obs_names, owner)
         codes = self.codes is not None
-        outputs = None if codes else _places("action", self.action_names, action_names)
+        outputs = None if codes else places("action", self.action_names, action_names, owner)
         if inputs is None and outputs is None:
             return self
         arrays, metadata = dict(self.arrays), dict(self.metadata)
@@ -295,25 +297,6 @@ def _header(path: Path, entries: Mapping[str, str] | None) -> dict[str, Any]:
             "saved by a newer puorl, so update puorl to read it"
         )
     return content
-
-
-def _places(field: str, own: Sequence[str], given: Sequence[str]) -> np.ndarray | None:
-    """(k,) int64. Place among a policy's own columns of each given one; None if all are in place.
-
-    Raises:
-        DataError: The columns are not the same.
-    """
-    if not own or not given or tuple(own) == tuple(given):
-        return None
-    lacks, more = ([n for n in x if n not in y] for x, y in ((own, given), (given, own)))
-    if lacks or more or len(own) != len(given):
-        parts = [f"without {listed(lacks)}"] * bool(lacks) + [f"with {listed(more)}"] * bool(more)
-        raise DataError(
-            f"{field}: expected the columns that the policy was trained on ({listed(own)}), got "
-            f"{listed(given)}, {' and '.join(parts)}; name the same columns with --{field} "
-            f"({field}=), or rename those of the log"
-        )
-    return np.array([own.index(name) for name in given])
 
 
 def _layer(name: str) -> tuple[bool, int]:

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from puorl.pu.drift_page import as_page
+from puorl.pu.drift_page import as_page, describe, to_dict, write_courses
 from puorl.pu.machines.drift import FALSE_ALARMS, UnitCourse, distances, first_alarm
 
 
@@ -48,13 +48,32 @@ def course(name, alarm):
     return UnitCourse(name, time, np.full(12, 0.9), distance, 4.0, alarm)
 
 
+def test_times_are_dates_where_the_clock_is(tmp_path):
+    dated = course("P-01", 6)._replace(is_dated=True)
+    dated = dated._replace(time=1_709_251_200.0 + dated.time)
+    alarm = "beyond its band from 2024-03-01T05:00Z on, alarm at 2024-03-01T06:00Z (window 7 of 12)"
+    assert alarm in describe(dated)
+    html = as_page([dated])
+    assert alarm in html
+    assert re.findall(r">([0-9:]{5})</text>", html) == ["00:00", "06:00"]
+    assert ">UTC, 2024-03-01</text>" in html
+    assert "e+09" not in html
+    write_courses(tmp_path / "drift.csv", [dated])
+    lines = (tmp_path / "drift.csv").read_text().splitlines()
+    assert lines[0].endswith("alarm,date")
+    assert lines[2].startswith("P-01,1,1709254800.0,")
+    assert lines[2].endswith(",0,2024-03-01T01:00Z")
+    assert to_dict(dated)["first_beyond"] == 5
+    assert to_dict(dated)["date"][1] == "2024-03-01T01:00Z"
+
+
 def test_the_page_draws_units_with_an_alarm_first_and_states_the_rate():
     html = as_page([course("P-01", None), course("P-<2>", 6)])
     titles = re.findall(r"<title>(Time line[^<]*)</title>", html)
     assert titles == ["Time line of P-&lt;2&gt;", "Time line of P-01"]
     assert "P-&lt;2&gt;: not as they were" in html
     assert "in 1 of 1,000 windows" in html
-    assert "changed at time 21600 (window 7 of 12)" in html
+    assert "beyond its band from 18000 on, alarm at 21600 (window 7 of 12)" in html
     assert "no alarm in 12 windows" in html
     assert not re.search(r"\bnan\b", re.sub(r"<[^>]*>", " ", html).lower())
     assert "No unit has changed" in as_page([course("P-01", None)])

@@ -243,6 +243,57 @@ def test_units_never_seen_are_decided_without_labels(fitted, fleet):
     np.testing.assert_array_equal(fitted.predict(split), is_ours(robot))
 
 
+def test_units_are_judged_by_the_names_of_their_columns(fitted, fleet):
+    named = fitted.model_.named._replace(obs_names=("flow", "heat"))
+    model = dataclasses.replace(fitted.model_, named=named)
+    data = fleet(num_units=4, seed=5)
+
+    def turned(*names):
+        rows = dataclasses.replace(
+            data.rows, obs=data.obs[:, ::-1], next_obs=data.next_obs[:, ::-1]
+        )
+        origin = dataclasses.replace(data.provenance, obs_names=names)
+        return Dataset(rows, data.columns, origin)
+
+    want = fitted.predict_units(data)
+    for part, same in zip(model.predict_units(turned("heat", "flow")), want, strict=True):
+        np.testing.assert_array_equal(part, same)
+    assert model.explain(turned("heat", "flow"), "m00")[0][0] in ("flow", "heat")
+    window = np.arange(len(data)) // 20
+    drift = follow(model, data, window)
+    turned_drift = follow(model, turned("heat", "flow"), window)
+    np.testing.assert_array_equal(drift[0].distance, turned_drift[0].distance)
+    for use in (model.predict_units, model.score_rows, lambda d: follow(model, d, window)):
+        with pytest.raises(DataError, match="without flow and with cold; name the same columns"):
+            use(turned("heat", "cold"))
+
+
+def test_units_with_few_windows_are_left_out_of_a_watch(fitted, fleet):
+    data = fleet(num_units=3, seed=5)
+    data = data[(data.columns["robot"] != "m01") | (data.episode % 4 == 0)]
+    courses = follow(fitted.model_, data, np.arange(len(data)) // 39)
+    assert [each.name for each in courses] == ["m00", "m02"]
+    with pytest.raises(
+        DataError, match="expected a unit with at least 4 windows .* most 1 windows"
+    ):
+        follow(fitted.model_, data, np.zeros(len(data), int))
+
+
+def test_filters_from_before_columns_were_stored_are_read(fitted, fleet, tmp_path):
+    fitted.save(tmp_path / "f")
+    content = read_json(tmp_path / "f" / "filter.json")
+    assert content.pop("columns")["num_obs"] == 2
+    write_json(tmp_path / "f" / "filter.json", content, force=True)
+    back, data = DomainFilter.load(tmp_path / "f"), fleet(num_units=4, seed=5)
+    assert back.model_.named is None
+    np.testing.assert_array_equal(back.predict_proba(data), fitted.predict_proba(data))
+    rows = np.zeros((9, 3))
+    columns = {"robot": np.array(["a"] * 9)}
+    wide = Dataset.from_arrays(obs=rows, action=rows, next_obs=rows, columns=columns)
+    with pytest.raises(DataError, match="expected 2 state and 1 action components"):
+        back.predict_units(wide)
+
+
 def test_a_unit_with_few_rows_is_less_sure(fitted, fleet):
     new = fleet(num_units=6, seed=5)
     many = fitted.predict_units(new)
@@ -258,6 +309,7 @@ def test_a_unit_of_another_kind_is_none_of_these(fitted, fleet, gain):
     """Ours have 0.5, the others 0.25."""
     table = fitted.predict_units(fleet(num_units=2, seed=5, gains=(gain, gain)))
     assert (table.cluster == -1).all()
+    assert (table.agreement > 0.999).all()  # whatever lanes say of where it is
 
 
 def test_a_unit_that_is_none_of_these_is_dropped_and_ordinary_ones_are_not_called_so(fitted, fleet):
@@ -375,9 +427,23 @@ def test_too_few_units_are_refused_in_one_line(fleet, labelled):
 
 def test_rows_have_no_dynamics_of_their_own(split):
     with pytest.raises(ConfigError, match="expected units of several rows"):
-        DomainFilter(evidence="dynamics").fit(split, seed=0)
+        DomainFilter(evidence="dynamics")
+    with pytest.raises(ConfigError, match="expected units of several rows"):
+        DomainFilter(unit="episode").set_params(unit="transition", evidence="dynamics").fit(split)
     with pytest.raises(ConfigError, match="evidence: expected"):
         DomainFilter(evidence="guess").fit(split, seed=0)
+
+
+@pytest.mark.parametrize("rows", ["new.csv", np.zeros((4, 2)), {"obs": [1.0]}])
+def test_what_was_not_read_is_refused_with_the_repair(fitted, rows):
+    name = type(rows).__name__
+    for use in (fitted.predict_proba, fitted.predict):
+        with pytest.raises(
+            ConfigError, match=f"predict_proba: expected a Dataset or a PUSplit, got {name}; read"
+        ):
+            use(rows)
+    with pytest.raises(ConfigError, match=f"predict_units: expected a Dataset, got {name}; read"):
+        fitted.predict_units(rows)
 
 
 def test_the_old_name_of_predict_proba_warns(split, fitted):

@@ -38,6 +38,36 @@ def test_units_with_other_slopes_are_apart_wherever_they_are_driven():
     assert np.abs(z[:, 1:]).max() < 0.3 * np.abs(first).min()
 
 
+def test_actions_have_products_however_many_states_there_are():
+    """What an action's square does in all units is not taken for a slope of some."""
+    rng = np.random.default_rng(3)
+    unit = np.repeat(np.arange(NUM_UNITS), NUM_ROWS)
+    given = rng.normal(size=(len(unit), 32)).astype(np.float32)  # 30 states, 2 actions
+    outcome = np.zeros((len(unit), 30), np.float32)
+    outcome[:, 0] = 0.5 * given[:, 30] ** 2 + 0.05 * rng.normal(size=len(unit))
+    rows = Rows(given, outcome, np.ones_like(outcome), unit)
+    params = slopes.fit(rows, NUM_UNITS, 32)
+    assert params[3].b[0].tolist() == [*range(22), 30, 31]
+    one = dynamics.lane(params, 0)
+    z = slopes.estimate(one, rows, NUM_UNITS)
+    location, _ = slopes.outputs(one, jnp.asarray(given), jnp.asarray(z[unit], jnp.float32))
+    left = (outcome - np.asarray(location))[:, 0].std()
+    assert left < 0.1 < 0.5 < outcome[:, 0].std()
+    assert len(slopes.fit(make_rows(0), NUM_UNITS, 2)) == 3
+
+
+def test_units_with_a_single_row_do_not_move_the_centre():
+    rows = make_rows(0)
+    half = NUM_UNITS // 2
+    whole = rows.unit >= half
+    few = whole | np.isin(np.arange(len(whole)), NUM_ROWS * np.arange(half))
+    centre = [
+        slopes.fit(Rows(*(part[used] for part in rows)), NUM_UNITS, 2)[2].b[0]
+        for used in (whole, few)
+    ]
+    np.testing.assert_allclose(*centre, atol=5e-3)
+
+
 def test_other_rows_of_a_unit_have_its_z_and_the_order_of_rows_plays_no_part():
     rows, other = make_rows(0), make_rows(1)
     params, _ = fitted(rows)

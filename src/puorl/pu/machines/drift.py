@@ -22,6 +22,8 @@ FALSE_ALARMS = 1e-3
 """Expected false alarms a window."""
 NUM_FIRST = 8
 """Windows at the beginning that are taken as the unit's own; at most a third of its windows."""
+MIN_WINDOWS = 4
+"""Units with fewer are not followed."""
 _IN_A_ROW = 2
 """Windows that must be far from the beginning before there is an alarm."""
 
@@ -40,10 +42,17 @@ class UnitCourse(NamedTuple):
     """Distance that is exceeded by chance in one of a thousand windows."""
     alarm: int | None
     """The window of the alarm: the second in a row beyond the band."""
+    is_dated: bool = False
+    """Whether time is in seconds since 1970."""
+
+    @property
+    def first_beyond(self) -> int | None:
+        """The window from which on the unit is beyond its band; None without an alarm."""
+        return None if self.alarm is None else self.alarm + 1 - _IN_A_ROW
 
 
 def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> list[UnitCourse]:
-    """Follow every unit of a dataset.
+    """Follow every unit of a dataset that has enough windows.
 
     Args:
         model: The fitted model; the lane that sees types best is used.
@@ -51,8 +60,9 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
         window_of_row: (n,) int. Window of each row; numbers rise with time within a unit.
 
     Raises:
-        DataError: A unit has fewer than 4 windows.
+        DataError: No unit has 4 windows, or other columns than those of the fit.
     """
+    data = model.in_order(data)
     found = number_units(data, model.unit)
     config = model.config.machines
     rows, _ = build(data.rows, found.number, config, model.scalings)
@@ -70,19 +80,24 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
     noise = extra[:, None, None] * np.eye(z.shape[1])
     chance = mixture.ours_probability(z, noise)
     moment = data.rows.time if data.rows.time is not None else np.arange(len(data), dtype=float)
+    is_dated = data.rows.time is not None and data.provenance.clock == "dates"
     begin = np.full(pairs.shape[1], np.inf)
     np.minimum.at(begin, group.reshape(-1), moment[rows.position])
     courses = []
     for number, name in enumerate(found.name):
         mine = np.flatnonzero(pairs[0] == number)
-        if len(mine) < 4:
-            raise DataError(
-                f"{name}: expected at least 4 windows to follow it over time, got {len(mine)}; "
-                "choose shorter windows"
-            )
+        if len(mine) < MIN_WINDOWS:
+            continue
         distance, band = distances(z[mine], extra[mine])
         alarm = first_alarm(distance, band)
-        courses.append(UnitCourse(str(name), begin[mine], chance[mine], distance, band, alarm))
+        course = (begin[mine], chance[mine], distance, band, alarm, is_dated)
+        courses.append(UnitCourse(str(name), *course))
+    if not courses:
+        most = int(np.bincount(pairs[0], minlength=1).max())
+        raise DataError(
+            f"expected a unit with at least {MIN_WINDOWS} windows to follow over time, got at most "
+            f"{most} windows a unit; choose shorter windows"
+        )
     return courses
 
 

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from puorl.core.errors import DataError
 from puorl.core.run_folder import decode
 from puorl.core.stats import Estimate
+from puorl.data.fitted_columns import FittedColumns
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.findings import Finding, UnitTable
 from puorl.pu.machines.mixture import Mixture
@@ -79,6 +80,7 @@ def write(
         "names": list(model.names),
         "row_fits": [fit._asdict() for fit in model.row_fits],
         "split": model.split_fingerprint,
+        "columns": None if model.named is None else model.named.to_dict(),
     }
     return write_files(folder, content, arrays, force=force)
 
@@ -96,16 +98,17 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
         )
     try:
         arrays = read_arrays(folder, content)
+        scalings = Scalings(
+            *(
+                Scaling(*(arrays[f"scaling.{name}.{k}"] for k in Scaling._fields))
+                for name in Scalings._fields
+            )
+        )
         model = MachineModel(
             config=FilterConfig.from_dict(content["config"]),
             unit=parse_unit(content["unit"]),
             seed=content["seed"],
-            scalings=Scalings(
-                *(
-                    Scaling(*(arrays[f"scaling.{name}.{k}"] for k in Scaling._fields))
-                    for name in Scalings._fields
-                )
-            ),
+            scalings=scalings,
             views=tuple(_view(k, each, arrays) for k, each in enumerate(content["views"])),
             median_rows=content["median_rows"],
             units=UnitTable(
@@ -116,6 +119,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
             names=tuple(content.get("names", ())),
             row_fits=tuple(RowFit(**fit) for fit in content.get("row_fits", ())),
             split_fingerprint=content["split"],
+            named=FittedColumns.stored(content.get("columns")),
             **{name: decode(Estimate, content[name], Path(folder)) for name in _ESTIMATES},
         )
     except DataError:

@@ -106,11 +106,13 @@ class Finding:
         """One or two sentences: what was found, what to do."""
         return self.advise(0)
 
-    def advise(self, num_dropped: int) -> str:
+    def advise(self, num_dropped: int, *, is_soft: bool = False) -> str:
         """Say what was found and what to do, where so many units were dropped.
 
-        Units may be dropped although no type is clearly seen: each by its own odds.
+        Units may be dropped although no type is clearly seen: each by its own odds. With
+        ``is_soft`` all are kept, and these weigh less than 0.5.
         """
+        low = "weighed below 0.5" if is_soft else "dropped"
         if self.verdict == "dynamics":
             text = "Machines of more than one type were found by how they move; drivers are alike."
         elif self.verdict == "both":
@@ -133,7 +135,7 @@ class Finding:
         elif num_dropped and self.num_odd >= num_dropped:
             units, are = ("unit", "is") if num_dropped == 1 else ("units", "are")
             text = (
-                f"{num_dropped} {units} that {are} unlike all others {are} dropped. So few do not "
+                f"{num_dropped} {units} that {are} unlike all others {are} {low}. So few do not "
                 "show that the others are of one type: among these no second type is visible "
                 f"({self.gain:.1f} nats, {SEEN:.0f} are needed)."
             )
@@ -141,7 +143,7 @@ class Finding:
             driven = "Units are driven in different ways. " if self.verdict == "behaviour" else ""
             text = (
                 f"{driven}Evidence for a second type of machine is weak: {self.gain:.1f} nats, "
-                f"{SEEN:.0f} are needed. Units dropped on it all the same: {num_dropped}. Do not "
+                f"{SEEN:.0f} are needed. Units {low} on it all the same: {num_dropped}. Do not "
                 f"rely on the choice: keep all rows, label some {self.num_wanted} more units, or "
                 "some of the other type, or add rows to every unit."
             )

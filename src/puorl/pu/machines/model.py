@@ -10,6 +10,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
+from puorl.data.fitted_columns import FittedColumns
 from puorl.data.split import PUSplit
 from puorl.nn import mlp
 from puorl.pu.config import FilterConfig, MachineConfig
@@ -121,11 +122,22 @@ class MachineModel:
     """Names of the types 1, 2 and so on of which units were labelled."""
     row_fits: tuple[RowFit, ...] = ()
     """For each view; none in filters from before they were measured."""
+    named: FittedColumns | None = None
+    """Of the rows of the fit; None in filters from before they were stored."""
 
     @property
     def best(self) -> tuple[ViewModel, Mixture]:
         """The view and partition that see types best."""
         return _clearest(self.views)
+
+    def in_order(self, data: Dataset) -> Dataset:
+        """Return rows with their columns in the order of the fit.
+
+        Raises:
+            DataError: Other columns than those of the fit.
+        """
+        sizes = len(self.scalings.state.mean), len(self.scalings.action.mean)
+        return (self.named or FittedColumns(*sizes)).order(data)
 
     def explain(self, data: Dataset, name: str) -> list[tuple[str, float]]:
         """Return the outcomes that tell a unit from ours, the most telling first.
@@ -134,8 +146,9 @@ class MachineModel:
         explain it worse than the unit's own.
 
         Raises:
-            DataError: No such unit.
+            DataError: No such unit, or other columns than those of the fit.
         """
+        data = self.in_order(data)
         found = number_units(data, self.unit)
         if name not in found.name:
             near = ", ".join(map(str, found.name[:5]))
@@ -191,7 +204,12 @@ class MachineModel:
         return kept
 
     def predict_units(self, data: Dataset) -> UnitTable:
-        """Decide about the units of new data: z is estimated, nothing else is learnt."""
+        """Decide about the units of new data: z is estimated, nothing else is learnt.
+
+        Raises:
+            DataError: Other columns than those of the fit.
+        """
+        data = self.in_order(data)
         found = number_units(data, self.unit)
         config = self.config.machines
         rows, _ = build(data.rows, found.number, config, self.scalings)
@@ -484,9 +502,7 @@ def decide(
         said = said * trust(ordinary)
     probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
-    agreement = in_all(
-        lanes, [each.weight @ ((each.chance >= 0.5) | ~keep) for each in lanes]
-    ) * np.where(keep, 1.0, np.max([each.weight @ (each.chance < 0.5) for each in lanes], axis=0))
+    agreement = _agreement(lanes, keep, ordinary)
     number = next(i for i, view in enumerate(views) if view is _clearest(views)[0])
     view, mixture = _clearest(views)
     k = mixture.lane
@@ -516,6 +532,20 @@ def decide(
 def trust(ordinary: np.ndarray) -> np.ndarray:
     """(n,) float64. Chance that units are of any known type, by how odd they look."""
     return 1.0 / (1.0 + FALSELY_OUTSIDE / np.maximum(ordinary, np.finfo(float).tiny))
+
+
+def _agreement(
+    lanes: Sequence[LaneChances], keep: np.ndarray, ordinary: np.ndarray | None
+) -> np.ndarray:
+    """(n,) float64. Weight of the lanes that decide alike, each with how odd a unit looks.
+
+    So no lane calls a unit ours that is unlike all others.
+    """
+    odd = 1.0 if ordinary is None else trust(ordinary)
+    kept = [each.chance * odd >= 0.5 for each in lanes]
+    pairs = list(zip(lanes, kept, strict=True))
+    agree = in_all(lanes, [each.weight @ (own | ~keep) for each, own in pairs])
+    return agree * np.where(keep, 1.0, np.max([each.weight @ ~own for each, own in pairs], axis=0))
 
 
 def in_all(lanes: Sequence[LaneChances], said: Sequence[np.ndarray]) -> np.ndarray:

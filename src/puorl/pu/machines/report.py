@@ -36,6 +36,8 @@ class UnitRow:
     """Standard error of x and y."""
     name_of_type: str = ""
     """Given with `labelled_as`; empty for types that have letters."""
+    is_weighed: bool = False
+    """Whether its rows are kept with the probability as weight, as in the mode ``soft``."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class MachineReport:
     settings: dict[str, Any]
 
     @property
+    def is_soft(self) -> bool:
+        """Whether all rows are kept, with weights."""
+        return self.settings.get("mode") == "soft"
+
+    @property
     def num_types(self) -> int:
         """Types that have units, ours included."""
         return len({row.cluster for row in self.units if row.cluster >= 0})
@@ -73,7 +80,9 @@ class MachineReport:
         return {"kind": "machines", **fields_as_json(self)}
 
 
-def unit_rows(table: UnitTable, names: Sequence[str] = ()) -> tuple[UnitRow, ...]:
+def unit_rows(
+    table: UnitTable, names: Sequence[str] = (), *, is_soft: bool = False
+) -> tuple[UnitRow, ...]:
     """Return the table row by row, the surest of ours first; ``names`` are of types from 1 on."""
     made = []
     for i in np.lexsort((table.name, -table.evidence, ~table.labelled)):
@@ -92,6 +101,7 @@ def unit_rows(table: UnitTable, names: Sequence[str] = ()) -> tuple[UnitRow, ...
                 y=float(table.position[i, 1]),
                 spread=float(table.spread[i]),
                 name_of_type=names[k - 1] if 0 < (k := int(table.cluster[i])) <= len(names) else "",
+                is_weighed=is_soft and not bool(table.labelled[i]),
             )
         )
     return tuple(made)
@@ -102,16 +112,17 @@ def make_machine_report(model: "MachineModel", settings: Mapping[str, Any]) -> M
     asked = ~model.units.labelled
     dropped = ~model.units.keep & (model.units.probability > 0)  # 0: known to be others
     view, _ = model.best
+    is_soft = settings.get("mode") == "soft"
     steps = model.config.machines.horizons[view.horizon]
     return MachineReport(
         verdict=model.finding.verdict,
-        advice=model.finding.advise(int(dropped.sum())),
+        advice=model.finding.advise(int(dropped.sum()), is_soft=is_soft),
         finding=model.finding,
         alpha=model.alpha,
         recall=model.recall,
         precision=model.precision,
         agreement=float(model.units.agreement[asked].mean()),
-        units=unit_rows(model.units, model.names),
+        units=unit_rows(model.units, model.names, is_soft=is_soft),
         view=f"{view.view} over {steps} steps" if steps > 1 else view.view,
         unit=str(model.unit),
         settings=dict(settings),

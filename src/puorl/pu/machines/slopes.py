@@ -20,7 +20,8 @@ SIZES = (2, 3, 4)
 _FAR = 4.0
 """Standardised values count up to here."""
 _MOST_PRODUCTS = 24
-"""Columns at most whose squares and products enter the model of all units."""
+"""Columns at most whose squares and products enter the model of all units: of states and actions
+alike, up to half each."""
 _RIDGE = 3.0
 """Rows that the prior of a regression is worth."""
 _DEGREES = 4.0
@@ -42,10 +43,10 @@ class Rows(NamedTuple):
 
 def outputs(params: Params, given: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(n, d) each. Location and log scale of the change of the state, given z of each row."""
-    common, basis, direction = params
+    common, basis, direction = params[:3]
     own = (z @ direction.w.T + direction.b[None]).reshape(len(z), basis.w.shape[1], -1)
     left = jnp.einsum("nq,nqd->nd", _affine(given) @ basis.w, own)
-    location = _features(given, _num_products(params, given)) @ common.w
+    location = _features(given, _multiplied(params, given)) @ common.w
     location = location + left * jnp.exp(common.b)[None]
     return location, jnp.broadcast_to(common.b[None], location.shape)
 
@@ -58,7 +59,8 @@ def fit(rows: Rows, num_units: int, num_present: int) -> Params:
         num_units: Units.
         num_present: Columns of ``given`` that are present states and actions, the first.
     """
-    x = np.asarray(_features(rows.given, min(num_present, _MOST_PRODUCTS)), np.float64)
+    columns = choose_columns(rows.outcome.shape[1], num_present)
+    x = np.asarray(_features(rows.given, columns), np.float64)
     known = np.asarray(rows.weight.all(axis=1))
     trusted = known.astype(np.float64)
     common, scale = _solve(x, rows.outcome, trusted), np.ones(rows.outcome.shape[1])
@@ -74,8 +76,10 @@ def fit(rows: Rows, num_units: int, num_present: int) -> Params:
     varies = size > 1e-4 * size[-1]
     basis = turn[:, varies] / np.sqrt(size[varies])
     own = _coefficients(seen @ basis, left, _trust(left) * known, rows.unit, num_units)
-    mean, weight = own.mean(axis=0), np.sqrt(np.bincount(rows.unit, known, num_units))
-    direction = np.linalg.svd(weight[:, None] * (own - mean), full_matrices=False)[2]
+    num_rows = np.bincount(rows.unit, known, num_units)
+    mean = np.average(own, axis=0, weights=num_rows)  # units with hardly a row say hardly a thing
+    weighed = np.sqrt(num_rows)[:, None] * (own - mean)
+    direction = np.linalg.svd(weighed, full_matrices=False)[2]
     most, lanes = max(SIZES), len(SIZES)
     direction = np.vstack([direction[:most], np.zeros((most, len(mean)))])[:most]
 
@@ -84,7 +88,23 @@ def fit(rows: Rows, num_units: int, num_present: int) -> Params:
         return Layer(jnp.asarray(w, jnp.float32), jnp.asarray(b, jnp.float32))
 
     zero = np.zeros(basis.shape[1])
-    return layer(common, np.log(scale)), layer(basis, zero), layer(direction.T, mean)
+    made = layer(common, np.log(scale)), layer(basis, zero), layer(direction.T, mean)
+    if num_present <= _MOST_PRODUCTS:
+        return made
+    return (*made, layer(np.zeros((1, len(columns))), columns.astype(np.float64)))
+
+
+def choose_columns(num_states: int, num_present: int) -> np.ndarray:
+    """(k,) int. Columns of states and actions whose squares and products are taken.
+
+    >>> choose_columns(2, 3), choose_columns(100, 104)[-6:], choose_columns(40, 80)[[11, 12]]
+    (array([0, 1, 2]), array([ 18,  19, 100, 101, 102, 103]), array([11, 40]))
+    """
+    num_actions = num_present - num_states
+    half = _MOST_PRODUCTS // 2
+    acting = min(num_actions, max(half, _MOST_PRODUCTS - num_states))
+    moving = min(num_states, _MOST_PRODUCTS - acting)
+    return np.concatenate([np.arange(moving), num_states + np.arange(acting)])
 
 
 def estimate(params: Params, rows: Rows, num_groups: int) -> np.ndarray:
@@ -92,8 +112,8 @@ def estimate(params: Params, rows: Rows, num_groups: int) -> np.ndarray:
 
     To fit z alone would push what lies in other directions into it.
     """
-    common, basis, direction = (np.asarray(layer.w, np.float64) for layer in params)
-    x = np.asarray(_features(rows.given, _num_products(params, rows.given)), np.float64)
+    common, basis, direction = (np.asarray(layer.w, np.float64) for layer in params[:3])
+    x = np.asarray(_features(rows.given, _multiplied(params, rows.given)), np.float64)
     left = (rows.outcome - x @ common) / np.exp(np.asarray(params[0].b))
     trusted = _trust(left) * rows.weight.all(axis=1)
     seen = np.asarray(_affine(rows.given), np.float64) @ basis
@@ -120,17 +140,23 @@ def _affine(given: jax.Array | np.ndarray) -> jax.Array:
     return jnp.concatenate([jnp.ones((len(x), 1), x.dtype), x], axis=1)
 
 
-def _features(given: jax.Array | np.ndarray, num: int) -> jax.Array:
-    """(n, k) float32. A constant, all columns, squares and products of the first of them."""
+def _features(given: jax.Array | np.ndarray, columns: jax.Array | np.ndarray) -> jax.Array:
+    """(n, k) float32. A constant, all columns, squares and products of some of them."""
     x = _affine(given)
-    one, two = np.triu_indices(num)
-    return jnp.concatenate([x, x[:, 1 + one] * x[:, 1 + two]], axis=1)
+    one, two = np.triu_indices(len(columns))
+    return jnp.concatenate([x, x[:, 1 + columns[one]] * x[:, 1 + columns[two]]], axis=1)
 
 
-def _num_products(params: Params, given: jax.Array | np.ndarray) -> int:
-    """Return of how many columns the model of all units has squares and products."""
+def _multiplied(params: Params, given: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+    """(k,) int. Columns of which the model of all units has squares and products.
+
+    A fourth layer lists them, where these are not the first; older models have none.
+    """
+    listed = params[3:]
+    if listed:
+        return listed[0].b.astype(np.int32)
     made = params[0].w.shape[-2] - given.shape[1] - 1
-    return (math.isqrt(8 * made + 1) - 1) // 2
+    return np.arange((math.isqrt(8 * made + 1) - 1) // 2)
 
 
 def _solve(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
