@@ -21,6 +21,7 @@ import argparse
 import json
 import platform
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -260,11 +261,13 @@ def judge_tuned(rows: Rows, policies: Mapping[str, Policy], seed: int) -> dict[s
     rng = generator(seed, "evidence", "starts")
     start = pool.obs[rng.choice(rows.own, _STARTS // 2, replace=False)]
     found = {
-        name: {h: own_model.roll_out(model, policy, start, h).mean(axis=1).tolist()}
+        name: {
+            f"return_{h}": float(own_model.roll_out(model, policy, start, h).mean())
+            for h in HORIZONS
+        }
         for name, policy in policies.items()
-        for h in HORIZONS[-1:]
     }
-    return {"error": model.error(pool, rows.own[rows.held_out]), "returns": found}
+    return {"error": model.error(pool, rows.own[rows.held_out]), "model": found}
 
 
 def judge_ope(rows: Rows, policies: Mapping[str, Policy], seed: int) -> dict[str, Any]:
@@ -305,6 +308,57 @@ def train_shares(
     return act_truly(found, body, episodes)
 
 
+def show(path: Path) -> None:
+    """Print which evidence orders the clones of ours and theirs as their true returns do."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    truth, seen = {}, defaultdict(dict)
+    for row in rows:
+        key = row["setting"]["name"], row["seed"]
+        if row["step"] == "clones":
+            truth[key] = {name: each["return"] for name, each in row["measured"].items()}
+            print(*key, {n: round(value) for n, value in truth[key].items()}, sep=" | ")
+    for row in rows:
+        key, found = (row["setting"]["name"], row["seed"]), row["measured"]
+        for name, values in _evidence(row["step"], found).items():
+            seen[name][key] = values["theirs"] - values["ours"]
+        if row["step"] == "confirm":
+            means = {name: round(np.mean(each)) for name, each in found["returns"].items()}
+            true = {name: round(each["return"]) for name, each in found["true"].items()}
+            print("confirm", *key, found["imitate"], means, true, row.get("note", ""), sep=" | ")
+        if row["step"] == "train":
+            means = {name: round(np.mean(each["scores"]), 1) for name, each in found.items()}
+            print("train", *key, means, sep=" | ")
+    for name, values in seen.items():
+        right = {k: (v > 0) == (truth[k]["theirs"] > truth[k]["ours"]) for k, v in values.items()}
+        wrong = [
+            f"{key[0].split('/')[0]} {key[1]}" for key, is_right in right.items() if not is_right
+        ]
+        print(f"{name} | {sum(right.values())} of {len(right)} | {', '.join(wrong)}")
+
+
+def _evidence(step: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Return numbers by clone, the larger the better."""
+    if step == "ope":
+        return {"blend": {name: each["blend"] for name, each in found.items()}}
+    if step not in ("small", "tuned"):
+        return {}
+    models = [name for name in found if name.startswith("model")]
+    made = {
+        f"{step} {model}, {h} steps": {
+            name: each[f"return_{h}"] for name, each in found[model].items()
+        }
+        for model in models
+        for h in HORIZONS
+    }
+    if step == "small":
+        held = found["simple"]["held_out_error"]
+        made["held-out actions"] = {name: -error for name, error in held.items()}
+        made["mean reward of rows"] = {
+            name: found["simple"][f"reward_{name}"] for name in ("ours", "theirs")
+        }
+    return made
+
+
 def setting_of(args: argparse.Namespace) -> Setting:
     """Return the setting: few rows of ours among many."""
     return Setting(
@@ -334,6 +388,9 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
+    if args.step == "show":
+        show(args.out / "evidence.jsonl")
+        return
     started, setting = time.perf_counter(), setting_of(args)
     hidden = tuple(args.hidden)
     place = args.out / "policies" / f"{args.body}-{args.quality.replace('/', '-')}-{args.seed}"
