@@ -4,7 +4,8 @@ Sharing with imitation gains where the others' behaviour works on our machine be
 be learnt from our few rows, and costs where it does not. So two policies are cloned, one from our
 rows and one from the others', and both act in a model of our machine (`puorl.comparison.own_model`)
 from states of ours. Clones, unlike trained policies, do not exploit the model's errors. The others
-are imitated where every member of the model says that their clone earns more.
+are imitated where every member of the model says that their clone earns more. In eight fresh logs
+of small scale this erred once and missed two gains (benchmarks/notes/sharing.md): a hint, no proof.
 """
 
 import dataclasses
