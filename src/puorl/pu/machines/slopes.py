@@ -152,7 +152,7 @@ def _multiplied(params: Params, given: jax.Array | np.ndarray) -> jax.Array | np
 
     A fourth layer lists them, where these are not the first; older models have none.
     """
-    if len(params) > 3:
+    if params[3:]:
         return params[3].b.astype(np.int32)
     made = params[0].w.shape[-2] - given.shape[1] - 1
     return np.arange((math.isqrt(8 * made + 1) - 1) // 2)
