@@ -101,8 +101,7 @@ class Filter(opt.Command):
     """Format of the kept rows; auto is the data's own where it can be written, else hdf5. Where
     data is read in partitions: parquet, or list for keep.csv alone."""
     no_report: opt.Flag = False
-    """Write no report. By rows this skips the checks: it saves 40 to 70 % of the time, but the
-    choice is not checked. By how units move it saves next to nothing."""
+    """Write no report. By rows, which are then not checked, this saves 40 to 70 % of the time."""
     force: opt.Flag = False
     """Replace the folder if it exists; drop an unfinished run with other settings."""
     data: opt.DataOptions = opt.DataOptions()

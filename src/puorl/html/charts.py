@@ -46,7 +46,7 @@ class Axis:
         if self.scale == "linear":
             return nice_ticks(self.low, self.high, most)
         if self.scale == "dates":
-            return date_ticks(self.low, self.high, most // 2)
+            return date_ticks(self.low, self.high, most)
         # From the top down, each tick at a distance from the one above and from the lower end.
         top = math.floor(math.log10(self.high)) if self.high > 0 else 0
         rungs = [m * 10.0**k for k in range(top, top - 13, -1) for m in (5, 2, 1)]
@@ -63,15 +63,15 @@ class Axis:
 
 
 def date_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
-    """Return at most ``most`` round times of day in [low, high], or days.
+    """Return at most ``most`` round times of day in [low, high], or half as many longer texts.
 
-    >>> date_ticks(3000.0, 12_000.0, 3), date_ticks(0.0, 1e6, 3)
+    >>> date_ticks(3000.0, 12_000.0, 6)[::2], date_ticks(0.0, 1e6, 6)
     ((3600.0, 7200.0, 10800.0), (0.0, 432000.0, 864000.0))
     """
     days = (_DAY * m * 10**k for k in range(8) for m in (1, 2, 5))
     for step in (*_STEPS, *days):
         first, last = math.ceil(low / step), math.floor(high / step)
-        if last - first < most:
+        if last - first < (most if 60 <= step < _DAY else most // 2):
             return tuple(float(step * k) for k in range(first, last + 1))
     return ()
 
@@ -457,7 +457,10 @@ def _bottom_axis(
         above = bottom if top is None else top
         rule = f"M{_n(x.at(tick))} {_n(above)}V{_n(bottom + 4)}"
         parts.append(Markup(f'<path class="grid" d="{rule}"/>'))
-        parts.append(_text(x.at(tick), bottom + 18, text, anchor="middle", kind="quiet"))
+        place, half = x.at(tick), _width(text) / 2
+        is_cut = x.scale == "dates" and not half <= place <= WIDTH - half
+        anchor = ("start" if place < half else "end") if is_cut else "middle"
+        parts.append(_text(place, bottom + 18, text, anchor=anchor, kind="quiet"))
     parts.append(_text(x.end, bottom + 36, label, anchor="end", kind="quiet"))
     return join(parts)
 

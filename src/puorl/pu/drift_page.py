@@ -129,7 +129,10 @@ def as_page(courses: Sequence[UnitCourse]) -> str:
         "alarm needs two windows in a row beyond it. An alarm says that a unit no longer moves as "
         "it did at first, not why."
     )
-    drawn = [page.figure(time_line(each), describe(each)) for each in order[:_MOST_DRAWN]]
+    drawn = [
+        page.figure(time_line(each), f"{shorten(each.name, LONGEST_NAME)}: {describe(each)}")
+        for each in order[:_MOST_DRAWN]
+    ]
     table = page.table(
         "All units; a click on a head sorts",
         ("Unit", "Windows", "Alarm at", "Largest distance", "Band", "Probability, first", "Last"),
