@@ -19,6 +19,7 @@ from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.pu.config import FilterConfig, MachineConfig, preset_config
 from puorl.pu.machines import embedding, fitting
+from puorl.pu.machines.sampling import draw_sample
 from puorl.pu.units import number_units, parse_unit
 
 
@@ -96,11 +97,16 @@ def by_dynamics(method: Method, data: puorl.Dataset, tasks: Sequence[Task]) -> l
     found = number_units(data, unit)
     made = []
     for known, seed in tasks:
-        embedding, seconds = embedded(data, config, seed)
-        begin = time.perf_counter()
         label = np.where(np.isin(found.name, known), 0, -1)
-        model = fitting.find_types(embedding, label, "", config, unit=unit, seed=seed).model
-        flt = puorl.DomainFilter.of(model)
+        seconds, begin = 0.0, time.perf_counter()
+        if draw_sample(label, found.num_rows, seed).all():
+            latents, seconds = embedded(data, config, seed)
+            begin = time.perf_counter()
+            model = fitting.find_types(latents, label, "", config, unit=unit, seed=seed).model
+            flt = puorl.DomainFilter.of(model)
+        else:  # the sample hangs on the labels
+            labelled = np.isin(np.asarray(data.columns["unit"]), known)
+            flt = puorl.DomainFilter(unit="column:unit", config=config).fit(data, labelled, seed=seed)
         made.append(read_filter(flt, data, seconds=seconds + time.perf_counter() - begin))
     return made
 
