@@ -106,7 +106,8 @@ def by_dynamics(method: Method, data: puorl.Dataset, tasks: Sequence[Task]) -> l
             flt = puorl.DomainFilter.of(model)
         else:  # the sample hangs on the labels
             labelled = np.isin(np.asarray(data.columns["unit"]), known)
-            flt = puorl.DomainFilter(unit="column:unit", config=config).fit(data, labelled, seed=seed)
+            flt = puorl.DomainFilter(unit="column:unit", config=config)
+            flt.fit(data, labelled, seed=seed)
         made.append(read_filter(flt, data, seconds=seconds + time.perf_counter() - begin))
     return made
 
