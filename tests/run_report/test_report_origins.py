@@ -100,7 +100,7 @@ def test_a_filter_that_checked_nothing_is_told(here):
     assert main(["report", "kept"]) == 2  # a report is missing that should be there
     change("kept/settings.json", arguments__no_report=True)
     text = text_of("kept")
-    assert "Nothing was checked (--no-report)" in text
+    assert "No report was written (--no-report)" in text
     assert "not checked" in text
     assert "How to read this page" not in text
     told = filter_command(read_paths(["kept"]).filterings[0])
