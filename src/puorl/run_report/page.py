@@ -222,8 +222,8 @@ def _filter(filtering: Filtering, number: int, *, several: bool) -> list[Markup]
     title = f"The filter: {filtering.path}" if several else "The filter"
     if filtering.report is None:
         words = (
-            "No report was written (--no-report), so nothing here says how good this choice is. The "
-            "same command without --no-report and with --force writes one."
+            "No report was written (--no-report), so nothing here says how good this choice is. "
+            "The same command without --no-report and with --force writes one."
         )
         return [page.section(title, page.paragraph(words))]
     anchor = f"warnings-{number}" if several else "warnings"
