@@ -2,8 +2,10 @@
 
     python benchmarks/fleets/speed.py --units 30 --rows 160 [--save]
     python benchmarks/fleets/speed.py --units 1000 --rows 200 [--save]
+    python benchmarks/fleets/speed.py --family vehicles --units 420 --rows 150 --seed 11 [--save]
 
-Pumps of two types, five runs each, three known; a tenth of the time is missing. Run it on idle
+Machines of two types, a third of them ours, three known; some rows are missing. Pumps have five
+runs each and types that nearly touch, vehicles four and types far apart. Run it on idle
 cores. The process imports and compiles within the times. `--profile` also prints where time goes.
 """
 
@@ -16,6 +18,7 @@ import platform
 import pstats
 import resource
 import time
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,16 +26,22 @@ from typing import Any
 import numpy as np
 from baseline import RESULTS
 from machines import dataset_of
-from physics import PUMP
+from physics import PUMP, VEHICLE
 from readout import unit_types
 from simulate import Fleet, Kind, simulate
 
-RUNS, KNOWN = 5, 3
+KNOWN = 3
+FAMILIES = {
+    "pumps": (PUMP, {"impeller": 0.8}, 5),
+    "vehicles": (VEHICLE, {"payload": 2.4}, 4),
+}
+"""Equations, what differs in the others, and runs of each machine."""
 
 
 def main() -> None:
     """Measure and print; append a row if asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--family", choices=list(FAMILIES), default="pumps")
     parser.add_argument("--units", type=int, default=1_000)
     parser.add_argument("--rows", type=int, default=200, help="of a run, before gaps are cut")
     parser.add_argument("--preset", default="default")
@@ -44,13 +53,14 @@ def main() -> None:
     profile = cProfile.Profile()
     if args.profile:
         profile.enable()
-    measured = measure(make_fleet(args.units, args.rows, args.seed), args.preset, args.seed)
+    fleet = make_fleet(args.family, args.units, args.rows, args.seed)
+    measured = measure(fleet, args.preset, args.seed)
     if args.profile:
         profile.disable()
         pstats.Stats(profile).sort_stats("cumulative").print_stats(60)
-    config = {name: getattr(args, name) for name in ("units", "rows", "preset", "seed")}
+    config = {name: getattr(args, name) for name in ("family", "units", "rows", "preset", "seed")}
     row = {
-        "config": {"benchmark": "speed", "runs": RUNS, "known": KNOWN, **config},
+        "config": {"benchmark": "speed", "runs": fleet.runs, "known": KNOWN, **config},
         "measured": measured,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("puorl", "jax", "numpy")}
@@ -64,11 +74,11 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def make_fleet(units: int, rows: int, seed: int) -> Fleet:
-    """Pumps, a third of them ours; the others have a smaller impeller."""
-    ours = units // 3
-    kinds = Kind("ours", ours), Kind("trimmed", units - ours, {"impeller": 0.8})
-    return Fleet("speed", PUMP, kinds, seed, held_out=False, runs=RUNS, rows=rows)
+def make_fleet(family: str, units: int, rows: int, seed: int) -> Fleet:
+    """Machines of two types, a third of them ours."""
+    machine, changed, runs = FAMILIES[family]
+    kinds = Kind("ours", units // 3), Kind("other", units - units // 3, changed)
+    return Fleet("speed", machine, kinds, seed, held_out=False, runs=runs, rows=rows)
 
 
 def measure(fleet: Fleet, preset: str, seed: int) -> dict[str, Any]:
@@ -106,6 +116,8 @@ def measure(fleet: Fleet, preset: str, seed: int) -> dict[str, Any]:
         "cpu_s": {name: round(each, 2) for name, each in used.items()},
         "wall_s_fit_keep_report": round(whole, 2),
         "units_right": float((is_kept == ours)[asked].mean()),
+        "alpha": asdict(flt.alpha_),
+        "true_alpha": float(np.isin(data.columns["unit"], units[ours])[~labelled].mean()),
         "verdict": report.verdict,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
