@@ -119,6 +119,31 @@ def test_a_fork_after_a_computation_is_told(monkeypatch):
 
 # ------------------------------------------------------------------ compiled programs
 
+
+@pytest.mark.parametrize(("mapped", "is_dropped"), [(50, True), (49, False), (None, False)])
+def test_programs_are_dropped_where_half_of_the_mappings_are_used(
+    tmp_path, monkeypatch, mapped, is_dropped
+):
+    if mapped is not None:
+        for name in ("sys/vm", "self"):
+            (tmp_path / "proc" / name).mkdir(parents=True)
+        (tmp_path / "proc/sys/vm/max_map_count").write_text("100\n")
+        (tmp_path / "proc/self/maps").write_text("7f00-7f01 r-xp\n" * mapped)
+    monkeypatch.setattr(resources, "_ROOT", tmp_path)
+    program = jax.jit(lambda x: x + 1.0)
+    program(1.0)
+    assert resources.drop_programs_if_full() == is_dropped
+    assert program._cache_size() == (0 if is_dropped else 1)
+    assert program(1.0) == 2.0
+
+
+def test_mappings_of_a_process_are_counted_on_linux(monkeypatch):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("mappings are counted on Linux alone")
+    monkeypatch.setattr(resources, "_MOST_MAPPINGS", 0.0)
+    assert resources.drop_programs_if_full()
+
+
 _COMPILES = """
 import sys
 from puorl.core.resources import keep_programs

@@ -1,11 +1,13 @@
 """Memory, disk, cache and threads of this machine, and checks before memory or disk runs out."""
 
 import contextlib
+import gc
 import hashlib
 import math
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,8 @@ _GROUP_FILES = {
     "v2": ("memory.max", "memory.current", "inactive_file"),
 }
 """Names of the files with limit and use, and of the cache in memory.stat that is given back."""
+_MOST_MAPPINGS = 0.5
+"""Fraction of the memory mappings that Linux allows a process, from which programs are dropped."""
 _computing: dict[str, int] = {}
 """Id of the process that has computed; a forked process inherits it."""
 _ALIGNMENT = 64
@@ -48,6 +52,33 @@ def keep_programs() -> None:
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder.absolute()))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+
+def drop_programs_if_full() -> bool:
+    """Drop what jax has compiled in this process if too many memory mappings are in use.
+
+    Every program takes about ten, and Linux allows a process some 65,000: without this, a process
+    that fits thirty filters of different sizes ends in a crash of the compiler. What is needed
+    again is compiled again.
+
+    Returns:
+        Whether programs were dropped.
+    """
+    if "jax" not in sys.modules:
+        return False
+    try:
+        most = int((_ROOT / "proc/sys/vm/max_map_count").read_bytes())
+        with open(_ROOT / "proc/self/maps", "rb") as file:
+            number = sum(1 for _ in file)
+    except (OSError, ValueError):  # not Linux
+        return False
+    if number < _MOST_MAPPINGS * most:
+        return False
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+    return True
 
 
 def _processor() -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.formatting import check_choice
-from puorl.core.resources import check_fork
+from puorl.core.resources import check_fork, drop_programs_if_full
 from puorl.core.run_folder import Checkpoint
 from puorl.core.stats import Estimate
 from puorl.core.tasks import Workers
@@ -121,6 +121,7 @@ class DomainFilter(Parameters):
             DataError: Too few labelled rows, or features in which nothing varies.
         """
         check_fork()
+        drop_programs_if_full()
         check_choice("mode", self.mode, get_args(Mode))
         check_choice("evidence", self.evidence, get_args(Evidence))
         config, unit = self.config or preset_config(self.preset), parse_unit(self.unit)

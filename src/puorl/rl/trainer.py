@@ -21,7 +21,7 @@ import numpy as np
 from puorl import __version__
 from puorl.core.errors import ConfigError
 from puorl.core.hashing import checked_seed
-from puorl.core.resources import check_fork
+from puorl.core.resources import check_fork, drop_programs_if_full
 from puorl.data.dataset import Dataset
 from puorl.data.training_set import Chunks, TrainingSet
 from puorl.nn import mlp
@@ -280,6 +280,7 @@ def prepare(learner: Learner, sets: Sequence[TrainingSet], lanes: Sequence[Lane]
         DataError: Rewards or next actions are missing.
     """
     check_fork()
+    drop_programs_if_full()
     if not lanes or not sets:
         raise ConfigError(
             f"train: expected lanes and training sets, got {len(lanes)} and {len(sets)}"

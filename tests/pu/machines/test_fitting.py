@@ -17,8 +17,9 @@ NUM_UNITS, SIZE, NUM_ROWS = 24, 2, 500
 OURS, INVERTER, HOIST = (np.arange(NUM_UNITS) % 3 == k for k in range(3))
 
 
-# One lane that sees three numbers and z, and predicts a tenth of the first number of z.
-NETWORK = (Layer(0.1 * np.eye(5, 2, -3, np.float32)[None], np.zeros((1, 2), np.float32)),)
+# One lane that sees three numbers, one action ahead, which of two horizons, and z, and predicts a
+# tenth of the first number of z.
+NETWORK = (Layer(0.1 * np.eye(8, 2, -6, np.float32)[None], np.zeros((1, 2), np.float32)),)
 
 
 def away(units, gap):
@@ -57,18 +58,26 @@ def two_lanes(first, second):
     return model._replace(params=params, sizes=(SIZE, SIZE), **twice), (one, other)
 
 
-def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=2.0):
+def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=None):
     """Find types with some units of ours known; every other unit may be driven in another way.
 
-    Others of those drive with larger numbers; ``outcome`` is what came of them, given units.
+    Those drive with larger numbers, also where ``apart`` is given. ``outcome`` is what came of
+    them, given units: by default what z says at each horizon, and with several runs nothing.
     """
     rng = np.random.default_rng(9)
     number = np.arange(NUM_UNITS)
     unit = np.arange(4_800) % NUM_UNITS
     driven = rng.normal(size=(len(unit), 3)).astype(np.float32)
-    driven[:, 0] += apart * (unit % 2 == 0) * (drivers > 0)
-    came = np.zeros(len(unit)) if outcome is None else outcome(driven[:, 0], unit)
-    came = (came + 0.3 * rng.normal(size=len(unit))).astype(np.float32)[:, None]
+    if apart is None:
+        apart = 2.0 if drivers else 0.0
+    driven[:, 0] += apart * (unit % 2 == 0)
+    came = 0.3 * np.repeat(rng.normal(size=(len(unit), 1)), 2, axis=1)
+    if outcome is not None:
+        came += outcome(driven[:, 0], unit)[:, None]
+    elif all(model.view != "relations" for model, _ in views):
+        for model, (lane, *_) in views:
+            came[:, model.horizon] += 0.1 * lane.z[unit, 0]
+    came = came.astype(np.float32)
     models, latents = zip(*views, strict=True)
     none = Scaling(np.zeros(1), np.ones(1))
     made = Embedding(
@@ -85,7 +94,7 @@ def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=2.0):
         behaviour=away(number % 2 == 0, drivers) + rng.normal(size=(NUM_UNITS, SIZE)),
         driven=driven,
         driven_unit=unit,
-        driven_rows=Batch(driven, np.zeros((len(unit), 0, 1)), came, np.ones_like(came), unit),
+        driven_rows=Batch(driven, np.zeros((len(unit), 1, 1)), came, np.ones_like(came), unit),
     )
     label = np.where(np.isin(number, known), 0, -1)
     unit = parse_unit("column:robot")
@@ -142,6 +151,25 @@ def test_types_with_own_drivers_must_differ_where_both_drive(verdict):
     assert model.finding.verdict == verdict
     assert (model.finding.gain >= SEEN) == (verdict == "both")
     assert not model.finding.is_crossed
+
+
+@pytest.mark.parametrize("verdict", ["dynamics", "neither"])
+def test_types_of_single_episodes_must_differ_on_rows_that_either_side_could_have(verdict):
+    second = np.arange(NUM_UNITS) % 2 == 0
+    latents = view("dynamics", 0, away(second, 20.0), 6)
+    z = latents[1][0].z[:, 0]
+
+    def outcome(x, unit):
+        # Either units move as their z says; or all move alike, and z is where each went.
+        return 0.1 * z[unit] if verdict == "dynamics" else 0.4 * x
+
+    model = decide([latents], apart=2.0, known=(1,), outcome=outcome)
+    assert model.finding.verdict == verdict
+    if verdict == "dynamics":
+        np.testing.assert_array_equal(model.units.keep, ~second)
+    else:
+        assert model.alpha.interval == (0.0, 1.0)
+        assert model.units.keep.all()
 
 
 @pytest.mark.parametrize("verdict", ["both", "behaviour"])

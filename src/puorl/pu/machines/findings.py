@@ -177,6 +177,20 @@ def visibility(gain: float) -> float:
     return float(1.0 / (1.0 + np.exp(min(SEEN - gain, 50.0)))) if gain > 0.0 else 0.0
 
 
+def nearest_rows(x: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nearest rows of each, (n, k) int, and which of them count, (n, k) bool: of other units.
+
+    Args:
+        x: (n, f) float. Standardised states and actions.
+        unit: (n,) int. Unit of each row.
+    """
+    from scipy.spatial import KDTree
+
+    near = np.asarray(KDTree(x).query(x, min(_NUM_SEARCHED, len(x)))[1])
+    elsewhere = unit[near] != unit[:, None]
+    return near, elsewhere & (np.cumsum(elsewhere, axis=1) <= _NUM_NEIGHBOURS)
+
+
 def overlap_of_rows(x: np.ndarray, unit: np.ndarray, keep: np.ndarray, *, seed: int = 0) -> float:
     """Measure how much kept and other units share states and actions: 1 as if shuffled, 0 apart.
 
@@ -197,23 +211,25 @@ def overlap_of_rows(x: np.ndarray, unit: np.ndarray, keep: np.ndarray, *, seed: 
     parts = np.flatnonzero(side), np.flatnonzero(~side)
     rows = np.concatenate([rng.choice(part, size, replace=False) for part in parts])
     x, unit, side = x[rows], unit[rows], side[rows]
-    near, counted = _neighbours(x, unit)
+    near, counted = nearest_rows(x, unit)
     if not counted.any():
         return 0.0
     return float(min(1.0, 2.0 * np.mean((side[near] != side[:, None])[counted])))
 
 
-def shared_rows(x: np.ndarray, unit: np.ndarray, side: np.ndarray) -> np.ndarray:
+def shared_rows(
+    nearest: tuple[np.ndarray, np.ndarray], unit: np.ndarray, side: np.ndarray
+) -> np.ndarray:
     """(n,) float64. Of each row's nearest rows of other units, the part on the other side.
 
     As weights these leave the rows that either side could have: what both have is compared.
 
     Args:
-        x: (n, f) float. Standardised states and actions.
+        nearest: From `nearest_rows`, of all rows.
         unit: (n,) int. Unit of each row.
         side: (units,) bool.
     """
-    near, counted = _neighbours(x, unit)
+    near, counted = nearest
     across = (side[unit][near] != side[unit][:, None]) & counted
     return across.sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
 
@@ -285,12 +301,3 @@ def cost_across(
         worse = cost(own, model(across[:least])) - cost(own, model(among[:least]))
         made[k] = 2.5 * worse / weight[own].sum()
     return made
-
-
-def _neighbours(x: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest rows of each, (n, k) int, and which of them count, (n, k) bool: of other units."""
-    from scipy.spatial import KDTree
-
-    near = np.asarray(KDTree(x).query(x, min(_NUM_SEARCHED, len(x)))[1])
-    elsewhere = unit[near] != unit[:, None]
-    return near, elsewhere & (np.cumsum(elsewhere, axis=1) <= _NUM_NEIGHBOURS)

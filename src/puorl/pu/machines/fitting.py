@@ -22,6 +22,7 @@ from puorl.pu.machines.findings import (
     UnitTable,
     balanced_rows,
     cost_across,
+    nearest_rows,
     overlap_of_rows,
     shared_rows,
     visibility,
@@ -270,15 +271,16 @@ def _mixtures(
             for k, own in enumerate(latents)
         ]
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
-    if not driver.any():
-        return views
-    trusted, *others = (_trust_likelihood(view, num_trusted) for view in views)
-    if _has_runs(made):
-        return [trusted, *(view for view in others if _second_best(view) >= SURE)]
-    driven = tuple(
-        mixture.with_least_shifts(driver, label).with_driven(driver) for mixture in trusted.mixtures
-    )
-    return [trusted._replace(mixtures=driven)]
+    if driver.any():
+        trusted, *others = (_trust_likelihood(view, num_trusted) for view in views)
+        if _has_runs(made):
+            return [trusted, *(view for view in others if _second_best(view) >= SURE)]
+        driven = tuple(
+            mixture.with_least_shifts(driver, label).with_driven(driver)
+            for mixture in trusted.mixtures
+        )
+        views = [trusted._replace(mixtures=driven)]
+    return views if _has_runs(made) else _limit_to_matched(made, views)
 
 
 def _least_overlap(made: Embedding, driver: np.ndarray, rng: np.random.Generator) -> float:
@@ -414,13 +416,55 @@ def _compare_matched(made: Embedding, view: ViewModel, driver: np.ndarray) -> Vi
     ours = np.isin(clearest.member, clearest.ours)
     if clearest.gain < SEEN or min(ours.sum(), (~ours).sum()) < 2:
         return view
+    shared = shared_rows(nearest_rows(made.driven, made.driven_unit), made.driven_unit, ours)
+    found = _matched_nats(made, view, made.latents[0], ours, shared)
+    differ = found >= _MATCHED or _linear_nats(made, ours, driver) >= SEEN
+    return view if differ else _lowered(view, clearest.gain - found)
+
+
+def _limit_to_matched(made: Embedding, views: Sequence[ViewModel]) -> list[ViewModel]:
+    """Limit the nats for types of single episodes to those on rows that either side could have.
+
+    An episode visits some states and not others. Where it went, the model errs in its own way, and
+    latents take that up: short records of walking and of falling look like two machines. How the
+    partitions of a lane compare stays as it was.
+    """
+    nearest = nearest_rows(made.driven, made.driven_unit)
+
+    def limited(view: ViewModel, latents: tuple[UnitLatents, ...]) -> ViewModel:
+        clearest = max(view.mixtures, key=lambda mixture: mixture.gain)
+        ours = np.isin(clearest.member, clearest.ours)
+        if clearest.gain < SEEN or min(ours.sum(), (~ours).sum()) < 2:
+            return view
+        shared = shared_rows(nearest, made.driven_unit, ours)
+        nats = _matched_nats(made, view, latents, ours, shared)
+        # The mean of that sample was fitted: half a log of its size (Schwarz 1978).
+        most = max(nats - 0.5 * np.log(len(ours)), 0.0)
+        best = {k: max(m.gain for m in view.mixtures if m.lane == k) for k in range(len(latents))}
+        return view._replace(
+            mixtures=tuple(
+                mixture._replace(gain=mixture.gain - max(best[mixture.lane] - most, 0.0))
+                for mixture in view.mixtures
+            )
+        )
+
+    return [limited(view, own) for view, own in zip(views, made.latents, strict=False)]
+
+
+def _matched_nats(
+    made: Embedding,
+    view: ViewModel,
+    latents: Sequence[UnitLatents],
+    ours: np.ndarray,
+    shared: np.ndarray,
+) -> float:
+    """Nats by which units differ more across sides than within, with weights of rows."""
     rows, unit = made.driven_rows, made.driven_unit
-    weight = shared_rows(made.driven, unit, ours)
     own_side = (~ours).astype(int)
     side = np.eye(2)[own_side].T
     count = side.sum(axis=1, keepdims=True)
     more = np.zeros(len(unit))
-    for k, own in enumerate(made.latents[0]):
+    for k, own in enumerate(latents):
         params = dynamics.lane(view.params, k)
         total = side @ own.z
         across = (total / count)[1 - own_side]
@@ -430,10 +474,9 @@ def _compare_matched(made: Embedding, view: ViewModel, driver: np.ndarray) -> Vi
             for z in (across, among, own.z)
         ]
         more += cost[0] - 2.0 * cost[1] + cost[2]
-    by_unit = np.bincount(unit, weight * more) / np.maximum(np.bincount(unit, weight), 1e-9)
-    found = _nats_above_0(by_unit)
-    differ = found >= _MATCHED or _linear_nats(made, ours, driver) >= SEEN
-    return view if differ else _lowered(view, clearest.gain - found)
+    seen = np.bincount(unit, shared, len(ours))
+    by_unit = np.bincount(unit, shared * more, len(ours)) / np.maximum(seen, 1e-9)
+    return _nats_above_0(by_unit)
 
 
 def _lowered(view: ViewModel, nats: float) -> ViewModel:
