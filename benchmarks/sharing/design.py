@@ -55,6 +55,7 @@ def make_suite(
     quick: bool,
     part: str | None,
     variants: list[str],
+    data_seeds: int,
 ) -> Suite:
     """Make the suite; ``part`` is a quality and a number of own rows, None for all."""
     small = {"num_steps": 20, "hidden": (16,), "num_members": 2} if quick else {}
@@ -69,9 +70,12 @@ def make_suite(
         quality, _, own = part.partition(",")
         pairs = [(quality, int(own))]
     settings = (
-        Setting("body_mass", body, q, own / rows / 10, rows, own / rows, record=50)
+        Setting(
+            *("body_mass", body, q, own / rows / 10, rows, own / rows), record=50, data_seed=seed
+        )
         for body in bodies
         for q, own in pairs
+        for seed in range(data_seeds)
     )
     budget = Budget(steps=100_000, curve_episodes=5)
     parts = tuple(Part(setting, TD3_BC, choices) for setting in settings)
@@ -87,6 +91,9 @@ def main() -> None:
     parser.add_argument("--part", help="such as ME/ME,3000")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument(
+        "--data-seeds", type=int, default=1, help="independent logs of every setting"
+    )
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--own", type=int, nargs="+", default=OWN)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -96,7 +103,8 @@ def main() -> None:
     if args.step == "show":
         show(args.out / "runs.jsonl")
         return
-    suite = make_suite(args.bodies, args.own, args.rows, args.quick, args.part, args.variants)
+    named = args.quick, args.part, args.variants, args.data_seeds
+    suite = make_suite(args.bodies, args.own, args.rows, *named)
     plan = make_plan(suite, seeds=args.seeds, steps=args.steps)
     if args.step == "collect":
         collect_all(plans.needed_sources(plan.cells), workers=args.workers, show=False)

@@ -150,7 +150,9 @@ class Finding:
         elif self.verdict == "behaviour":
             text = (
                 "Units are driven in different ways, but move alike: no second type of machine is "
-                "visible. No unit is dropped; if there are other machines, log what should differ."
+                "visible. No unit is dropped; if there are other machines, log what should differ. "
+                "Where every type has drivers of its own, `--evidence rows` tells units apart by "
+                "how they are driven."
             )
         elif self.gain <= 0.0:
             text = (
