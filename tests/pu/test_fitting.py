@@ -1,12 +1,14 @@
 import dataclasses
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 from puorl.core.run_folder import Checkpoint
+from puorl.core.stats import Estimate
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu import fitting
@@ -286,3 +288,39 @@ def test_a_finished_fit_is_read_and_not_fitted_again(tmp_path, split, uninterrup
     again = outcome(split, Checkpoint(tmp_path, "job"))
     for name, wanted in uninterrupted.items():
         np.testing.assert_array_equal(again[name], wanted, err_msg=name)
+
+
+# ------------------------------------------------------------------------- few labelled rows
+
+
+@pytest.mark.parametrize(("plain_end", "is_plain"), [(0.4, True), (0.5, False), (0.9, False)])
+def test_without_rejection_counts_where_it_halves_the_upper_end_of_alpha(plain_end, is_plain):
+    def model(high):
+        return SimpleNamespace(alpha=Estimate(0.1, 0.0, high, method="bbe"))
+
+    tedn, plain = model(0.999), model(plain_end)
+    assert fitting.clearer(tedn, plain) is (plain if is_plain else tedn)
+
+
+def test_with_few_labelled_rows_nothing_is_rejected_in_a_second_fit(
+    splits, plain, tmp_path, monkeypatch
+):
+    split, stage = splits[0], "classifier-without-rejection"
+
+    def choose():
+        return fit_model(
+            split, PLAIN, unit=ROW, seed=0, checkpoint=Checkpoint(tmp_path, "job"), choose=True
+        )
+
+    pairs = []
+    monkeypatch.setattr(fitting, "clearer", lambda *pair: pairs.append(pair) or pair[1])
+    other = choose()
+    [(tedn, _)] = pairs
+    np.testing.assert_array_equal(score(tedn, split), score(plain, split))
+    assert (other.config.learner, other.alpha.method) == ("pvu", "scott")
+    assert (tmp_path / f"{stage}.safetensors").exists()
+    held = cross_fit(other, split, "hard", seed=0, checkpoint=Checkpoint(None))
+    assert ((held.score_u >= 0.0) & (held.score_u <= 1.0)).all()
+    monkeypatch.setattr(fitting, "MANY_TO_REJECT", len(split.labelled))
+    assert choose().config.learner == "tedn"
+    assert len(pairs) == 1

@@ -136,7 +136,7 @@ class DomainFilter(Parameters):
                 "labelled_as: expected units that are decided by dynamics, got rows; name them "
                 "with unit='column:NAME' or 'episode'"
             )
-        learn = fit
+        learn = partial(fit, choose=self.preset != "paper")  # which is as the paper's code
         if by_dynamics:
             learn = partial(machines.fit, labelled_as=labelled_as, engine=engine)
         made = learn(split, config, unit=unit, seed=seed, checkpoint=store, progress=progress)

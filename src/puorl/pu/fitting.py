@@ -25,6 +25,10 @@ from puorl.pu.units import Grouping, Unit, find_threshold, group
 MIN_LABELLED = 20
 """Fewer labelled rows leave fewer than two to hold out, and alpha cannot be estimated."""
 
+MANY_TO_REJECT = 1_000
+"""Labelled rows from which alpha is known well enough in training to reject rows by it."""
+_NO_REJECTION = {"learner": "pvu", "alpha_estimator": "scott"}
+
 Positions = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Pool positions of a lane: P and U to train on, P and U held out."""
 
@@ -53,8 +57,12 @@ def fit(
     seed: int,
     checkpoint: Checkpoint,
     progress: bool = False,
+    choose: bool = False,
 ) -> FilterModel:
     """Fit one filter.
+
+    With ``choose`` and few labelled rows, TEDn is fitted without rejection as well, and the clearer
+    of the two is returned (see `clearer`).
 
     Raises:
         ConfigError: Unknown learner.
@@ -84,7 +92,33 @@ def fit(
     rows = stack(lanes, [encoded.known] * len(lanes), seed)
     keys = lane_keys(seed, len(lanes))
     end = train(encoded.x, rows, recipe, config, keys, checkpoint=checkpoint, progress=progress)
-    return calibrate(split, config, unit, seed, encoded, rows, end, grouping)
+    made = calibrate(split, config, unit, seed, encoded, rows, end, grouping)
+    if not (choose and recipe.rejects) or num_labelled >= MANY_TO_REJECT:
+        return made
+    plain = config.changed(_NO_REJECTION)
+    end = train(
+        encoded.x,
+        rows,
+        make_recipe(plain),
+        plain,
+        keys,
+        checkpoint=checkpoint,
+        stage="classifier-without-rejection",
+        title="filter, nothing rejected",
+        progress=progress,
+    )
+    return clearer(made, calibrate(split, plain, unit, seed, encoded, rows, end, grouping))
+
+
+def clearer(made: FilterModel, plain: FilterModel) -> FilterModel:
+    """Choose between TEDn and a fit without rejection by the upper ends of alpha.
+
+    With few labelled rows held out, TEDn's alpha in training is far too high at times. It then
+    leaves rows of others out which look like the target's, and cannot tell them apart. The upper
+    end of alpha holds for any classifier, so the lower one is of the better classifier; half is
+    asked for, since the two vary with the rows that are held out.
+    """
+    return plain if plain.alpha.high < made.alpha.high / 2.0 else made
 
 
 def split_lanes(split: PUSplit, grouping: Grouping | None) -> list[Positions]:
