@@ -378,13 +378,19 @@ def _odd_nats(views: Sequence[ViewModel]) -> np.ndarray:
 
 def _second_best(view: ViewModel) -> float:
     """Nats of the second best lane; for slopes, whose lanes are sizes of one z, of their mean."""
-    best = dict.fromkeys((mixture.lane for mixture in view.mixtures), -np.inf)
-    for mixture in view.mixtures:
-        best[mixture.lane] = max(best[mixture.lane], float(mixture.gain))
+    best = _best_of_lanes(view)
     if view.view == "slopes":
         return float(np.logaddexp.reduce(list(best.values())) - np.log(len(best)))
     trusted = sorted(gain for gain in best.values() if gain > -_UNTRUSTED / 2.0)
     return trusted[-2] if len(trusted) > 1 else trusted[-1]
+
+
+def _best_of_lanes(view: ViewModel) -> dict[int, float]:
+    """Nats of the best partition of each lane."""
+    best = dict.fromkeys((mixture.lane for mixture in view.mixtures), -np.inf)
+    for mixture in view.mixtures:
+        best[mixture.lane] = max(best[mixture.lane], float(mixture.gain))
+    return best
 
 
 def _trust_likelihood(view: ViewModel, num_trusted: int) -> ViewModel:
@@ -440,7 +446,7 @@ def _limit_to_matched(made: Embedding, views: Sequence[ViewModel]) -> list[ViewM
         nats = _matched_nats(made, view, latents, ours, shared)
         # The mean of that sample was fitted: half a log of its size (Schwarz 1978).
         most = max(nats - 0.5 * np.log(len(ours)), 0.0)
-        best = {k: max(m.gain for m in view.mixtures if m.lane == k) for k in range(len(latents))}
+        best = _best_of_lanes(view)
         return view._replace(
             mixtures=tuple(
                 mixture._replace(gain=mixture.gain - max(best[mixture.lane] - most, 0.0))
