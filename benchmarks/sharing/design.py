@@ -24,6 +24,7 @@ from puorl.bench import plan as plans
 from puorl.bench.prepare import collect_all
 from puorl.bench.runner import _trainings
 from puorl.bench.settings import Setting
+from puorl.bench.stats import SampleSummary, difference
 from puorl.bench.suites import TD3_BC, Budget, MethodChoice, Part, Suite
 from puorl.core.stats import mean_estimate
 
@@ -43,6 +44,7 @@ VARIANTS = {
     "stay-50": {"share": 0.5, "imitate": "better", "move": False},
     "plain-50": {"share": 0.5, "imitate": "all", **_PLAIN},
     "plain-90": {"share": 0.9, "imitate": "all", **_PLAIN},
+    "plain-none-90": {"share": 0.9, "imitate": "none", **_PLAIN},
     "plain-better-90": {"share": 0.9, "imitate": "better", **_PLAIN},
     "whole-all-90": {"share": 0.9, "imitate": "all", "most_others": 10**6},
 }
@@ -123,7 +125,10 @@ PAIRS = (
 
 
 def show(path: Path) -> None:
-    """Print mean scores by setting, final and (mean of the last three points), and differences."""
+    """Print mean scores by setting, final and (mean of the last three points), and differences.
+
+    Differences are of means over settings, and then of each setting over its seeds (Welch).
+    """
     found = defaultdict(lambda: defaultdict(list))
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -139,8 +144,12 @@ def show(path: Path) -> None:
     for label, values in means.items():
         cells = [f"{final:.0f} ({late:.0f})" for final, late in values]
         print(" | ".join([label, *cells, "{:.1f} ({:.1f})".format(*values.mean(axis=0))]))
-    families = [[(label, "oracle") for label in means if label != "oracle"], list(PAIRS)]
-    for pairs in families:
+    others = [label for label in means if label != "oracle"]
+    families = [
+        [(label, "oracle") for label in others],
+        [pair for pair in PAIRS if set(pair) <= set(means)],
+    ]
+    for pairs in filter(None, families):
         print("\npair | final | p by Holm | last three points | p by Holm")
         gains = np.array([means[a] - means[b] for a, b in pairs])
         corrected = [_holm(np.asarray(ttest_1samp(gains[:, :, k], 0, axis=1)[1])) for k in (0, 1)]
@@ -150,6 +159,16 @@ def show(path: Path) -> None:
                 gain = mean_estimate(gains[i, :, k])
                 cells += [f"{gain.value:+.1f} ± {gain.half_width:.1f}", f"{corrected[k][i]:.2f}"]
             print(" | ".join(cells))
+    print("\nminus oracle | " + " | ".join(f"{b[:2]} {q} {n // 1000}k" for b, q, n in keys))
+    for label in others:
+        print(" | ".join([label, *(_gain(found[label][k], found["oracle"][k]) for k in keys)]))
+
+
+def _gain(one: list[list[float]], other: list[list[float]]) -> str:
+    """Difference of final scores between seeds of two variants, with Welch's interval."""
+    first, second = (SampleSummary.of([final for final, _ in runs]) for runs in (one, other))
+    gain = difference(first, second)
+    return f"{gain.value:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})"
 
 
 def _holm(p: np.ndarray) -> np.ndarray:
