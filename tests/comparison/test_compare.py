@@ -17,6 +17,7 @@ from puorl.comparison.run import _split
 from puorl.core.errors import ConfigError, DataError
 from puorl.core.files import read_json
 from puorl.core.stats import Estimate
+from puorl.methods import share
 from puorl.pu.filter import DomainFilter
 from puorl.rl import trainer
 
@@ -292,6 +293,37 @@ def test_compare_asks_its_own_filter(monkeypatch):
     assert [each.num_rows for each in found.outcomes] == [16, 112]
     assert "PU's own filter says: cannot tell" in str(found)
     assert puorl.compare(two_machines(), "known == 1", report=False, **options).filter is None
+
+
+def test_one_fit_of_the_filter_serves_all_and_doubts_about_sharing_are_told(monkeypatch):
+    class HalfKept(QuickFilter):
+        """Keeps the labelled rows and half of the others, and counts its fits."""
+
+        mode, fits = "hard", 0
+
+        def fit(self, data, labelled=None, **options):
+            HalfKept.fits += 1
+            return super().fit(data, labelled, **options)
+
+        def filter(self, split=None):
+            rows = np.sort(np.append(self.split.labelled, self.split.unlabelled[::2]))
+            return puorl.TrainingSet(self.split.pool, rows)
+
+    monkeypatch.setattr(comparison_run, "DomainFilter", HalfKept)
+
+    small = {"hidden": (4,), "num_members": 2, "num_steps": 2, "tolerance": 1e3}
+    made = classmethod(lambda cls, given: cls(**given, **small))
+    monkeypatch.setattr(share.PUShare, "configured", made)
+    monkeypatch.setattr(share, "_HARDLY", 2.0)
+    options = {"methods": ["pu", "pu_share"], "seeds": 2, "judge": JUDGE, "report": False}
+    found = puorl.compare(two_machines(), "known == 1", **options, **SMALL)
+    assert HalfKept.fits == 1
+    assert [each.num_rows for each in found.outcomes] == [64, 112]
+    [trusted] = [note for note in found.notes if "rows are trusted" in note]
+    assert trusted.startswith("PU + sharing: ")
+    assert trusted in as_page(found, command="").replace("&#x27;", "'")
+    seen = dataclasses.replace(found, behaviour=None)  # judged in an environment
+    assert trusted in as_page(seen, command="").replace("&#x27;", "'")
 
 
 def test_what_varies_most_is_named():

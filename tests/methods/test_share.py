@@ -9,7 +9,7 @@ from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.methods import dynamics, make, share, values
-from puorl.methods.share import shrinkage, uncertainty
+from puorl.methods.share import doubts, shrinkage, uncertainty
 from puorl.pu.filter import DomainFilter
 from puorl.rl import learner, trainer
 from puorl.rl.trainer import Lane
@@ -204,6 +204,36 @@ def test_a_soft_filter_is_refused(small_split, fitted):
     soft.mode = "soft"
     with pytest.raises(ConfigError, match="got soft"):
         make("pu_share", filter=soft, **SMALL).prepare(small_split, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, []),
+        ({"trusted_fraction": 0.04}, ["4 % of the others' rows are trusted"]),
+        ({"explained": -0.3}, ["0 % of how the machines differ was learnt"]),
+        ({"difference": 1.3}, ["they differ by 1.3 of the spread"]),
+        ({"num_ours": 40_000}, ["40,000 rows count as ours"]),
+        ({"explained": 0.0, "difference": 2.0}, ["0 % of how", "they differ by 2"]),
+    ],
+)
+def test_what_speaks_against_sharing_is_said(shared, changed, says):
+    _, chosen = shared
+    sound = {"num_ours": 2_000, "trusted_fraction": 0.8, "explained": 0.7, "difference": 0.3}
+    assert set(sound) <= set(chosen.metadata)
+    found = doubts(chosen.metadata | sound | changed)
+    assert len(found) == len(says)
+    assert all(start in text for start, text in zip(says, found, strict=True))
+
+
+def test_who_shares_nothing_has_no_doubts_and_who_could_not_says_so(fitted, small_split, shared):
+    pu, _ = shared
+    assert doubts(pu.metadata) == []
+    none = make("pu_share", filter=fitted, share=0.0).prepare(small_split, seed=0)
+    assert doubts(none.metadata) == []
+    assert doubts(none.metadata | {"share": 0.5}) == [
+        "too few rows with a next state to learn how the machines differ: this is PU"
+    ]
 
 
 def test_moved_rows_are_saved_with_their_rewards(shared):

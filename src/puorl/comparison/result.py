@@ -299,7 +299,9 @@ def _about_filter(report: FilterReport | MachineReport) -> tuple[Markup, ...]:
 def _caution(result: Comparison) -> Markup:
     if result.behaviour is None:
         words = "Policies acted in the environment; intervals count seeds, not other data."
-        return page.section("How far to trust this", page.paragraph(words))
+        return page.section(
+            "How far to trust this", page.paragraph(words), page.warning_list(result.notes)
+        )
     words = (
         "Nobody acted: values are estimated from labelled episodes that no method trained on. An "
         "estimate says little about a policy that does what the log hardly ever shows; the column "

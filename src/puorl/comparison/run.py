@@ -25,6 +25,7 @@ from puorl.data.validate import LABELLED
 from puorl.envs.evaluate import evaluate as simulate
 from puorl.methods.base import METHODS, Method, find
 from puorl.methods.pu import PU
+from puorl.methods.share import doubts
 from puorl.ope.offline import DEFAULT
 from puorl.ope.offline import evaluate as judge_offline
 from puorl.pu.filter import DomainFilter
@@ -141,7 +142,12 @@ def compare(
         made = _in_environment(by_method, sets, env, episodes, described)
     else:
         made = _from_log(by_method, sets, rows.judge, gamma, judge, progress, described)
-    return dataclasses.replace(made, filter=about)
+    said = tuple(
+        f"{METHODS[name].title}: {doubt}"
+        for name, chosen in sets.items()
+        for doubt in doubts(chosen.metadata)
+    )
+    return dataclasses.replace(made, filter=about, notes=(*made.notes, *said))
 
 
 def form_for(learner: str, data: Dataset) -> str:
@@ -231,7 +237,7 @@ def _prepare(
     progress: bool,
 ) -> tuple[dict[str, TrainingSet], FilterReport | MachineReport | None]:
     """Let every method prepare its rows; return also what PU's filter says about its choice."""
-    sets, about = {}, None
+    sets, about, fitted = {}, None, None
     with progress_bar("methods", total=len(names), unit="methods", show=progress) as advance:
         for name in names:
             kind, store = find(name), None
@@ -245,8 +251,11 @@ def _prepare(
                         seed=seed, checkpoint=None if store is None else store / "report"
                     )
             else:
-                has_unit = "unit" in {field.name for field in dataclasses.fields(kind)}
-                method: Method = kind.configured({"unit": unit} if has_unit else {})
+                settings = {field.name for field in dataclasses.fields(kind)}
+                given = {"unit": unit} if "unit" in settings else {}
+                if fitted is not None and "filter" in settings:
+                    given = {"filter": fitted}  # that of PU: one fit serves all
+                method: Method = kind.configured(given)
                 options: dict[str, Any] = {} if store is None else {"checkpoint": store}
                 sets[name] = method.prepare(split, seed=seed, **options)
             advance(1, name)

@@ -28,7 +28,7 @@ the value network learns with the policy's weights: rows for the critic alone ha
 import dataclasses
 import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -57,6 +57,10 @@ _LEAST_SPREAD = 0.01
 """Variance of an output, relative to its mean square, below which it counts as constant."""
 _LARGEST_RATIO = 10.0
 _EPSILON = 1e-3
+_HARDLY, _UNLIKE = 0.1, 0.8
+"""Of trust and of what is explained: below it, hardly any. Of a difference: machines are unlike."""
+_MEASURED_ROWS = 3_000
+"""Rows of ours with which sharing was measured to pay (docs/methods/sharing.md)."""
 
 
 _last_fit: dict[str, tuple[str, Any]] = {}
@@ -314,6 +318,39 @@ class OracleShare(Share):
         found = Oracle().prepare(split, seed=seed)
         metadata = {"seed": int(seed), "alpha": found.metadata["alpha"]}
         return dataclasses.replace(found, metadata=metadata)
+
+
+def doubts(metadata: Mapping[str, Any]) -> list[str]:
+    """Say what speaks against sharing, from the metadata of a training set; empty without sharing.
+
+    >>> doubts({"share": 0.5, "num_ours": 2_000, "trusted_fraction": 0.02, "difference": 0.4,
+    ...         "explained": 0.9})
+    ["2 % of the others' rows are trusted: this is hardly more than PU"]
+    """
+    if not metadata.get("share"):
+        return []
+    if "trusted_fraction" not in metadata:
+        return ["too few rows with a next state to learn how the machines differ: this is PU"]
+    found = []
+    if metadata["trusted_fraction"] < _HARDLY:
+        part = f"{100 * metadata['trusted_fraction']:.0f} %"
+        found.append(f"{part} of the others' rows are trusted: this is hardly more than PU")
+    if metadata["explained"] < _HARDLY:
+        found.append(
+            f"{100 * max(0.0, metadata['explained']):.0f} % of how the machines differ was learnt: "
+            "others' rows are used nearly as they are"
+        )
+    if metadata["difference"] > _UNLIKE:
+        found.append(
+            f"the machines hardly resemble each other: they differ by {metadata['difference']:.2g} "
+            "of the spread of our own changes"
+        )
+    if metadata["num_ours"] > 10 * _MEASURED_ROWS:
+        found.append(
+            f"{metadata['num_ours']:,} rows count as ours; sharing was measured to pay with "
+            f"{_MEASURED_ROWS:,}, and with many it can only cost"
+        )
+    return found
 
 
 def _fit_once(kind: str, decides: dict[str, Any], fit: Callable[[], Any]) -> Any:

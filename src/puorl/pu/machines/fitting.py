@@ -33,6 +33,7 @@ from puorl.pu.machines.mixture import (
     find_drivers,
     find_ranges,
     fit_types,
+    join_alike,
     partition_evidence,
     split_evidence,
 )
@@ -270,6 +271,11 @@ def _mixtures(
             fit_types(view.embed(k, own.z), label, rng, driver, lane=k, shapes=shapes)
             for k, own in enumerate(latents)
         ]
+        if not _has_runs(made):
+            mixtures = [
+                [join_alike(m, view.embed(m.lane, latents[m.lane].z), label, driver) for m in each]
+                for each in mixtures
+            ]
         views.append(view._replace(mixtures=tuple(chain.from_iterable(mixtures))))
     if driver.any():
         trusted, *others = (_trust_likelihood(view, num_trusted) for view in views)

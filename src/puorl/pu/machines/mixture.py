@@ -352,6 +352,42 @@ def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray, label: np.
     return float(fine - _evidence(z, coarse[None], int(coarse.max()) + 1, own)[0][0])
 
 
+def join_alike(mixture: Mixture, z: np.ndarray, label: np.ndarray, driver: np.ndarray) -> Mixture:
+    """Count types as ours that their own units do not surely tell from ours.
+
+    All types share one covariance. Where others vary less than ours it is too small for ours, and
+    cuts them in two, wherever all known units are on one side. So the units of two types are asked
+    by themselves, those of drivers who have both. Where only ours and odd units are left, there
+    are no more nats than these pairs have.
+
+    Args:
+        mixture: A partition.
+        z: (n, size). Latents that it was found in.
+        label: (n,) int. As in `fit_types`.
+        driver: (n,) int. As in `fit_types`.
+    """
+    member, ours, most = mixture.member, list(mixture.ours), 0.0
+    is_ours = np.isin(member, mixture.ours)
+    for kind in set(range(mixture.num_types)) - set(mixture.ours):
+        is_kind = member == kind
+        of = is_ours | is_kind
+        count = np.zeros((2, int(driver.max()) + 1))
+        np.add.at(count, (is_kind[of].astype(int), driver[of]), 1.0)
+        few = _FEW if count.shape[1] > 1 else 0.0
+        of &= (count.min(axis=0) > few * count.sum(axis=0))[driver]
+        if not mixture.fair[kind] or (label[is_kind] >= 0).any() or not of.any():
+            continue
+        own = np.unique(driver[of], return_inverse=True)[1].reshape(-1)
+        pair = is_kind[of].astype(int)
+        nats = partition_evidence(z[of], pair, np.minimum(label[of], 0), own)
+        if nats < SURE:
+            ours.append(kind)
+            most = max(most, nats)
+    left = np.setdiff1d(np.arange(mixture.num_types), ours)
+    gain = mixture.gain if mixture.fair[left].any() else min(mixture.gain, most)
+    return mixture._replace(ours=tuple(ours), gain=gain)
+
+
 def partition_evidence(
     z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray
 ) -> float:
