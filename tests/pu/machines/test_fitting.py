@@ -6,9 +6,10 @@ import pytest
 from puorl.nn.mlp import Layer
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.dynamics import Batch, UnitLatents
+from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import visibility
 from puorl.pu.machines.fitting import Embedding, find_types
-from puorl.pu.machines.mixture import SEEN, SURE, partition_evidence
+from puorl.pu.machines.mixture import SEEN, SURE
 from puorl.pu.machines.model import ViewModel
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.units import Units, parse_unit

@@ -6,13 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from puorl.pu.machines import evidence
 from puorl.pu.machines import mixture as module
+from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import SEEN
 from puorl.pu.machines.mixture import (
     Mixture,
     fit_types,
+    join_alike,
     mahalanobis,
-    partition_evidence,
     split_evidence,
     weights,
 )
@@ -40,8 +42,8 @@ def evidence_by_chain_rule(z, member, num_types, sphere, label):
     """Log density of units one after another, each given those before it."""
     n, size = z.shape
     centre = z.mean(axis=0)
-    count, mean = np.full(num_types, module._SPACING), np.tile(centre, (num_types, 1))
-    scatter, degrees = module._PRIOR * sphere * np.eye(size), module._PRIOR
+    count, mean = np.full(num_types, evidence.SPACING), np.tile(centre, (num_types, 1))
+    scatter, degrees = evidence.PRIOR * sphere * np.eye(size), evidence.PRIOR
     value = 0.0
     for unit, kind in zip(z, member, strict=True):
         wider = (1.0 + 1.0 / count[kind]) / degrees
@@ -70,8 +72,8 @@ def test_evidence_is_the_product_of_predictive_densities(seed, size, num_types):
     label = np.full(9, -1)
     label[known] = member[0, known]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SCALES", np.array([0.3]))
-        value, sphere = module._evidence(z, member, num_types, label)
+        patch.setattr(evidence, "_SCALES", np.array([0.3]))
+        value, sphere = evidence.log_evidence(z, member, num_types, label)
     wanted = [
         evidence_by_chain_rule(z, m, num_types, s, label)
         for m, s in zip(member, sphere, strict=True)
@@ -82,17 +84,17 @@ def test_evidence_is_the_product_of_predictive_densities(seed, size, num_types):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_fitted_unit_is_judged_by_the_others(size, monkeypatch):
-    monkeypatch.setattr(module, "_SCALES", np.array([0.3]))
+    monkeypatch.setattr(evidence, "_SCALES", np.array([0.3]))
     rng = rng_of(5)
     z, member = groups(rng, (6, 5, 1), gap=2.0, size=size)
     label = np.full(len(z), -1)
     label[[0, 1, 6]] = member[[0, 1, 6]]
-    _, sphere = module._evidence(z, member[None], 3, label)
+    _, sphere = evidence.log_evidence(z, member[None], 3, label)
     found = module._posterior(z, member, 3, label, sphere[0]).fitted_log_probability(z)
     for unit in np.flatnonzero(label < 0):
         moved = np.tile(member, (3, 1))
         moved[:, unit] = np.arange(3)
-        value, _ = module._evidence(z, moved, 3, label)
+        value, _ = evidence.log_evidence(z, moved, 3, label)
         np.testing.assert_allclose(
             found[unit], value - np.logaddexp.reduce(value), rtol=1e-6, atol=1e-8
         )
@@ -101,14 +103,14 @@ def test_a_fitted_unit_is_judged_by_the_others(size, monkeypatch):
 def test_evidence_is_integrated_over_the_size_of_the_sphere():
     z, member = groups(rng_of(6), (6, 5), gap=4.0)
     label = np.full(len(z), -1)
-    value, sphere = module._evidence(z, member[None], 2, label)
+    value, sphere = evidence.log_evidence(z, member[None], 2, label)
     each = []
-    for scale in module._SCALES:
+    for scale in evidence._SCALES:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "_SCALES", np.array([scale]))
-            each.append(module._evidence(z, member[None], 2, label)[0][0])
+            patch.setattr(evidence, "_SCALES", np.array([scale]))
+            each.append(evidence.log_evidence(z, member[None], 2, label)[0][0])
     assert value[0] == pytest.approx(np.logaddexp.reduce(each) - np.log(len(each)))
-    best = module._SCALES[int(np.argmax(each))] * z.var(axis=0).mean()
+    best = evidence._SCALES[int(np.argmax(each))] * z.var(axis=0).mean()
     assert sphere[0] == pytest.approx(best)
 
 
@@ -211,11 +213,11 @@ def test_predictive_density_is_a_multivariate_t(seed, size, with_extra):
     z = 3 * rng.normal(size=(5, size))
     extra = np.array([k * np.eye(size) for k in range(5)]) if with_extra else None
     found = made.log_density(z, extra)
-    degrees = 13.5 + module._PRIOR
+    degrees = 13.5 + evidence.PRIOR
     wanted = np.empty((5, 3))
     for i in range(5):
         for t, count in enumerate((9.0, 4.0, 0.5)):
-            wider = 1 + 1 / (count + module._SPACING)
+            wider = 1 + 1 / (count + evidence.SPACING)
             spread = made.covariance * wider + (i * np.eye(size) if with_extra else 0.0)
             wanted[i, t] = stats.multivariate_t.logpdf(z[i], made.mean[t], spread, df=degrees)
     constant = wanted[0, 0] - found[0, 0]
@@ -255,7 +257,7 @@ def test_a_split_is_worth_what_joining_its_types_would_lose():
     found = fit_types(z, label, rng_of(1))[0]
     np.testing.assert_array_equal(found.member == 0, kind == 0)
     one, two = (
-        module._evidence(z, member[None], int(member.max()) + 1, label)[0][0]
+        evidence.log_evidence(z, member[None], int(member.max()) + 1, label)[0][0]
         for member in (np.where(kind == 2, 1, 0), kind)
     )
     np.testing.assert_allclose(split_evidence(z, found, kind < 2, label), two - one)
@@ -293,10 +295,10 @@ def test_shifts_of_drivers_and_means_of_types_suit_each_other():
         own = z - shift[driver]
         middle = own.mean(axis=0)
         for k in range(2):
-            centre[k] = (own[kind == k] - middle).sum(axis=0) / (10.0 + module._SPACING) + middle
+            centre[k] = (own[kind == k] - middle).sum(axis=0) / (10.0 + evidence.SPACING) + middle
         shift[1] = (z - centre[kind])[driver == 1].mean(axis=0)
         shift[1] -= (z - centre[kind])[driver == 0].mean(axis=0)
-    np.testing.assert_allclose(module._best_shift(z, kind, driver)[1], shift[1], rtol=1e-6)
+    np.testing.assert_allclose(evidence.best_shift(z, kind, driver)[1], shift[1], rtol=1e-6)
 
 
 def test_types_show_where_drivers_have_unlike_shares_of_them():
@@ -317,8 +319,8 @@ def test_known_units_on_one_side_speak_for_a_type_of_their_own():
     for number in (0, 1, 3, 6):
         label = np.full(20, -1)
         label[:number] = 0
-        two = module._evidence(z, cut, 2, label)[0][0]
-        gains.append(two - module._evidence(z, whole, 1, label)[0][0])
+        two = evidence.log_evidence(z, cut, 2, label)[0][0]
+        gains.append(two - evidence.log_evidence(z, whole, 1, label)[0][0])
     # How seldom so many units, drawn from all, would be of one half; and shares of fewer units.
     wanted = [
         np.log((20 + 1) / (20 - k + 1)) - stats.hypergeom.logpmf(k, 20, 10, k) for k in (1, 3, 6)
@@ -503,3 +505,54 @@ def test_shifts_stay_where_a_driver_has_two_types_or_known_units():
     np.testing.assert_array_equal(found.with_least_shifts(driver, label).shift, shift)
     moved = found.with_least_shifts(driver, np.full(40, -1))
     np.testing.assert_array_equal(moved.shift, [[0.0], [1.0]])
+
+
+def wide_ours(rng, num=100, *, crossed=False):
+    """Ours vary three times as much as others; who are known lie on one side. z, label, driver."""
+    ours, others = rng.uniform(-1.5, -0.6, num), rng.normal(0.7, 0.1, 170)
+    known = np.argsort(ours)[:5]
+    label = np.full(num + 170, -1)
+    label[known] = 0
+    driver = np.repeat([0, 1], [num, 170]) if crossed else np.zeros(num + 170, int)
+    return np.append(ours, others)[:, None], label, driver
+
+
+def joined(z, label, driver, num=100):
+    """Ours and gain of the likeliest partition, before and after."""
+    best = max(fit_types(z, label, np.random.default_rng(0), driver), key=lambda m: m.gain)
+    found = join_alike(best, z, label, driver)
+    count = [int(np.isin(m.member[:num], m.ours).sum()) for m in (best, found)]
+    return best, found, count
+
+
+@pytest.mark.parametrize(("num", "seed"), [(100, 0), (100, 1), (200, 0), (200, 1)])
+def test_a_wide_type_is_not_cut_since_others_are_narrow(num, seed):
+    z, label, driver = wide_ours(np.random.default_rng(seed), num)
+    best, found, (before, after) = joined(z, label, driver, num)
+    assert before < 0.7 * num
+    assert after == num
+    assert not np.isin(found.member[num:], found.ours).any()
+    assert found.gain == best.gain
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nor_where_each_type_has_a_driver_of_its_own(seed):
+    z, label, driver = wide_ours(np.random.default_rng(seed), crossed=True)
+    best, found, (before, after) = joined(z, label, driver)
+    assert before < 70
+    assert after == 100
+    assert best.gain > SEEN > found.gain
+
+
+def test_types_that_are_seen_by_themselves_stay_apart_and_named_ones_too():
+    rng = np.random.default_rng(0)
+    z = np.append(rng.normal(0, 0.1, 40), rng.normal(1, 0.1, 20))[:, None]
+    label = np.full(60, -1)
+    label[:3] = 0
+    found = fit_types(z, label, rng)[0]
+    same = join_alike(found, z, label, np.zeros(60, int))
+    assert (same.ours, same.gain) == (found.ours, found.gain)
+    alike = rng.normal(0, 0.1, 60)[:, None]
+    label[50:53] = 1
+    named = fit_types(alike, label, rng)[0]
+    assert join_alike(named, alike, label, np.zeros(60, int)).ours == named.ours

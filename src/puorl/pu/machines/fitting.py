@@ -16,6 +16,7 @@ from puorl.pu.config import FilterConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents
 from puorl.pu.machines.embedding import Embedding, embed, embed_others
+from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import (
     LITTLE_OVERLAP,
     Finding,
@@ -34,7 +35,6 @@ from puorl.pu.machines.mixture import (
     find_ranges,
     fit_types,
     join_alike,
-    partition_evidence,
     split_evidence,
 )
 from puorl.pu.machines.model import (

@@ -4,12 +4,9 @@ Units of a type vary (wear, calibration) and types differ. Both are seen in the 
 the larger variation need not be the type. All types share one covariance, so what counts is not
 how far units lie apart but how empty the space between groups of them is.
 
-A partition of the units has a marginal likelihood in closed form: normal distributions whose means
-and covariance are integrated out (normal-inverse-Wishart), with the covariance drawn towards a
-sphere in the metric of the likelihood, where a distance is the number of nats a row that parts two
-units. It weighs fit against the number of types and the size of the latents by itself. Expectation
-maximisation from many starts proposes partitions; the likeliest few are kept, and every statement
-is a mean over them.
+Partitions of the units are compared by their marginal likelihood (`puorl.pu.machines.evidence`).
+Expectation maximisation from many starts proposes them; the likeliest few are kept, and every
+statement is a mean over them.
 """
 
 from collections.abc import Sequence
@@ -17,19 +14,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from puorl.pu.machines.evidence import (
+    PRIOR,
+    SPACING,
+    best_evidence,
+    log_evidence,
+    moments,
+    partition_evidence,
+)
+
 MAX_TYPES = 5
 SEEN = 4.0
 """Nats from which a second type, of machines or of drivers, counts as seen."""
 SURE = 8.0
 """Nats from which a second view counts: it may reject units, so it must be surer."""
-_PRIOR = 3.0
-"""Weight of the sphere, in units."""
-_SCALES = np.exp(np.linspace(-7.0, 1.0, 25))
-"""Variances of the sphere, in those of all units: integrated out."""
-_SPACING = 0.05
-"""Precision of the means of types, in that of a type's units: types lie some deviations apart."""
-_EXTRA = 2.0
-"""Nats that every type beyond the second must bring: wear makes groups, too."""
 _NUM_STARTS, _MANY_UNITS = 40, 200
 _NUM_ITERATIONS = 60
 _NUM_REFINED, _NUM_MOVES = 8, 30
@@ -100,11 +98,11 @@ class Mixture(NamedTuple):
             z: (n, size).
             extra: (n, size, size). Covariance to add for each unit, e.g. since it has few rows.
         """
-        wider = 1.0 + 1.0 / (self.num_units + _SPACING)
+        wider = 1.0 + 1.0 / (self.num_units + SPACING)
         spread = self.covariance * wider[:, None, None]
         if extra is not None:
             spread = spread + extra[:, None]
-        degrees = float(self.num_units.sum()) + _PRIOR
+        degrees = float(self.num_units.sum()) + PRIOR
         return _log_student(z[:, None] - self.mean, spread, degrees)
 
     def log_probability(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
@@ -115,16 +113,16 @@ class Mixture(NamedTuple):
         """(n, types) float64. The same for the units of the fit, each judged by the others."""
         unit, own = np.arange(len(z)), self.member
         count = np.tile(np.asarray(self.num_units, np.float64), (len(z), 1))
-        weight = count[unit, own] + _SPACING
+        weight = count[unit, own] + SPACING
         count[unit, own] -= 1.0
         away = z - self.mean[own]
         mean = np.tile(self.mean, (len(z), 1, 1))
         mean[unit, own] -= away / (weight - 1.0)[:, None]
-        degrees = float(self.num_units.sum()) + _PRIOR
+        degrees = float(self.num_units.sum()) + PRIOR
         scatter = self.covariance * degrees - (weight / (weight - 1.0))[:, None, None] * (
             away[:, :, None] * away[:, None]
         )
-        wider = 1.0 + 1.0 / (count + _SPACING)
+        wider = 1.0 + 1.0 / (count + SPACING)
         spread = scatter[:, None] / (degrees - 1.0) * wider[..., None, None]
         if extra is not None:
             spread = spread + extra[:, None]
@@ -273,7 +271,7 @@ def fit_types(
             mixture._replace(member=own) for mixture, own in zip(made, member, strict=True)
         )
     least = max(int(label.max()) + 1, 2)
-    one_type = _best_evidence(z, np.zeros(n, int), np.minimum(label, 0), driver)
+    one_type = best_evidence(z, np.zeros(n, int), np.minimum(label, 0), driver)
     found: dict[bytes, tuple[float, np.ndarray, np.ndarray, float]] = {}
     for num_types in range(least, max(MAX_TYPES, least) + 1):
         if num_types > max(n // 3, least):
@@ -318,7 +316,7 @@ def _odd_units(z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.
     if not odd.any():
         return -np.inf
     number = np.where(odd, np.cumsum(odd), 0)[member]
-    return _best_evidence(z, number, np.minimum(label, 0), driver)
+    return best_evidence(z, number, np.minimum(label, 0), driver)
 
 
 def _halves(
@@ -326,7 +324,7 @@ def _halves(
 ) -> tuple[float, np.ndarray, np.ndarray, float]:
     """Return a partition into halves, as `_search` does, where no other was found."""
     member = np.where(label >= 0, label, z[:, 0] > np.median(z[:, 0])).astype(int)
-    value, sphere = _evidence(z, member[None], int(member.max()) + 1, label)
+    value, sphere = log_evidence(z, member[None], int(member.max()) + 1, label)
     shift = np.zeros((int(driver.max()) + 1, z.shape[1]))
     return float(value[0]), member, shift, float(sphere[0])
 
@@ -348,17 +346,17 @@ def split_evidence(z: np.ndarray, mixture: Mixture, kept: np.ndarray, label: np.
         return float("inf")
     coarse = np.unique(np.where(joined, -1, mixture.member), return_inverse=True)[1].reshape(-1)
     own = np.where(label >= 0, coarse, -1)
-    fine = _evidence(z, mixture.member[None], mixture.num_types, label)[0][0]
-    return float(fine - _evidence(z, coarse[None], int(coarse.max()) + 1, own)[0][0])
+    fine = log_evidence(z, mixture.member[None], mixture.num_types, label)[0][0]
+    return float(fine - log_evidence(z, coarse[None], int(coarse.max()) + 1, own)[0][0])
 
 
 def join_alike(mixture: Mixture, z: np.ndarray, label: np.ndarray, driver: np.ndarray) -> Mixture:
     """Count types as ours that their own units do not surely tell from ours.
 
     All types share one covariance. Where others vary less than ours it is too small for ours, and
-    cuts them in two, wherever all known units are on one side. So the units of two types are asked
-    by themselves, those of drivers who have both. Where only ours and odd units are left, there
-    are no more nats than these pairs have.
+    cuts them in two or more, wherever all known units are on one side. So ours and one other type
+    are asked by themselves, again with those that have joined. Where only ours and odd units are
+    left, there are no more nats than were found on the way.
 
     Args:
         mixture: A partition.
@@ -366,64 +364,43 @@ def join_alike(mixture: Mixture, z: np.ndarray, label: np.ndarray, driver: np.nd
         label: (n,) int. As in `fit_types`.
         driver: (n,) int. As in `fit_types`.
     """
-    member, ours, most = mixture.member, list(mixture.ours), 0.0
-    is_ours = np.isin(member, mixture.ours)
-    for kind in set(range(mixture.num_types)) - set(mixture.ours):
-        is_kind = member == kind
-        of = is_ours | is_kind
-        count = np.zeros((2, int(driver.max()) + 1))
-        np.add.at(count, (is_kind[of].astype(int), driver[of]), 1.0)
-        few = _FEW if count.shape[1] > 1 else 0.0
-        of &= (count.min(axis=0) > few * count.sum(axis=0))[driver]
-        if not mixture.fair[kind] or (label[is_kind] >= 0).any() or not of.any():
-            continue
-        own = np.unique(driver[of], return_inverse=True)[1].reshape(-1)
-        pair = is_kind[of].astype(int)
-        nats = partition_evidence(z[of], pair, np.minimum(label[of], 0), own)
-        if nats < SURE:
-            ours.append(kind)
-            most = max(most, nats)
+    ours, most = list(mixture.ours), 0.0
+    named = mixture.member[label > 0]
+    others = [kind for kind in np.flatnonzero(mixture.fair).tolist() if kind not in {*ours, *named}]
+    while others:
+        nats = [_nats_apart(mixture.member, ours, kind, z, label, driver) for kind in others]
+        if min(nats) >= SURE:
+            break
+        most = max(most, min(nats))
+        ours.append(others.pop(int(np.argmin(nats))))
     left = np.setdiff1d(np.arange(mixture.num_types), ours)
     gain = mixture.gain if mixture.fair[left].any() else min(mixture.gain, most)
     return mixture._replace(ours=tuple(ours), gain=gain)
 
 
-def partition_evidence(
-    z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray
+def _nats_apart(
+    member: np.ndarray,
+    ours: Sequence[int],
+    kind: int,
+    z: np.ndarray,
+    label: np.ndarray,
+    driver: np.ndarray,
 ) -> float:
-    """Nats by which a partition that was found elsewhere is likelier than one type.
+    """Nats by which units of ours and of another type are two types rather than one.
 
-    Args:
-        z: (n, size). Latents.
-        member: (n,) int. Type of each unit.
-        label: (n,) int. As in `fit_types`.
-        driver: (n,) int. As in `fit_types`.
+    Only units of drivers who have both are asked; infinite without any.
     """
-    one_type = _best_evidence(z, np.zeros(len(z), int), np.minimum(label, 0), driver)
-    return _best_evidence(z, member, label, driver) - one_type
-
-
-def _best_evidence(
-    z: np.ndarray, member: np.ndarray, label: np.ndarray, driver: np.ndarray
-) -> float:
-    """Log marginal likelihood of a partition, with the drivers' shifts that suit it best."""
-    own = z - _best_shift(z, member, driver)[driver]
-    return float(_evidence(own, member[None], int(member.max()) + 1, label)[0][0])
-
-
-def _best_shift(z: np.ndarray, member: np.ndarray, driver: np.ndarray) -> np.ndarray:
-    """(drivers, size). Shifts that leave the least scatter in the types of a partition.
-
-    Shifts and means of types depend on each other where drivers have unlike shares of the types,
-    so both are solved for at once. What either could explain is the drivers': means are drawn to
-    the mean of all units (`_SPACING`), shifts are free.
-    """
-    hot, drives = np.eye(int(member.max()) + 1)[member], np.eye(int(driver.max()) + 1)[driver]
-    drives = (drives - drives.mean(axis=0))[:, 1:]
-    by_type = hot.T @ drives
-    left = drives - hot @ (by_type / (hot.sum(axis=0) + _SPACING)[:, None])
-    shift = np.linalg.solve(left.T @ drives, left.T @ (z - z.mean(axis=0)))
-    return np.vstack([np.zeros(z.shape[1]), shift])
+    pair = np.where(np.isin(member, ours), 0, np.where(member == kind, 1, -1))
+    of = pair >= 0
+    count = np.zeros((2, int(driver.max()) + 1))
+    np.add.at(count, (pair[of], driver[of]), 1.0)
+    has_both = count > (_FEW if count.shape[1] > 1 else 0.0) * count.sum(axis=0)
+    has_both[0, driver[of & (label == 0)]] = True
+    of &= has_both.all(axis=0)[driver]
+    if not of.any():
+        return np.inf
+    own = np.unique(driver[of], return_inverse=True)[1].reshape(-1)
+    return partition_evidence(z[of], pair[of], label[of], own)
 
 
 def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
@@ -441,68 +418,13 @@ def weights(mixtures: Sequence[Mixture]) -> np.ndarray:
     return weight / weight.sum()
 
 
-def _moments(
-    z: np.ndarray, member: np.ndarray, num_types: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Units, posterior means and scatter of the types of each partition.
-
-    Args:
-        z: (n, size), or (partitions, n, size).
-        member: (partitions, n) int.
-        num_types: Types of every partition.
-    """
-    z = np.broadcast_to(z, (len(member), *z.shape[-2:]))
-    centre = z.mean(axis=1, keepdims=True)
-    hot = np.eye(num_types)[member]
-    count = hot.sum(axis=1)
-    own = z - centre
-    mean = np.einsum("pnk,pnd->pkd", hot, own) / (count + _SPACING)[..., None]
-    scatter = np.einsum("pni,pnj->pij", own, own) - np.einsum(
-        "pk,pki,pkj->pij", count + _SPACING, mean, mean
-    )
-    return count, mean + centre, scatter
-
-
-def _evidence(
-    z: np.ndarray, member: np.ndarray, num_types: int, label: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log marginal likelihood of partitions, up to a constant; and the sphere that fits each best.
-
-    Means of types have a normal prior around the mean of all units with 1 / `_SPACING` times the
-    covariance of a type; the covariance an inverse Wishart prior around a sphere, whose size is
-    integrated out; types' shares a flat one. Which type has which number does not matter. Known
-    units were chosen for their type, so they say nothing about shares: units of a large type would
-    seldom all be known from one side of it.
-    """
-    from scipy.special import gammaln  # takes time to import
-
-    n, size = z.shape[-2:]
-    count, _, scatter = _moments(z, member, num_types)
-    degrees = size - 1.0 + _PRIOR
-    sphere = _SCALES * z.var(axis=-2).mean() + 1e-12
-    spectrum = np.maximum(np.linalg.eigvalsh(scatter), 0.0)[:, None] + _PRIOR * sphere[:, None]
-    fit = 0.5 * degrees * size * np.log(_PRIOR * sphere) - 0.5 * (degrees + n) * np.log(
-        spectrum
-    ).sum(axis=2)
-    apart = 0.5 * size * np.log(_SPACING / (_SPACING + count)).sum(axis=1)
-    unknown = count - np.bincount(label[label >= 0], minlength=num_types)
-    shares = (
-        gammaln(num_types)
-        - gammaln((label < 0).sum() + num_types)
-        + gammaln(unknown + 1.0).sum(axis=1)
-    ) + gammaln(num_types + 1.0)
-    value = np.logaddexp.reduce(fit, axis=1) - np.log(len(sphere)) + apart + shares
-    value -= _EXTRA * max(num_types - 2, 0)
-    return value, sphere[np.argmax(fit, axis=1)]
-
-
 def _posterior(
     z: np.ndarray, member: np.ndarray, num_types: int, label: np.ndarray, sphere: float
 ) -> Mixture:
     """Return what a partition says of means and covariance."""
     n, size = z.shape
-    count, mean, scatter = _moments(z, member[None], num_types)
-    covariance = (scatter[0] + _PRIOR * sphere * np.eye(size)) / (n + _PRIOR)
+    count, mean, scatter = moments(z, member[None], num_types)
+    covariance = (scatter[0] + PRIOR * sphere * np.eye(size)) / (n + PRIOR)
     known = np.bincount(member[label >= 0], minlength=num_types)
     return Mixture(mean[0], covariance, count[0], 0.0, member=member, num_known=known)
 
@@ -517,7 +439,7 @@ def _search(
     member, shift = _maximise(z, start, fixed, driver)
     member, chosen = np.unique(_numbered(member, label), axis=0, return_index=True)
     shift = shift[chosen]
-    value, sphere = _evidence(z - shift[:, driver], member, num_types, label)
+    value, sphere = log_evidence(z - shift[:, driver], member, num_types, label)
     found = []
     for k in np.argsort(-value)[:_NUM_REFINED]:
         if value[k] < value.max() - 2.0 * _CLOSE:
@@ -554,7 +476,7 @@ def _refine(
         lone = member.copy()
         lone[moved[np.argmax(surer)]] = wanted[moved[np.argmax(surer)]]
         trial = np.stack([wanted, lone])
-        values, spheres = _evidence(z, trial, num_types, label)
+        values, spheres = log_evidence(z, trial, num_types, label)
         best = int(np.argmax(values))
         if values[best] <= value:
             break
@@ -615,7 +537,7 @@ def _maximise(
         within = own.transpose(0, 2, 1) @ own - (
             (count[..., None] * mean).transpose(0, 2, 1) @ mean
         )
-        covariance = (within + _PRIOR * sphere[:, None, None] * eye) / (n + _PRIOR) + floor * eye
+        covariance = (within + PRIOR * sphere[:, None, None] * eye) / (n + PRIOR) + floor * eye
         inverse = np.linalg.inv(covariance)
         sphere = np.maximum(size / np.trace(inverse, axis1=1, axis2=2), floor)
         root = np.linalg.cholesky(inverse)
