@@ -102,7 +102,8 @@ def by_dynamics(method: Method, data: puorl.Dataset, tasks: Sequence[Task]) -> l
         if draw_sample(label, found.num_rows, seed).all():
             latents, seconds = embedded(data, config, seed)
             begin = time.perf_counter()
-            model = fitting.find_types(latents, label, "", config, unit=unit, seed=seed).model
+            types = fitting.find_types(latents, label, "", config, unit=unit, seed=seed)
+            model = fitting.settle(types.model, types.lanes, data, found)
             flt = puorl.DomainFilter.of(model)
         else:  # the sample hangs on the labels
             labelled = np.isin(np.asarray(data.columns["unit"]), known)

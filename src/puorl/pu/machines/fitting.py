@@ -11,11 +11,12 @@ from puorl.core.errors import DataError
 from puorl.core.hashing import generator
 from puorl.core.run_folder import Checkpoint
 from puorl.core.tasks import Workers
+from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import UnitLatents
-from puorl.pu.machines.embedding import Embedding, embed, embed_others
+from puorl.pu.machines.embedding import Embedding, choose_views, embed, embed_others
 from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import (
     LITTLE_OVERLAP,
@@ -38,6 +39,7 @@ from puorl.pu.machines.mixture import (
     split_evidence,
 )
 from puorl.pu.machines.model import (
+    LaneChances,
     MachineModel,
     ViewModel,
     decide,
@@ -45,6 +47,7 @@ from puorl.pu.machines.model import (
     label_others,
     quality,
 )
+from puorl.pu.machines.nearby import look_again
 from puorl.pu.machines.sampling import (
     Driving,
     data_of,
@@ -80,6 +83,8 @@ class Types(NamedTuple):
     """Of these units, for the views of the model."""
     driver: np.ndarray
     """(units,) int64. Who drives each, where types are compared within drivers; else 0."""
+    lanes: list[LaneChances]
+    """Opinions that the decisions follow from."""
 
 
 def fit(
@@ -121,9 +126,29 @@ def fit(
     types = find_types(made, label[typed], split.fingerprint, config, unit=unit, seed=seed)
     model = dataclasses.replace(types.model, names=tuple(names)).with_row_fits(data, shown)
     if sample.all():
-        return model
+        return settle(model, types.lanes, data, shown)
     driving = Driving(made.driving, made.behaviour, types.driver)
-    return judge_others(model, types.latents, driving, split.pool, found, label, typed)
+    model, lanes, trusted = judge_others(
+        model, types.latents, driving, split.pool, found, label, typed
+    )
+    return settle(model, lanes, split.pool, found, trusted)
+
+
+def settle(
+    model: MachineModel,
+    lanes: Sequence[LaneChances],
+    data: Dataset,
+    found: Units,
+    trusted: np.ndarray | None = None,
+) -> MachineModel:
+    """Return the model with single episodes in doubt decided by `look_again`, which has the rest.
+
+    What other episodes do at the same place says nothing where no types are seen; units of several
+    runs went everywhere.
+    """
+    if model.finding.gain < SEEN or len(choose_views(found, data)) > 1:
+        return model
+    return look_again(model, lanes, data, found, trusted=trusted)
 
 
 def find_types(
@@ -210,7 +235,7 @@ def find_types(
         finding=finding,
         split_fingerprint=fingerprint,
     )
-    return Types(model, made.latents, driver)
+    return Types(model, made.latents, driver, lanes)
 
 
 def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:

@@ -529,6 +529,39 @@ def decide(
     )
 
 
+def decide_again(
+    table: UnitTable, lanes: Sequence[LaneChances], chance: np.ndarray, seen: float
+) -> tuple[UnitTable, list[LaneChances]]:
+    """Return decisions and opinions with other chances to be ours for some units.
+
+    Args:
+        table: Decisions, of two types or more.
+        lanes: The opinions that they follow from.
+        chance: (n,) float. NaN for units that stay as they are.
+        seen: As in `decide`.
+    """
+    asked = np.isfinite(chance)
+    again = [
+        each._replace(chance=np.where(asked, np.nan_to_num(chance), each.chance)) for each in lanes
+    ]
+    prior = 0.5 + seen * (in_all(lanes, [np.array(each.prior) for each in lanes]) - 0.5)
+    said = np.where(asked, 0.5 + seen * (chance - 0.5), table.probability)
+    keep = said >= 0.5
+    others = table.cluster[table.cluster > 0]
+    commonest = int(np.bincount(others).argmax()) if len(others) else 1
+    cluster = np.where(table.cluster == 0, commonest, table.cluster)
+    clipped = np.clip(said, 1e-12, 1.0 - 1e-12)
+    evidence = np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior))
+    changed = {
+        "probability": said,
+        "evidence": np.where(asked, evidence, table.evidence),
+        "keep": keep,
+        "cluster": np.where(asked, np.where(keep, 0, cluster), table.cluster),
+        "agreement": np.where(asked, 1.0, table.agreement),
+    }
+    return UnitTable(**table._asdict() | changed), again
+
+
 def trust(ordinary: np.ndarray) -> np.ndarray:
     """(n,) float64. Chance that units are of any known type, by how odd they look."""
     return 1.0 / (1.0 + FALSELY_OUTSIDE / np.maximum(ordinary, np.finfo(float).tiny))

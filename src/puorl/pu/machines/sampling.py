@@ -139,8 +139,10 @@ def judge_others(
     found: Units,
     label: np.ndarray,
     typed: np.ndarray,
-) -> MachineModel:
+) -> tuple[MachineModel, list[LaneChances], np.ndarray]:
     """Return the model of some units with decisions about all units of the fleet.
+
+    With it, opinions about all units, and how far each is trusted to be of a known type.
 
     Args:
         model: What these units show.
@@ -190,7 +192,7 @@ def judge_others(
         table, lanes, model.finding.seen, model.seed, trusted=trusted
     )
     num_odd = int((~typed & (table.cluster < 0)).sum()) if gain < SEEN else 0
-    return replace(
+    made = replace(
         model,
         units=table,
         alpha=alpha,
@@ -202,6 +204,7 @@ def judge_others(
             num_odd=model.finding.num_odd + num_odd,
         ),
     )
+    return made, lanes, trusted
 
 
 class _Rows(NamedTuple):
