@@ -143,10 +143,11 @@ def settle(
 ) -> MachineModel:
     """Return the model with single episodes in doubt decided by `look_again`, which has the rest.
 
-    What other episodes do at the same place says nothing where no types are seen; units of several
-    runs went everywhere.
+    What other episodes do at the same place says nothing where no types are seen. Units of several
+    runs went everywhere; windows of one episode would be compared with each other.
     """
-    if model.finding.gain < SEEN or len(choose_views(found, data)) > 1:
+    is_episode = found.cluster is found.number and len(choose_views(found, data)) == 1
+    if model.finding.gain < SEEN or not is_episode:
         return model
     return look_again(model, lanes, data, found, trusted=trusted)
 

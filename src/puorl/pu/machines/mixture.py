@@ -148,9 +148,9 @@ class Mixture(NamedTuple):
         """
         for asked in (np.arange(self.num_types), np.flatnonzero(self.fair)):
             group = _merge_near(self.mean[asked], _NEAR_TYPES)
-            near = group == group[0]
-            if self.fair[asked[~near]].any():
-                return self._replace(ours=tuple(asked[near].tolist()))
+            ours = np.union1d(asked[group == group[0]], self.ours)
+            if self.fair[np.setdiff1d(asked, ours)].any():
+                return self._replace(ours=tuple(ours.tolist()))
         return self
 
     def with_driven(self, driver: np.ndarray) -> "Mixture":
@@ -355,8 +355,9 @@ def join_alike(mixture: Mixture, z: np.ndarray, label: np.ndarray, driver: np.nd
 
     All types share one covariance. Where others vary less than ours it is too small for ours, and
     cuts them in two or more, wherever all known units are on one side. So ours and one other type
-    are asked by themselves, again with those that have joined. Where only ours and odd units are
-    left, there are no more nats than were found on the way.
+    are asked by themselves, again with those that have joined. Where only ours and odd units would
+    be left, but some nats are seen, these are less than sure and stay what they are; with fewer,
+    there are no more nats than were found on the way.
 
     Args:
         mixture: A partition.
@@ -374,8 +375,11 @@ def join_alike(mixture: Mixture, z: np.ndarray, label: np.ndarray, driver: np.nd
         most = max(most, min(nats))
         ours.append(others.pop(int(np.argmin(nats))))
     left = np.setdiff1d(np.arange(mixture.num_types), ours)
-    gain = mixture.gain if mixture.fair[left].any() else min(mixture.gain, most)
-    return mixture._replace(ours=tuple(ours), gain=gain)
+    if mixture.fair[left].any():
+        return mixture._replace(ours=tuple(ours))
+    if most >= SEEN:
+        return mixture
+    return mixture._replace(ours=tuple(ours), gain=min(mixture.gain, most))
 
 
 def _nats_apart(

@@ -530,36 +530,44 @@ def decide(
 
 
 def decide_again(
-    table: UnitTable, lanes: Sequence[LaneChances], chance: np.ndarray, seen: float
+    table: UnitTable,
+    lanes: Sequence[LaneChances],
+    nats: np.ndarray,
+    prior: float,
+    seen: float,
+    trusted: np.ndarray | None = None,
 ) -> tuple[UnitTable, list[LaneChances]]:
-    """Return decisions and opinions with other chances to be ours for some units.
+    """Return decisions and opinions with other evidence for some units.
 
     Args:
-        table: Decisions, of two types or more.
+        table: Decisions.
         lanes: The opinions that they follow from.
-        chance: (n,) float. NaN for units that stay as they are.
+        nats: (n,) float. By how much ours is likelier; NaN for units that stay as they are.
+        prior: Log odds to be ours, of any unit.
         seen: As in `decide`.
+        trusted: (n,) float. As in `quality`.
     """
-    asked = np.isfinite(chance)
-    again = [
-        each._replace(chance=np.where(asked, np.nan_to_num(chance), each.chance)) for each in lanes
-    ]
-    prior = 0.5 + seen * (in_all(lanes, [np.array(each.prior) for each in lanes]) - 0.5)
-    said = np.where(asked, 0.5 + seen * (chance - 0.5), table.probability)
-    keep = said >= 0.5
-    others = table.cluster[table.cluster > 0]
-    commonest = int(np.bincount(others).argmax()) if len(others) else 1
-    cluster = np.where(table.cluster == 0, commonest, table.cluster)
-    clipped = np.clip(said, 1e-12, 1.0 - 1e-12)
-    evidence = np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior))
+    asked = np.isfinite(nats)
+    chance = np.where(asked, 1.0 / (1.0 + np.exp(-np.nan_to_num(nats) - prior)), 0.5)
+    again = [each._replace(chance=np.where(asked, chance, each.chance)) for each in lanes]
+    said = (0.5 + seen * (chance - 0.5)) * (1.0 if trusted is None else trusted)
+    keep = np.where(asked, said >= 0.5, table.keep)
+    # What is no longer ours is of the type that lies nearest on the map.
+    others = np.unique(table.cluster[table.cluster > 0])
+    cluster = np.where(keep, 0, table.cluster)
+    if len(others):
+        place = np.stack([table.position[table.cluster == k].mean(axis=0) for k in others])
+        away = np.square(table.position[:, None] - place).sum(axis=2)
+        cluster = np.where(~keep & (cluster == 0), others[np.argmin(away, axis=1)], cluster)
     changed = {
         "probability": said,
-        "evidence": np.where(asked, evidence, table.evidence),
+        "evidence": nats,
         "keep": keep,
-        "cluster": np.where(asked, np.where(keep, 0, cluster), table.cluster),
-        "agreement": np.where(asked, 1.0, table.agreement),
+        "cluster": cluster,
+        "agreement": np.ones(len(nats)),  # of all models, which are not asked
     }
-    return UnitTable(**table._asdict() | changed), again
+    columns = {k: np.where(asked, v, getattr(table, k)) for k, v in changed.items()}
+    return UnitTable(**table._asdict() | columns), again
 
 
 def trust(ordinary: np.ndarray) -> np.ndarray:

@@ -22,31 +22,36 @@ from puorl.pu.machines.model import LaneChances, MachineModel, decide_again, qua
 from puorl.pu.machines.sequences import Scaling
 from puorl.pu.units import Units
 
-_SURE = 0.95
-"""Probability from which a unit counts as surely ours, and below one less it as surely another."""
+_SURE, _AGREED = 0.95, 0.9
+"""Probability from which a unit counts as surely ours, and below one less it as surely another,
+where models agree so far."""
 _NUM_LOOKS = 2
-"""What the first look tells surely is compared with in the second."""
-_FEW_ROWS, _MANY_ROWS = 5, 50
+"""In the second, what is left is compared with what the first tells surely, too."""
+_FEW_ROWS, _MANY_ROWS = 5, 150
 """Rows by which a unit is judged, at least and at most."""
 _MOST_ASKED = 10_000
 """Rows of all units in doubt together."""
 _NUM_REFERENCE = 20_000
 """Rows of either type that others are compared with."""
-_MOST_SURE = 100
-"""Units of either type by which it is measured how well this tells."""
-_NUM_NEIGHBOURS = 2.5
-"""Neighbours of a row, in those that its linear model has numbers."""
+_FEWEST_SURE, _MOST_SURE = 5, 100
+"""Units of either type by which it is measured how well this tells, at least and at most."""
+_NUM_NEIGHBOURS, _SLACK = 2.5, 1.0
+"""Neighbours of a row, in those that its linear model has numbers; and by how much farther they may
+be than the nearest, which are hardly nearer but take three times as long."""
 _MOST_NUMBERS = 80
 """Numbers of a linear model: nothing is near where there are more columns."""
 _LEAST_SHARE = 0.03
 """Fraction of the neighbours, by weight, that either type must have."""
+_USUAL, _NUM_USUAL = 0.99, 2_000
+"""Fraction of the rows of sure units, and how many are asked, that have neighbours as near as a row
+in doubt must."""
 _RIGHT = 0.95
 """Fraction of the sure units on either side that must be told rightly."""
 _SLOPE_RIDGE, _TYPE_RIDGE = 1e-2, 1.0
 """Rows that the priors of slopes and of the offset of a type are worth."""
 _DEGREES = 4.0
-_MOST_NATS = 6.0
-"""A unit is not decided more surely than this."""
+_MOST_NATS = 4.5
+"""A unit is not told more surely than this."""
 _BLOCK = 1_000
 """Rows that are compared at once."""
 
@@ -92,32 +97,33 @@ def look_again(
         trusted: As in `quality`.
     """
     table = model.units
-    in_doubt = ~table.labelled & (table.probability > 1.0 - _SURE) & (table.probability < _SURE)
+    known = table.labelled | (table.cluster < 0) | np.isin(table.probability, (0.0, 1.0))
+    sure = np.abs(table.probability - 0.5) >= _SURE - 0.5
+    in_doubt = ~known & ~(sure & (table.agreement >= _AGREED))
     if not in_doubt.any():
         return model
     rows = Rows.of(data, found.number)
-    side = np.where(in_doubt, 0, np.where(table.keep, 1, -1))
+    side = np.where(in_doubt | (table.cluster < 0), 0, np.where(table.keep, 1, -1))
+    count = [1.0 + ((sign * side > 0) & ~table.labelled).sum() for sign in (1, -1)]
+    prior = float(np.log(count[0] / count[1]))
     nats = np.full(len(table), np.nan)
     for number in range(_NUM_LOOKS):
         rng = generator(model.seed, "machines", f"nearby-{number}")
-        found_nats = log_odds(rows, side, in_doubt, rng)
-        nats = np.where(np.isfinite(found_nats), found_nats, nats)
-        told = in_doubt & (np.abs(nats) > np.log(_SURE / (1.0 - _SURE)))
-        side[told] = np.sign(nats[told]).astype(int)
-    chance = 1.0 / (1.0 + np.exp(-nats))
-    table, lanes = decide_again(table, lanes, chance, model.finding.seen)
-    if trusted is not None:
-        trusted = np.where(np.isfinite(chance), 1.0, trusted)
+        again = log_ratio(rows, side, in_doubt & (side == 0), rng)
+        nats = np.where(np.isfinite(again), again, nats)
+        told = in_doubt & (np.abs(nats + prior) > np.log(_SURE / (1.0 - _SURE)))
+        side[told] = np.sign(nats[told] + prior).astype(int)
+    table, lanes = decide_again(table, lanes, nats, prior, model.finding.seen, trusted)
     alpha, recall, precision = quality(
         table, lanes, model.finding.seen, model.seed, trusted=trusted
     )
     return replace(model, units=table, alpha=alpha, recall=recall, precision=precision)
 
 
-def log_odds(
+def log_ratio(
     rows: Rows, side: np.ndarray, asked: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """(units,) float64. Log odds to be ours; NaN where nothing can be said.
+    """(units,) float64. By how many nats ours is likelier; NaN where nothing can be said.
 
     Args:
         rows: Of all units.
@@ -126,39 +132,71 @@ def log_odds(
         asked: (units,) bool. Units in doubt.
         rng: Draws the rows that are compared.
     """
-    nats = np.full(len(side), np.nan)
-    if rows.x.shape[1] + 2 > _MOST_NUMBERS or min((side > 0).sum(), (side < 0).sum()) < 2:
-        return nats
+    none = np.full(len(side), np.nan)
+    if rows.x.shape[1] + 2 > _MOST_NUMBERS or not asked.any():
+        return none
+    if min((side > 0).sum(), (side < 0).sum()) < _FEWEST_SURE:
+        return none
     doubtful = rows.take(_rows_asked(rows.unit, asked, rng))
     if not len(doubtful.unit):
-        return nats
+        return none
     reference = rows.take(_reference(rows.unit, side, rng))
+    compared = Compared(reference, side)
     sure = reference.take(_nearest_of_sure(reference, side, doubtful, rng))
-    mean = _mean_nats(reference, side, sure, len(side))
-    ours, others = (mean[(sign * side > 0) & np.isfinite(mean)] for sign in (1, -1))
-    if min(len(ours), len(others)) < 2:
-        return nats
-    middle = (ours.mean() + others.mean()) / 2.0
-    if min((ours > middle).mean(), (others < middle).mean()) < _RIGHT:
-        return nats
-    spread = (ours.var() * len(ours) + others.var() * len(others)) / (len(ours) + len(others) - 2)
-    mean = _mean_nats(reference, side, doubtful, len(side))
-    nats = (mean - middle) * (ours.mean() - others.mean()) / max(spread, 1e-12)
-    nats += np.log((side > 0).sum() / (side < 0).sum())
+    mean, variance, size = _by_unit(compared.row_nats(sure), sure.unit, len(side))
+    is_told = np.isfinite(mean)
+    ours, others = (mean[is_told & (sign * side > 0)] for sign in (1, -1))
+    if min(len(ours), len(others)) < _FEWEST_SURE:
+        return none
+    if min(_told_rightly(ours, others), _told_rightly(-others, -ours)) < _RIGHT:
+        return none
+    num, middle = len(ours) + len(others), (ours.mean() + others.mean()) / 2.0
+    between = (ours.var() * len(ours) + others.var() * len(others)) / (num - 2)
+    # Of the spread between sure units the part due to their number of rows is known.
+    within = float(variance[is_told].mean())
+    usual = float((1.0 / size[is_told]).mean())
+    mean, _, size = _by_unit(compared.row_nats(doubtful), doubtful.unit, len(side))
+    spread = between + within * np.maximum(1.0 / np.maximum(size, 1) - usual, 0.0)
+    nats = (mean - middle) * (ours.mean() - others.mean()) / np.maximum(spread, 1e-12)
     return np.clip(nats, -_MOST_NATS, _MOST_NATS)
+
+
+def _told_rightly(high: np.ndarray, low: np.ndarray) -> float:
+    """Fraction of the first that lie beyond the middle of both sides, each left out of its own."""
+    own_mean = (high.sum() - high) / (len(high) - 1)
+    return float((high > (own_mean + low.mean()) / 2.0).mean())
+
+
+def _by_unit(
+    nats: np.ndarray, unit: np.ndarray, num_units: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean and variance of the rows of each unit, NaN with too few, and their number."""
+    known = np.isfinite(nats)
+    size = np.bincount(unit[known], minlength=num_units)
+    few = np.where(size >= _FEW_ROWS, size, np.nan)
+    mean = np.bincount(unit[known], nats[known], minlength=num_units) / few
+    apart = np.square(nats[known] - mean[unit[known]])
+    return mean, np.bincount(unit[known], apart, minlength=num_units) / (few - 1.0), size
 
 
 def _rows_asked(unit: np.ndarray, asked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(k,) int. Rows at random of the units in doubt, the same number of each."""
-    each = min(_MOST_ASKED // max(int(asked.sum()), 1), _MANY_ROWS)
-    return _some_of_each(np.flatnonzero(asked[unit]), unit, max(each, _FEW_ROWS), rng)
+    chosen = np.zeros(len(asked), bool)
+    chosen[rng.permutation(np.flatnonzero(asked))[: _MOST_ASKED // _FEW_ROWS]] = True
+    each = min(_MOST_ASKED // int(chosen.sum()), _MANY_ROWS)
+    return _some_of_each(np.flatnonzero(chosen[unit]), unit, each, rng)
 
 
 def _reference(unit: np.ndarray, side: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(k,) int. Rows at random of sure units, as many of either type."""
+    """(k,) int. Rows at random of sure units, as many of either type, in a random order.
+
+    Where states repeat, neighbours are the first of many.
+    """
     parts = [np.flatnonzero(side[unit] == sign) for sign in (1, -1)]
     size = min(_NUM_REFERENCE, *map(len, parts))
-    return np.sort(np.concatenate([rng.choice(part, size, replace=False) for part in parts]))
+    return rng.permutation(
+        np.concatenate([rng.choice(part, size, replace=False) for part in parts])
+    )
 
 
 def _nearest_of_sure(
@@ -167,11 +205,11 @@ def _nearest_of_sure(
     """(k,) int. Of some sure units, as many rows as those in doubt have, nearest to these."""
     from scipy.spatial import KDTree
 
+    size = int(np.median(np.unique(doubtful.unit, return_counts=True)[1]))
     chosen = np.zeros(len(side), bool)
     for sign in (1, -1):
         units = np.intersect1d(np.flatnonzero(side == sign), reference.unit)
         chosen[rng.permutation(units)[:_MOST_SURE]] = True
-    size = int(np.median(np.unique(doubtful.unit, return_counts=True)[1]))
     rows = np.flatnonzero(chosen[reference.unit])
     far = np.asarray(KDTree(doubtful.x).query(reference.x[rows])[0])
     return _some_of_each(rows[np.argsort(far, kind="stable")], reference.unit, size, None)
@@ -189,37 +227,44 @@ def _some_of_each(
     return np.sort(rows[order][place < size])
 
 
-def _mean_nats(reference: Rows, side: np.ndarray, rows: Rows, num_units: int) -> np.ndarray:
-    """(units,) float64. Mean of `row_nats` over a unit's rows; NaN with too few."""
-    nats = row_nats(reference, side, rows)
-    known = np.isfinite(nats)
-    count = np.bincount(rows.unit[known], minlength=num_units)
-    total = np.bincount(rows.unit[known], nats[known], minlength=num_units)
-    return np.where(count >= _FEW_ROWS, total / np.maximum(count, 1), np.nan)
-
-
-def row_nats(reference: Rows, side: np.ndarray, rows: Rows) -> np.ndarray:
-    """(n,) float64. By how much our type explains each row better than others; NaN if unknown.
+class Compared:
+    """Rows of sure units, by which others are told.
 
     Args:
-        reference: Rows of sure units.
-        side: (units,) int. As in `log_odds`.
-        rows: Those that are asked; rows of their own units are not compared with them.
+        reference: The rows.
+        side: (units,) int. As in `log_ratio`.
     """
-    from scipy.spatial import KDTree
 
-    tree = KDTree(reference.x)
-    num = min(int(_NUM_NEIGHBOURS * (rows.x.shape[1] + 2)), len(reference.x))
-    made = []
-    for first in range(0, len(rows.x), _BLOCK):
-        part = rows.take(np.s_[first : first + _BLOCK])
-        far, near = map(np.asarray, tree.query(part.x, num))
-        made.append(_compare(reference.take(near), side, part, far))
-    return np.concatenate(made) if made else np.zeros(0)
+    def __init__(self, reference: Rows, side: np.ndarray) -> None:
+        from scipy.spatial import KDTree
+
+        self._reference, self._side = reference, side
+        self._tree = KDTree(reference.x)
+        num = int(_NUM_NEIGHBOURS * (reference.x.shape[1] + 2))
+        self._num_neighbours = min(num, len(reference.x))
+        far = self._query(reference.x[:_NUM_USUAL])[0]
+        self._farthest = float(np.quantile(np.median(far, axis=1), _USUAL))
+
+    def _query(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        far, near = self._tree.query(x, self._num_neighbours, eps=_SLACK)
+        return np.asarray(far), np.asarray(near)
+
+    def row_nats(self, rows: Rows) -> np.ndarray:
+        """(n,) float64. By how much our type explains each row better than others; NaN if unknown.
+
+        Rows of a row's own unit are not compared with it; far from all others nothing is known.
+        """
+        made = []
+        for first in range(0, len(rows.x), _BLOCK):
+            part = rows.take(np.s_[first : first + _BLOCK])
+            far, near = self._query(part.x)
+            nats = _compare(self._reference.take(near), self._side, part, far)
+            made.append(np.where(np.median(far, axis=1) <= self._farthest, nats, np.nan))
+        return np.concatenate(made) if made else np.zeros(0)
 
 
 def _compare(near: Rows, side: np.ndarray, rows: Rows, far: np.ndarray) -> np.ndarray:
-    """(n,) float64. As `row_nats`, with the neighbours of each row, (n, k, ...), and distances."""
+    """(n,) float64. As `Compared.row_nats`, with the neighbours of each row, and distances."""
     kind = side[near.unit].astype(float)
     weight = np.exp(-0.5 * np.square(far / (np.median(far, axis=1, keepdims=True) + 1e-12)))
     weight = weight * (near.unit != rows.unit[:, None])
