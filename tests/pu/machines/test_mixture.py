@@ -11,6 +11,7 @@ from puorl.pu.machines import mixture as module
 from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import SEEN
 from puorl.pu.machines.mixture import (
+    SURE,
     Mixture,
     fit_types,
     join_alike,
@@ -556,3 +557,26 @@ def test_types_that_are_seen_by_themselves_stay_apart_and_named_ones_too():
     label[50:53] = 1
     named = fit_types(alike, label, rng)[0]
     assert join_alike(named, alike, label, np.zeros(60, int)).ours == named.ours
+
+
+def test_types_that_would_all_join_stay_what_they_are_if_some_nats_are_seen():
+    rng = np.random.default_rng(3)
+    driver = np.zeros(24, int)
+    tried = 0
+    for gap in np.arange(3.0, 7.0, 0.25):
+        z, kind = groups(rng, (16, 8), gap=gap)
+        found = fit_types(z, one_known(kind), rng)[0]
+        if found.num_types == 2 and SEEN <= found.gain < SURE:
+            same = join_alike(found, z, one_known(kind), driver)
+            assert (same.ours, same.gain) == ((0,), found.gain)
+            tried += 1
+    assert tried > 1
+
+
+def test_types_that_joined_ours_still_do_where_drivers_differ():
+    mean, count = np.array([[0.0], [3.0], [30.0]]), np.array([80.0, 80.0, 80.0])
+    found = Mixture(mean, np.eye(1), count, 9.0)
+    assert found.with_near().ours == (0, 1)
+    assert found._replace(ours=(0, 2)).with_near().ours == (0, 2)  # else no other would be left
+    four = Mixture(np.append(mean, [[40.0]], axis=0), np.eye(1), np.append(count, 80.0), 9.0)
+    assert four._replace(ours=(0, 2)).with_near().ours == (0, 1, 2)

@@ -31,7 +31,7 @@ _FEW_ROWS, _MANY_ROWS = 5, 150
 """Rows by which a unit is judged, at least and at most."""
 _MOST_ASKED = 10_000
 """Rows of all units in doubt together."""
-_NUM_REFERENCE = 20_000
+_NUM_REFERENCE = 60_000
 """Rows of either type that others are compared with."""
 _FEWEST_SURE, _MOST_SURE = 5, 100
 """Units of either type by which it is measured how well this tells, at least and at most."""
