@@ -93,12 +93,14 @@ def test_units_with_few_rows_are_told_less_surely():
     assert (sure & ~short).sum() > 0.9 * (told & ~short).sum()
 
 
-def test_sure_units_are_judged_where_those_in_doubt_were():
-    # Types differ only below 0; units in doubt lie above, and a few sure ones, with all that long
-    # ones show elsewhere, are where they are.
-    place = np.where(ASKED, 2.5, np.where(np.arange(NUM_UNITS) % 3 == 0, np.nan, -2.5))
-    rows = make_rows(gap=lambda x: 0.3 * (x < -1.0), place=place, num_rows=150)
-    assert np.isnan(ask(rows)).all()
+@pytest.mark.parametrize("edge", [-1.0, 9.0])
+def test_sure_units_are_judged_where_those_in_doubt_were(edge):
+    # Sure ones have ten times the rows, most of them where types differ; those in doubt were
+    # where types differ as well, or hardly do.
+    place = np.where(ASKED, 0.5, -1.0)
+    num_rows = np.where(ASKED, 40, 400)
+    rows = make_rows(gap=lambda x: 0.1 * (x < edge), place=place, num_rows=num_rows)
+    assert np.isfinite(ask(rows)).any() == (edge > 0.0)
 
 
 def test_nothing_is_said_of_units_that_went_where_no_sure_one_did():
@@ -267,6 +269,7 @@ def test_how_far_units_are_trusted_still_counts(large):
         less.units.probability[units], 0.8 * full.units.probability[units], rtol=1e-12
     )
     assert less.alpha.value < full.alpha.value
+    assert less.alpha.low < full.alpha.low  # of draws
 
 
 def test_the_second_look_compares_with_what_the_first_told(large, monkeypatch):
