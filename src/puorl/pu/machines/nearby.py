@@ -30,7 +30,7 @@ _NUM_LOOKS = 2
 _FEW_ROWS, _MANY_ROWS = 5, 150
 """Rows by which a unit is judged, at least and at most."""
 _MOST_ASKED = 10_000
-"""Rows of all units in doubt together."""
+"""Rows of all units in doubt together, and of those by which it is measured how well this tells."""
 _NUM_REFERENCE = 60_000
 """Rows of either type that others are compared with."""
 _FEWEST_SURE, _MOST_SURE = 5, 100
@@ -113,6 +113,8 @@ def look_again(
         nats = np.where(np.isfinite(again), again, nats)
         told = in_doubt & (np.abs(nats + prior) > np.log(_SURE / (1.0 - _SURE)))
         side[told] = np.sign(nats[told] + prior).astype(int)
+        if not told.any():
+            break
     table, lanes = decide_again(table, lanes, nats, prior, model.finding.seen, trusted)
     alpha, recall, precision = quality(
         table, lanes, model.finding.seen, model.seed, trusted=trusted
@@ -206,10 +208,11 @@ def _nearest_of_sure(
     from scipy.spatial import KDTree
 
     size = int(np.median(np.unique(doubtful.unit, return_counts=True)[1]))
+    most = max(min(_MOST_SURE, _MOST_ASKED // (2 * size)), _FEWEST_SURE)
     chosen = np.zeros(len(side), bool)
     for sign in (1, -1):
         units = np.intersect1d(np.flatnonzero(side == sign), reference.unit)
-        chosen[rng.permutation(units)[:_MOST_SURE]] = True
+        chosen[rng.permutation(units)[:most]] = True
     rows = np.flatnonzero(chosen[reference.unit])
     far = np.asarray(KDTree(doubtful.x).query(reference.x[rows])[0])
     return _some_of_each(rows[np.argsort(far, kind="stable")], reference.unit, size, None)
