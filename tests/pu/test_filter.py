@@ -8,7 +8,14 @@ from puorl.core.errors import ConfigError, DataError, NotFittedError
 from puorl.core.files import read_json
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
-from puorl.pu.config import FeatureConfig, FilterConfig, NetworkConfig, ResidualConfig
+from puorl.pu import filter as filter_module
+from puorl.pu.config import (
+    FeatureConfig,
+    FilterConfig,
+    NetworkConfig,
+    ResidualConfig,
+    preset_config,
+)
 from puorl.pu.filter import DomainFilter
 
 SMALL = FilterConfig(
@@ -275,6 +282,32 @@ def test_the_estimator_of_alpha_can_be_chosen(clear_split, fitted, name, tmp_pat
     np.testing.assert_array_equal(other.alpha_history_, fitted.alpha_history_)
     other.save(tmp_path / "f")
     assert DomainFilter.load(tmp_path / "f").config.alpha_estimator == name
+
+
+@pytest.mark.parametrize(
+    ("settings", "may_choose"),
+    [
+        ({}, True),
+        ({"config": SMALL}, True),
+        ({"preset": "paper"}, False),
+        ({"preset": "paper", "config": SMALL}, False),
+        ({"config": preset_config("paper")}, False),
+        ({"alpha_estimator": "bbe"}, False),
+        ({"config": SMALL.changed({"alpha_estimator": "en"})}, False),
+    ],
+)
+def test_what_was_asked_for_is_not_replaced_by_a_fit_without_rejection(
+    clear_split, fitted, monkeypatch, settings, may_choose
+):
+    asked = []
+
+    def fit(*arguments, choose, **named):
+        asked.append(choose)
+        return fitted.model_
+
+    monkeypatch.setattr(filter_module, "fit", fit)
+    DomainFilter(**settings).fit(clear_split, seed=0)
+    assert asked == [may_choose]
 
 
 def test_filters_that_were_saved_with_an_interval_are_read(tmp_path, clear_split, fitted):

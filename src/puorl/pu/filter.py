@@ -136,7 +136,10 @@ class DomainFilter(Parameters):
                 "labelled_as: expected units that are decided by dynamics, got rows; name them "
                 "with unit='column:NAME' or 'episode'"
             )
-        learn = partial(fit, choose=self.preset != "paper")  # which is as the paper's code
+        # An estimator that was asked for stays, and the paper's settings are as its code.
+        as_given = config.alpha_estimator != "bbe" or self.alpha_estimator is not None
+        as_paper = self.preset == "paper" or config == preset_config("paper")
+        learn = partial(fit, choose=not (as_given or as_paper))
         if by_dynamics:
             learn = partial(machines.fit, labelled_as=labelled_as, engine=engine)
         made = learn(split, config, unit=unit, seed=seed, checkpoint=store, progress=progress)
