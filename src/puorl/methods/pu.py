@@ -71,6 +71,7 @@ class Filtering(Method):
         config = (self.config or preset_config(self.preset)).to_dict()
         decides = {
             "split": split.fingerprint,
+            "preset": self.preset,
             "config": config,
             "unit": self.unit,
             "evidence": self.evidence,
