@@ -39,7 +39,14 @@ TINY = run.Size(
 )
 
 
-@pytest.mark.parametrize("name", run.CASES)
+# With drift, and with episodes; the others run the same stages, ten seconds each.
+ALWAYS = ("wear", "sepsis")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(case, marks=[] if case in ALWAYS else pytest.mark.slow) for case in run.CASES],
+)
 def test_a_case_runs_on_recorded_rows(name, tmp_path, monkeypatch):
     monkeypatch.setitem(PRESETS, "default", QUICK)
     case, do = run.CASES[name], run.Commands()
