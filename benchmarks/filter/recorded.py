@@ -8,9 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from puorl import __version__
 from puorl.bench.settings import RENAMED_FIELDS, rename_fields
 
-PACKAGES = ("puorl", "jax", "numpy", "mujoco")
+PACKAGES = ("jax", "numpy", "mujoco")
 RESULTS = Path(__file__).parents[1] / "results"
 
 
@@ -39,7 +40,8 @@ class Recorded:
             "config": _as_json(config),
             "measured": _as_json(measured),
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "versions": {name: version(name) for name in PACKAGES}
+            "versions": {"puorl": __version__}  # a source tree on the path has no metadata
+            | {name: version(name) for name in PACKAGES}
             | {"python": platform.python_version()},
             "machine": platform.machine(),
             "cores": len(os.sched_getaffinity(0)),
