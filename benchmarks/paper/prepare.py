@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # Before jax is imported, and for all processes: a GPU is left to the training.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -49,6 +50,14 @@ def prepare_one(job: Job) -> str:
     return f"{cell.title}: {run.method.label}, {len(made.set.rows):,} rows, {seconds:.0f} s"
 
 
+def take_cores(turn: Any, cores: list[int], num_processes: int) -> None:
+    """Keep a new process to cores of its own: jax starts as many threads as it sees cores."""
+    with turn.get_lock():
+        number = turn.value
+        turn.value += 1
+    os.sched_setaffinity(0, cores[number % num_processes :: num_processes])
+
+
 def main() -> None:
     """Collect, then prepare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -64,7 +73,10 @@ def main() -> None:
     # Filters take longest: first, so that none is left for the end.
     jobs.sort(key=lambda job: plan.runs[job.number].method.name not in ("pu", "pu_share"))
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(args.processes, len(jobs)), spawn) as pool:
+    cores = sorted(os.sched_getaffinity(0))
+    num = min(args.processes, len(jobs), len(cores))
+    turn = spawn.Value("i", 0)
+    with ProcessPoolExecutor(num, spawn, take_cores, (turn, cores, num)) as pool:
         for task in as_completed([pool.submit(prepare_one, job) for job in jobs]):
             print(task.result(), flush=True)
     print(f"prepared: {time.perf_counter() - begin:.0f} s", flush=True)
