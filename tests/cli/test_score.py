@@ -137,10 +137,13 @@ def test_explain_reads_the_log_of_the_filter(fleet, here, capsys, monkeypatch):
     monkeypatch.chdir(fleet[0])  # where its paths lead from
     assert main(["explain", "run", "M-09"]) == 0
     printed = capsys.readouterr().out
+    assert "what tells M-09 from ours" in printed
     assert re.search(r"^ *speed +\+0\.2500", printed, re.MULTILINE)
     assert main(["explain", "run", "M-09", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content == {"unit": "M-09", "columns": [["speed", 0.25], ["M-09", -0.01]]}
+    assert main(["explain", "run", "M-01"]) == 0
+    assert "nothing tells M-01 from ours" in capsys.readouterr().out
 
 
 def test_explain_needs_units(whole, here, capsys):

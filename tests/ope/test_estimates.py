@@ -306,8 +306,9 @@ def test_no_policies_are_refused():
 # -------------------------------------------------------------------------------- ranking
 
 
-def value(mean, draws, doubtful=False, vague=False):
-    return Value(Estimate(mean), 10.0, doubtful, "", tuple(mean + d for d in draws), vague)
+def value(mean, draws, doubts=(), vague=False):
+    draws = tuple(mean + d for d in draws)
+    return Value(Estimate(mean), 10.0, bool(doubts), "", draws, vague, doubts)
 
 
 def test_the_regret_of_a_choice_is_that_of_the_normal_distribution():
@@ -350,28 +351,38 @@ def test_a_value_is_vague_if_its_lanes_differ_more_than_logged_episodes():
     alike = LoggedEpisodes.of(log.with_reward("0 * timeout + 3"))
     assert offline._Run(alike, config, 0.0, None, 0).spread == pytest.approx(0.3)
     near, far = (run.spread * scale * np.array([-1, 0, 1]) for scale in (0.1, 1.0))
-    clear, vague = (
-        run._value(offline.over_lanes(each), 0.0, each, False, "") for each in (near, far)
-    )
+    clear, vague = (run._value(offline.over_lanes(each), 0.0, each, (), "") for each in (near, far))
     assert (clear.is_vague, clear.is_doubtful) == (False, False)
     assert (vague.is_vague, vague.is_doubtful) == (True, True)
-    assert "says less than the log" in vague.trust
+    text = f"its interval reaches {vague.estimate.half_width:,.3g} to either side"
+    assert text in vague.trust
+    assert f"differ by {run.spread:,.3g} only" in vague.trust
+    assert clear.doubts == ()
+    assert vague.doubts == (offline._VAGUE,)
     blend = run._blended(clear, vague)
     assert blend.is_doubtful
+    assert blend.doubts == (offline._VAGUE,)
     assert "says less than the log" in blend.trust
+    far_off = run._value(clear.estimate, 0.9, near, *offline._support(0.9, "Critics guess there"))
+    blend = run._blended(far_off, vague)
+    assert blend.doubts == (offline._OUTSIDE, offline._VAGUE)
+    assert "Do not trust it: in 90% of the states" in blend.trust
 
 
 def test_a_ranking_says_what_it_does_not_know():
-    alone = rank({"a": value(1.0, (), doubtful=True)}, "fqe")
+    alone = rank({"a": value(1.0, (), doubts=("few",))}, "fqe")
     assert alone.order == ("a",)
     unsure = rank({"a": value(1.0, (0.0,)), "b": value(2.0, (0.0,))}, "fqe")
     assert np.isnan(unsure.regret)
     assert "nothing says how surely" in unsure.sentence
-    doubtful = rank({"a": value(1.0, (0, 0.1), doubtful=True), "b": value(0.0, (0, 0.1))}, "fqe")
-    assert "a comes first" in doubtful.sentence
-    assert "Its own value is doubtful" in doubtful.sentence
-    others = {"a": value(1.0, (0, 0.1)), "b": value(0.0, (0, 0.1), doubtful=True)}
-    assert "1 of the others may be better" in rank(others, "fqe").sentence
+    doubtful = {"a": value(1.0, (0, 0.1), doubts=("few", "far")), "b": value(0.0, (0, 0.1))}
+    assert "a comes first" in rank(doubtful, "fqe").sentence
+    assert rank(doubtful, "fqe").sentence.endswith(" Do not trust its value: few; far.")
+    others = {"a": value(1.0, (0, 0.1)), "b": value(0.0, (0, 0.1), doubts=("few",))}
+    assert rank(others, "fqe").sentence.endswith(" Do not trust 1 value of the others: few.")
+    others["c"] = value(-1.0, (0, 0.1), doubts=("few", "far"))
+    told = " Do not trust 2 values of the others: few; far (1)."
+    assert rank(others, "fqe").sentence.endswith(told)
 
 
 def test_the_logs_own_return_goes_on_behind_a_cut_as_policies_do():

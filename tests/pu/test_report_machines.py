@@ -153,6 +153,64 @@ def test_dropped_units_and_the_sentences_about_them_agree():
     assert not known.is_weak  # units that the user named as others are no weak decisions
 
 
+def nothing_seen():
+    """All units of one type and in doubt, as where no second type is visible."""
+    made = report(gain=-0.3)
+    every = Estimate(0.5, 0.0, 1.0, "mixture")
+    units = tuple(
+        dataclasses.replace(row, keep=True, cluster=0, probability=1.0 if row.labelled else 0.5)
+        for row in made.units
+    )
+    return dataclasses.replace(
+        made, units=units, alpha=every, recall=every, precision=every, agreement=0.37
+    )
+
+
+def test_where_nothing_is_seen_no_number_looks_like_an_estimate():
+    text = printed(nothing_seen())
+    for name in ("alpha", "recall", "precision"):
+        assert re.search(rf"{name} +unknown +0\.0 to 100\.0", text)
+    assert "kept, all in doubt: 11" in text
+    assert "\nin doubt" not in text
+    assert "decisions: they depend on which model is asked." in " ".join(text.split())
+    html = as_page(nothing_seen())
+    assert html.count('<dd class="value">not known</dd>') == 3
+    assert "Every decision is in doubt: see the table" in html
+    assert html.count('<th scope="row">P-05</th>') == 1
+    assert "of kept and of other units overlap" not in html
+    assert "of kept and of other units overlap by 80" in as_page(report())
+    assert "in doubt: 1" in printed(report())
+    assert "they depend" not in printed(report())
+
+
+def test_the_map_names_another_type_only_where_there_is_one():
+    assert "from ours to the nearest other type" in as_page(report())
+    weak = report(gain=1.2)
+    for made in (nothing_seen(), dataclasses.replace(weak, advice=weak.finding.advise(8))):
+        html = as_page(made)
+        assert "nearest other type" not in html
+        assert "along the likeliest cut in two" in html
+        assert "units may lie apart in it by chance" in html
+
+
+def test_negative_evidence_is_explained():
+    made = report()
+    found = dataclasses.replace(made.finding, behaviour_gain=-5.5)
+    html = as_page(dataclasses.replace(made, finding=found))
+    assert "one type of machine: 9.0 nats (4 are needed). The clearest view: dynamics." in html
+    assert "none (one way explains the units better, by 5.5 nats)" in html
+
+
+def test_units_are_in_natural_order_where_nothing_else_decides():
+    names = [f"run {k}" for k in (1, 10, 11, 12, 2, 3, 4, 5, 6, 7, 8, 9)]
+    made = report(names=names)
+    units = tuple(dataclasses.replace(u, evidence=1.0, labelled=False) for u in made.units)
+    html = as_page(dataclasses.replace(made, units=units))
+    table = html[html.index('<table class="sortable">') :]
+    found = re.findall(r'<th scope="row">(run \d+)</th>', table)
+    assert found == [f"run {k}" for k in range(1, 13)]
+
+
 def test_names_become_no_code_and_only_our_script_runs():
     made = report(names=[f"{HOSTILE}{k}" for k in range(12)])
     html = as_page(made)

@@ -121,10 +121,10 @@ def test_what_is_not_known_is_marked_unsure():
     )
     wide = replace(REPORT, shortcut=shortcut, selection=selection, alphas=alphas, alphas_agree=True)
     assert row(wide, "behaviour").startswith("unsure")
-    assert "Unclear: state and action alone explain 97 % of the AUROC" in row(wide, "behaviour")
+    assert "Unclear, since the intervals are too wide" in row(wide, "behaviour")
     assert row(wide, "selection").startswith("unsure Cannot be said")
     assert row(wide, "estimates").startswith("unsure")
-    assert "nearly as wide as 0 to 100 %" in row(wide, "estimates")
+    assert "says little: the interval of bbe is 5.0–95.0 %" in row(wide, "estimates")
     agreed = replace(REPORT, alphas_agree=True)
     for name in ("behaviour", "recording", "selection", "estimates"):
         assert row(agreed, name).startswith("fine")
@@ -148,8 +148,8 @@ def test_a_precision_of_which_nothing_is_known_has_no_estimate():
         REPORT.quality, precision=Estimate(0.95, 0.0, 0.9999), precision_is_upper=True
     )
     text = " ".join(shown(replace(REPORT, quality=unknown)).split())
-    assert "precision – 0.0 to 100.0 Fraction of the kept" in text
-    assert "purity – 96.0 to 99.0 Fraction of" in text
+    assert "precision unknown 0.0 to 100.0 Fraction of the kept" in text
+    assert "purity unknown 96.0 to 99.0 Fraction of" in text
     assert "recall 98.0 97.0 to 99.0" in text
 
 

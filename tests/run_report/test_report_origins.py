@@ -86,7 +86,27 @@ def test_rows_that_a_filter_kept_are_known_by_their_fingerprint(here):
     assert "learnt from the rows in kept/: fingerprints agree" in text_of("kept", "run")
 
 
-@pytest.mark.parametrize("asked", [[3], [{"paths": "a"}], [{"parts": [{"files": []}]}], {}])
+def test_rows_held_out_of_training_are_named(here):
+    held = "run in ['a', 'b']"
+    change("run/record.json", asked=[{**ASKED, "hold_out": held}])
+    told = f"1,234 rows of logs/a.npz, logs/b.npz without those that were held out ({held}). No"
+    assert told in text_of("run")
+    kept = read_paths(["kept"]).filterings[0].settings.kept.fingerprint
+    asked = {**ASKED, "parts": [{**PART, "fingerprint": kept}], "hold_out": held}
+    change("run/record.json", asked=[asked])
+    text = text_of("kept", "run")
+    assert f"the rows in kept/ without those that were held out ({held}): fingerprints" in text
+    assert "No filter named here" not in text
+    material = read_paths(["kept", "run"])
+    told = train_command(material.trainings[0], material.filterings)
+    parsed = tyro.cli(Train, args=shlex.split(told)[2:], config=PARSING)
+    assert (parsed.paths, parsed.hold_out) == (("kept",), held)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [[3], [{"paths": "a"}], [{"parts": [{"files": []}]}], {}, [{"hold_out": 3}]],
+)
 def test_a_damaged_record_is_refused(here, capsys, asked):
     change("run/record.json", asked=asked)
     assert main(["report", "run"]) == 2

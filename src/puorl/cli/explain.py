@@ -41,4 +41,11 @@ class Explain(opt.Command):
         content = {"unit": self.unit, "columns": [list(pair) for pair in found]}
         head = ("column of the next state", "nats a row")
         rows = ((name, f"{nats:+.4f}") for name, nats in found)
-        self.answer(content, f"what tells {self.unit} from ours", opt.columns_table(head, rows))
+        is_ours = self.log is None and self.unit in model.units.name[model.units.keep]
+        says = f"what tells {self.unit} from ours"
+        if is_ours:
+            says = (
+                f"nothing tells {self.unit} from ours: it was decided to be of our type. Its own "
+                "differences, as units of one type have them:"
+            )
+        self.answer(content, says, opt.columns_table(head, rows))

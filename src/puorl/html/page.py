@@ -213,9 +213,11 @@ def movable(part: Markup, label: str) -> Markup:
     )
 
 
-def figure(drawing: Markup, caption: str) -> Markup:
-    """Build a figure of a drawing and its caption."""
-    return Markup(f"<figure>\n{drawing}\n<figcaption>{escape(caption)}</figcaption>\n</figure>")
+def figure(drawing: Markup, caption: str, *, heading: str = "") -> Markup:
+    """Build a figure of a drawing and its caption below; ``heading`` stands above."""
+    above = f'<p class="heading">{escape(heading)}</p>\n' if heading else ""
+    below = f"<figcaption>{escape(caption)}</figcaption>"
+    return Markup(f"<figure>\n{above}{drawing}\n{below}\n</figure>")
 
 
 def warning_list(warnings: Sequence[str]) -> Markup:
@@ -367,6 +369,7 @@ section { margin-top: 2.25rem; }
 @media (min-width: 46rem) { .side { grid-template-columns: 1fr 1fr; } }
 figure { margin: 0; }
 figure svg { display: block; width: 100%; max-width: 30rem; height: auto; margin: 0 auto; }
+figure .heading { font-weight: 700; margin: 0 0 .3rem; }
 figcaption { color: var(--muted); font-size: .9rem; line-height: 1.45; margin-top: .5rem; }
 
 svg text { font-family: inherit; font-size: 13px; fill: var(--ink);

@@ -33,6 +33,12 @@ _FAR, _SOME = 0.5, 0.2
 """Fractions of states outside the data from which estimates by networks are doubtful."""
 _DRIFTS = 0.1
 """Drift of critics, relative to the interval's half width or the value, that is too much."""
+_OUTSIDE = "the policy does what the log hardly ever shows"
+_LEFT = "the model left the logged range of states"
+_UNSETTLED = "values still moved at the end of training"
+_VAGUE = "the interval is too wide (judge from more episodes)"
+_FEW = "too few episodes"
+"""Reasons for doubt."""
 _LEAST_SPREAD = 0.1
 """Of the logged mean: where logged episodes hardly differ, this stands for their spread."""
 
@@ -253,7 +259,9 @@ class _Run:
         text = f"Measured in {num} episodes, whoever acted in them" + (
             "; too few for a dependable interval." if few else "."
         )
-        return Value(_percentiles(returns.mean(), draws), float(num), few, text, tuple(draws))
+        doubts = (_FEW,) if few else ()
+        estimate = _percentiles(returns.mean(), draws)
+        return Value(estimate, float(num), few, text, tuple(draws), doubts=doubts)
 
     def notes(self) -> tuple[str, ...]:
         """Say what holds for all policies alike."""
@@ -279,8 +287,9 @@ class _Run:
                 f"Do not trust it: after {self.config.updates:,} updates values still move by "
                 f"{critics.drift:+.3g}; take more updates."
             )
-            return self._value(estimate, outside, draws, True, text)
-        return self._value(estimate, outside, draws, *_support(outside, "Critics guess there"))
+            return self._value(estimate, outside, draws, (_UNSETTLED,), text)
+        verdict = _support(outside, "Critics guess there")
+        return self._value(estimate, outside, draws, *verdict, whose="the critics'")
 
     def _by_model(self, policy: Any, outside: float) -> Value:
         rolled = roll_out(self.model, self.logged, policy, gamma=self.gamma, seed=self.seed)
@@ -288,39 +297,49 @@ class _Run:
         if rolled.outside > _SOME:
             text = (
                 f"Do not trust it: in {rolled.outside:.0%} of the steps the model leaves the "
-                "logged range of states."
+                "logged range of states, where it guesses."
             )
-            return self._value(estimate, outside, rolled.draws, True, text)
+            return self._value(estimate, outside, rolled.draws, (_LEFT,), text)
         verdict = _support(outside, "The model guesses there")
-        return self._value(estimate, outside, rolled.draws, *verdict)
+        return self._value(estimate, outside, rolled.draws, *verdict, whose="the model's")
 
     def _value(
-        self, estimate: Estimate, outside: float, draws: np.ndarray, doubtful: bool, text: str
+        self,
+        estimate: Estimate,
+        outside: float,
+        draws: np.ndarray,
+        doubts: tuple[str, ...],
+        text: str,
+        *,
+        whose: str = "its",
     ) -> Value:
         size = self.logged.num_episodes * (1.0 - outside)
         vague = self._is_vague(estimate)
-        text = self._vague_text if vague and not doubtful else text
-        return Value(estimate, size, doubtful or vague, text, tuple(map(float, draws)), vague)
+        if vague and not doubts:
+            text = self._vague_text(estimate, whose)
+        doubts += (_VAGUE,) if vague else ()
+        return Value(estimate, size, bool(doubts), text, tuple(map(float, draws)), vague, doubts)
 
     def _blended(self, fqe: Value, model: Value) -> Value:
         """Average two estimates that err in different ways; what parts them adds to the spread."""
         draws = fqe.draws + model.draws
         estimate = over_lanes(np.array(draws))
-        vague, doubtful = self._is_vague(estimate), fqe.is_doubtful or model.is_doubtful
+        vague, doubts = self._is_vague(estimate), tuple(dict.fromkeys(fqe.doubts + model.doubts))
         trust = (model if model.is_doubtful and not fqe.is_doubtful else fqe).trust
-        trust = self._vague_text if vague and not doubtful else trust
+        trust = self._vague_text(estimate, "its") if vague and {*doubts} <= {_VAGUE} else trust
+        doubts += (_VAGUE,) if vague and _VAGUE not in doubts else ()
         both = f"Critics say {fqe.estimate.value:,.4g}, the model {model.estimate.value:,.4g}. "
         size = fqe.effective_size
-        return Value(estimate, size, doubtful or vague, both + trust, draws, vague)
+        return Value(estimate, size, bool(doubts), both + trust, draws, vague, doubts)
 
     def _is_vague(self, estimate: Estimate) -> bool:
         return estimate.interval is not None and estimate.half_width > self.spread
 
-    @property
-    def _vague_text(self) -> str:
+    def _vague_text(self, estimate: Estimate, whose: str) -> str:
         return (
-            "Do not trust it: its interval is wider than logged episodes differ "
-            f"({self.spread:,.3g} either way), so it says less than the log."
+            f"Do not trust it: {whose} interval reaches {estimate.half_width:,.3g} to either side, "
+            f"but returns of logged episodes differ by {self.spread:,.3g} only (standard "
+            "deviation), so it says less than the log. More episodes narrow it."
         )
 
     def _log_ratio(self, here: np.ndarray) -> np.ndarray:
@@ -370,7 +389,8 @@ class _Run:
             if few
             else f"It rests on {size:.0f} of {self.logged.num_episodes} episodes."
         )
-        return Value(_percentiles(value, draws), size, few, text, tuple(map(float, draws)))
+        estimate, doubts = _percentiles(value, draws), (_FEW,) if few else ()
+        return Value(estimate, size, few, text, tuple(map(float, draws)), doubts=doubts)
 
     def _noisy_q(self, critics: Critics, obs: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """Average values over the noise that gives a deterministic policy its density."""
@@ -389,13 +409,14 @@ class _Run:
         return np.where(fold >= 0, own, by_lane.mean(axis=0))
 
 
-def _support(outside: float, consequence: str) -> tuple[bool, str]:
+def _support(outside: float, consequence: str) -> tuple[tuple[str, ...], str]:
     share = f"in {outside:.0%} of the states the policy does what the log hardly ever shows"
     if outside > _FAR:
-        return True, f"Do not trust it: {share}. {consequence}."
+        more = "only runs in which such actions are taken can tell"
+        return (_OUTSIDE,), f"Do not trust it: {share}. {consequence}; {more}."
     if outside > _SOME:
-        return False, f"With care: {share}. {consequence}."
-    return False, f"The policy stays inside the data: {share}."
+        return (), f"With care: {share}. {consequence}."
+    return (), f"The policy stays inside the data: {share}."
 
 
 def over_lanes(draws: np.ndarray) -> Estimate:

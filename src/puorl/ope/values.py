@@ -1,6 +1,7 @@
 """Results of off-policy evaluation: values with intervals, when to trust them, and a ranking."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -30,6 +31,8 @@ class Value:
     """Estimates of lanes or of bootstrap draws; the same draws of episodes for all policies."""
     is_vague: bool = False
     """Whether lanes disagree by more than logged episodes differ: nothing is told from it."""
+    doubts: tuple[str, ...] = ()
+    """Why it is doubtful, each in a few words."""
 
 
 @dataclass(frozen=True)
@@ -157,28 +160,42 @@ def rank(values: Mapping[str, Value], estimator: str) -> Ranking:
             best,
             rivals,
             None if values[best].is_vague else regret,
-            [name for name in names if values[name].is_doubtful],
+            {name: values[name].doubts for name in names if values[name].is_doubtful},
         ),
     )
 
 
 def _sentence(
-    best: str, rivals: Sequence[str], regret: float | None, doubtful: Sequence[str]
+    best: str,
+    rivals: Sequence[str],
+    regret: float | None,
+    doubtful: Mapping[str, Sequence[str]],
 ) -> str:
     text = f"{best} is best" if best not in doubtful else f"{best} comes first"
     if rivals:
         shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
         text = f"{best} comes first, but cannot be told from {shown}"
     if regret is None:
-        text += "; what choosing it costs cannot be told from so wide an interval."
+        text += "; what choosing it may cost is not known."
     else:
         text += f"; choosing it is expected to cost about {regret:,.3g} against the true best."
     if best in doubtful:
-        text += " Its own value is doubtful."
-    others = len(doubtful) - (best in doubtful)
+        text += f" Do not trust its value{_reasons([doubtful[best]])}."
+    others = [doubts for name, doubts in doubtful.items() if name != best]
     if others:
-        text += f" {others} of the others may be better or worse than estimated: doubtful values."
+        values = f"{len(others)} value{'s' * (len(others) > 1)} of the others"
+        text += f" Do not trust {values}{_reasons(others)}."
     return text
+
+
+def _reasons(doubts: Sequence[Sequence[str]]) -> str:
+    """Name the reasons that applied; to how many values, where that is not to all."""
+    count = Counter(reason for each in doubts for reason in each)
+    named = (
+        reason if number == len(doubts) else f"{reason} ({number})"
+        for reason, number in count.items()
+    )
+    return f": {'; '.join(named)}" if count else ""
 
 
 def text_of(estimate: Estimate) -> str:

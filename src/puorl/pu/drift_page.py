@@ -11,6 +11,7 @@ from puorl.html import charts, page
 from puorl.html.page import Markup, as_count, shorten
 from puorl.pu.machines.drift import FALSE_ALARMS, UnitCourse
 from puorl.pu.report_text import LONGEST_NAME
+from puorl.pu.unit_table import natural
 
 _MOST_DRAWN = 24
 """Units whose time lines are drawn: those with an alarm first."""
@@ -118,7 +119,7 @@ def _cell(value: float) -> str:
 
 def as_page(courses: Sequence[UnitCourse]) -> str:
     """Make a self-contained page of all units, those with an alarm first."""
-    order = sorted(courses, key=lambda each: (each.alarm is None, each.name))
+    order = sorted(courses, key=lambda each: (each.alarm is None, natural(each.name)))
     changed = [each.name for each in order if each.alarm is not None]
     names = shorten(", ".join(changed), 10 * LONGEST_NAME)
     headline = f"{names}: not as they were" if changed else "No unit has changed"
@@ -130,7 +131,11 @@ def as_page(courses: Sequence[UnitCourse]) -> str:
         "it did at first, not why."
     )
     drawn = [
-        page.figure(time_line(each), f"{shorten(each.name, LONGEST_NAME)}: {describe(each)}")
+        page.figure(
+            time_line(each),
+            (text := describe(each))[:1].upper() + text[1:],
+            heading=shorten(each.name, LONGEST_NAME),
+        )
         for each in order[:_MOST_DRAWN]
     ]
     table = page.table(

@@ -11,6 +11,7 @@ from puorl.html.page import Markup, Tile, as_count, as_percent, as_percent_range
 from puorl.pu.checks.auroc import CHANCE
 from puorl.pu.checks.verdict import Verdict
 from puorl.pu.machines.findings import Verdict as MachineVerdict
+from puorl.pu.machines.mixture import SEEN
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, Histogram, Quality
 from puorl.pu.report_text import (
@@ -23,8 +24,9 @@ from puorl.pu.report_text import (
     describe_shortcut,
     describe_types,
     mostly_sure,
+    tells_nothing,
 )
-from puorl.pu.unit_table import COLUMNS, NONE, cells, doubtful, type_of
+from puorl.pu.unit_table import AGREEMENT, COLUMNS, NONE, cells, doubtful, in_order, type_of
 
 _SPIKY = 0.25  # a bin this full flattens all others on a linear axis
 _MOST_DOUBTFUL = 10
@@ -140,9 +142,29 @@ def machine_picture(report: MachineReport) -> Markup:
             for row in report.units
         ],
         groups=[f"{name} ({number})" for name, number in count.items()],
-        x_label="from ours to the nearest other type, in deviations",
+        x_label=(
+            "from ours to the nearest other type, in deviations"
+            if _has_types(report)
+            else "along the likeliest cut in two, in deviations"
+        ),
         y_label="across, in deviations",
     )
+
+
+def _has_types(report: MachineReport) -> bool:
+    """Return whether the map shows types other than ours that do not rest on weak evidence."""
+    return any(row.cluster > 0 for row in report.units) and not report.is_weak
+
+
+def describe_gain(gain: float, one: str) -> str:
+    """Describe the evidence for more than one of something, in nats.
+
+    >>> describe_gain(9.0, "one type"), describe_gain(-5.5, "one type")
+    ('9.0 nats (4 are needed)', 'none (one type explains the units better, by 5.5 nats)')
+    """
+    if gain < 0:
+        return f"none ({one} explains the units better, by {-gain:.1f} nats)"
+    return f"{gain:.1f} nats ({SEEN:.0f} are needed)"
 
 
 def _upper_fraction(bins: Histogram, fraction: tuple[float, ...]) -> str:
@@ -189,7 +211,10 @@ _MACHINE_TERMS = {
     "Type": f"Units that move alike: ours, A, B and so on by number of units, or {NONE}.",
     "Evidence": "Log of how much likelier ours is than all other types, in nats: +3 is 20 to 1.",
     "Probability": "Of a unit to be ours, given how many units are.",
-    "Agreement": "Weight of the models that decide alike; models differ by size and seed.",
+    "Agreement": (
+        "Fraction of the models' votes for a decision. Models differ by size and seed; those that "
+        f"see types more clearly count more. Below {AGREEMENT} the decision is in doubt."
+    ),
     "Alpha": "Fraction of our rows among the unlabelled ones.",
     "95 % interval": (
         "From draws of models and of units by their probabilities; it holds if the known units "
@@ -251,7 +276,6 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
     finding = report.finding
     kept = [row for row in report.units if row.keep and not row.labelled]
     asked = sum(not row.labelled for row in report.units)
-    chosen = "units that weigh 0.5 or more" if report.is_soft else "kept"
     tiles = (
         Tile(
             "Weight 0.5 or more" if report.is_soft else "Units kept",
@@ -264,24 +288,31 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
         _tile("Recall", report.recall, MEANINGS[report.is_soft]["Recall"]),
         _tile("Precision", report.precision, MEANINGS[report.is_soft]["Precision"]),
     )
+    places = "units of one type lie together"
+    if not _has_types(report):
+        places = (
+            "the first direction is the one in which they could best be cut in two. No such cut is "
+            "clearly visible, so that units may lie apart in it by chance"
+        )
+    driving = describe_gain(finding.behaviour_gain, "one way")
     words = page.group(
         page.paragraph(
-            "Each mark is a unit, placed by how it moves; units of one type lie together. Filled "
-            "marks are known to be ours. Units with few rows have wide rings. Point at a mark for "
-            "its name."
+            f"Each mark is a unit, placed by how it moves; {places}. Filled marks are known to be "
+            "ours. Units with few rows have wide rings. Point at a mark for its name."
         ),
         page.paragraph(
-            f"Evidence for more than one type of machine: {finding.gain:.1f} nats, most clearly by "
-            f"{report.view}. For more than one way of driving: {finding.behaviour_gain:.1f} nats. "
-            f"States and actions of {chosen} and of other units overlap by "
-            f"{as_percent(min(max(finding.overlap, 0.0), 1.0), digits=0)}."
+            "Evidence for more than one type of machine: "
+            f"{describe_gain(finding.gain, 'one type')}. The clearest view: {report.view}. "
+            f"Evidence for more than one way of driving: {driving}. {_overlap(report)}"
         ),
     )
     unsure = doubtful(report.units)
     numeric = tuple(COLUMNS.index(k) for k in ("rows", "evidence", "probability", "agreement"))
     header = tuple(k.capitalize() for k in COLUMNS)
     look = page.paragraph("No decision is in doubt.")
-    if unsure:
+    if unsure and len(unsure) == asked:
+        look = page.paragraph("Every decision is in doubt: see the table of all units.")
+    elif unsure:
         shown = page.table(
             "Units near even odds, or on which models disagree; the most doubtful first",
             header,
@@ -292,7 +323,7 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
     every = page.table(
         "All units; a click on a head sorts. units.csv in the same folder holds the same.",
         header,
-        map(cells, report.units),
+        map(cells, in_order(report.units)),
         numeric=numeric,
         sortable=True,
     )
@@ -304,6 +335,19 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
         page.section("Units worth a look", look),
         page.section("All units", page.movable(every, "All units")),
     )
+
+
+def _overlap(report: MachineReport) -> str:
+    """Say how far states and actions of groups overlap; nothing where none were compared."""
+    overlap = min(max(report.finding.overlap, 0.0), 1.0)
+    if any(not row.keep for row in report.units):
+        chosen = "units that weigh 0.5 or more" if report.is_soft else "kept"
+        groups = f"{chosen} and of other units"
+    elif overlap < 1.0:
+        groups = "units that are driven differently, or in different ranges,"
+    else:
+        return ""
+    return f"States and actions of {groups} overlap by {as_percent(overlap, digits=0)}."
 
 
 def _verdict(report: FilterReport, anchor: str) -> Markup:
@@ -361,6 +405,8 @@ def _rows_tile(quality: Quality) -> Tile:
 
 def _tile(name: str, estimate: Estimate, meaning: str, *, upper: bool = False) -> Tile:
     ends = as_percent_range(estimate.low, estimate.high)
+    if tells_nothing(estimate):
+        estimate = replace(estimate, value=math.nan)
     return Tile(
         name,
         as_percent(estimate.value),

@@ -11,10 +11,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from puorl.core.stats import Estimate
-from puorl.html.page import as_percent, shorten
+from puorl.html.page import as_percent, as_percent_range, shorten
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.report import FilterReport, Shortcut
-from puorl.pu.unit_table import as_table, doubtful
+from puorl.pu.unit_table import AGREEMENT, as_table, doubtful, in_order
 
 WIDTH = 80
 ALPHA = "Fraction of target rows among the unlabelled."
@@ -66,8 +66,8 @@ def describe_shortcut(check: Shortcut) -> str:
         return "The AUROC is close to chance, so there is nothing for a shortcut to explain."
     if not check.is_sure:
         return (
-            f"Unclear: state and action alone explain {fraction} of the AUROC above chance, but "
-            "the intervals are too wide to call it a shortcut."
+            "Unclear, since the intervals are too wide: state and action alone may tell the rows "
+            "apart (a shortcut), or the dynamics may. More labelled rows may tell."
         )
     return f"No shortcut: state and action alone explain {fraction} of the AUROC above chance."
 
@@ -82,9 +82,12 @@ def describe_alphas(report: FilterReport) -> str:
     if len(report.alphas) == 1:
         return f"There is one estimate of alpha and no second one to compare it with: {found}."
     if report.alphas_agree and not report.alphas_comparable:
+        known = (each for each in report.alphas if each.interval is not None)
+        widest = max(known, key=lambda each: each.half_width)
         return (
-            f"Two estimates of alpha cannot be compared: {found}, but an interval is nearly as "
-            "wide as 0 to 100 %."
+            f"Two estimates of alpha, {found}, do not contradict each other, but that says little: "
+            f"the interval of {shorten(widest.method, LONGEST_NAME)} is "
+            f"{as_percent_range(widest.low, widest.high)}."
         )
     if report.alphas_agree:
         return f"Two estimates of alpha agree: {found}."
@@ -105,11 +108,18 @@ def describe_types(report: MachineReport) -> str:
     none = f" and {outside} of no type" if outside else ""
     unsure = len(doubtful(report.units))
     what = "weigh 0.5 or more (all are kept, with weights)" if report.is_soft else "kept"
+    depends = "" if report.agreement >= AGREEMENT else ": they depend on which model is asked"
     return (
         f"{len(report.units)} units of {types}{none}: {known} known, {kept} of the other {asked} "
-        f"{what}; {unsure or 'no'} decision{'s' * (unsure != 1)} in doubt. The models agree to "
-        f"{as_percent(report.agreement, digits=0)}."
+        f"{what}; {unsure or 'no'} decision{'s' * (unsure != 1)} in doubt. "
+        f"{as_percent(report.agreement, digits=0)} of the models' votes are for these "
+        f"decisions{depends}."
     )
+
+
+def tells_nothing(estimate: Estimate) -> bool:
+    """Return whether the interval of a fraction is 0 to 1, so that the value means nothing."""
+    return estimate.low <= 0 and estimate.high >= 1
 
 
 def mostly_sure(report: MachineReport) -> bool:
@@ -139,13 +149,14 @@ def _machines(report: MachineReport) -> RenderableType:
         if name != "Purity":
             table.add_row(name.lower(), *_cells(getattr(report, name.lower())), meaning)
     table.caption = describe_types(report)
-    known, kept, unsure = (
-        [row for row in report.units if row.labelled],
-        [row for row in report.units if row.keep and not row.labelled],
-        doubtful(report.units),
-    )
+    units, unsure = in_order(report.units), doubtful(report.units)
+    known = [row for row in units if row.labelled]
+    kept = [row for row in units if row.keep and not row.labelled]
     name = "of weight 0.5 or more" if report.is_soft else "kept"
-    shown = {"known": known, name: kept, "in doubt": unsure}
+    if in_order(unsure) == kept:
+        shown = {"known": known, f"{name}, all in doubt": kept}
+    else:
+        shown = {"known": known, name: kept, "in doubt": unsure}
     tables = (as_table(f"{name}: {len(rows)}", rows) for name, rows in shown.items() if rows)
     advice = Panel(Text(report.advice), title=title, title_align="left", width=WIDTH)
     return Group(advice, table, *tables)
@@ -199,10 +210,12 @@ def _numbers(report: FilterReport) -> Table:
 
 
 def _cells(estimate: Estimate, *, shown: bool = True) -> tuple[str, str]:
-    """Return value and interval; a dash for what is not known or not to be shown."""
-    value = f"{100 * estimate.value:.1f}" if shown and np.isfinite(estimate.value) else "–"
+    """Return value and interval; a dash for what was not computed."""
+    value = f"{100 * estimate.value:.1f}" if np.isfinite(estimate.value) else "–"
     if estimate.interval is None or not np.isfinite(estimate.value):
         return value, "–"
+    if not shown or tells_nothing(estimate):
+        value = "unknown"
     return value, f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 

@@ -1,6 +1,7 @@
 """The table of units in words, for a terminal and as CSV: who is known, kept, in doubt."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -12,7 +13,9 @@ from puorl.pu.machines.findings import NONE, OURS
 from puorl.pu.machines.report import UnitRow
 
 COLUMNS = ("unit", "rows", "labelled", "evidence", "probability", "decision", "type", "agreement")
-_DOUBT, _AGREEMENT = 0.05, 0.9
+AGREEMENT = 0.9
+"""Weight of the models for a decision below which it is in doubt."""
+_DOUBT = 0.05
 _MOST_ROWS = 12
 
 
@@ -37,15 +40,34 @@ def decision(row: UnitRow) -> str:
     return "known" if row.labelled else "kept" if row.keep else "dropped"
 
 
+def natural(name: str) -> list[str | tuple[int, str]]:
+    """Return a key that sorts names by the numbers in them.
+
+    >>> sorted(["P-15", "P-2", "P-1"], key=natural)
+    ['P-1', 'P-2', 'P-15']
+    """
+    parts = re.split("([0-9]+)", name)  # text and digits in turn
+    return [
+        (len(part.lstrip("0")), part.lstrip("0")) if k % 2 else part for k, part in enumerate(parts)
+    ]
+
+
+def in_order(rows: Iterable[UnitRow]) -> list[UnitRow]:
+    """Sort units as shown: known ones first, then the surest of ours, then by name."""
+    return sorted(rows, key=lambda row: (not row.labelled, -row.evidence, natural(row.name)))
+
+
 def is_doubtful(row: UnitRow) -> bool:
     """Return whether a decision is near even odds, or models disagree on it."""
-    unsure = _DOUBT < row.probability < 1 - _DOUBT or row.agreement < _AGREEMENT
+    unsure = _DOUBT < row.probability < 1 - _DOUBT or row.agreement < AGREEMENT
     return unsure and not row.labelled
 
 
 def doubtful(rows: Iterable[UnitRow]) -> list[UnitRow]:
     """Return the units in doubt, the most doubtful first."""
-    return sorted(filter(is_doubtful, rows), key=lambda row: abs(row.probability - 0.5))
+    return sorted(
+        filter(is_doubtful, rows), key=lambda row: (abs(row.probability - 0.5), natural(row.name))
+    )
 
 
 def cells(row: UnitRow) -> tuple[str, ...]:

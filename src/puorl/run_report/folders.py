@@ -72,6 +72,8 @@ class Training:
     """Metric to policy to its curve."""
     policies: dict[str, Path]
     """Files of the policies whose training ended."""
+    hold_out: str | None = None
+    """Condition of the rows that it left out."""
 
 
 @dataclass(frozen=True)
@@ -211,9 +213,13 @@ def _training(folder: Path) -> Training:
     stored = read_record(folder)
     check_metrics(folder, stored)
     record = decode(TrainRecord, stored, folder / RECORD)
+    hold_out = stored["invocations"][-1].get("hold_out") if record.invocations else None
+    if not isinstance(hold_out, str | None):
+        raise DataError(f"{folder / RECORD}: expected what puorl wrote, got hold_out {hold_out!r}")
     files = {name: folder / "policies" / f"{name}.safetensors" for name in settings.lanes}
     policies = {name: file for name, file in files.items() if file.is_file()}
-    return Training(str(folder), settings, record, _metrics(folder / METRICS), policies)
+    metrics = _metrics(folder / METRICS)
+    return Training(str(folder), settings, record, metrics, policies, hold_out)
 
 
 def _metrics(path: Path) -> dict[str, dict[str, Curve]]:

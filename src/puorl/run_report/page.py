@@ -166,8 +166,12 @@ def _data(material: Material) -> Markup:
 
 def _learnt_from(run: Training, source: Filtering | None) -> str:
     """Say from which rows a run learnt, as far as that is known."""
+    held_out = f" without those that were held out ({run.hold_out})" if run.hold_out else ""
     if source is not None:
-        return f"The run in {run.path}/ learnt from the rows in {source.path}/: fingerprints agree."
+        return (
+            f"The run in {run.path}/ learnt from the rows in {source.path}/{held_out}: "
+            "fingerprints agree."
+        )
     parts = run.record.last.parts
     if not parts:
         return (
@@ -175,7 +179,9 @@ def _learnt_from(run: Training, source: Filtering | None) -> str:
             "files; no filter named here kept rows with that fingerprint."
         )
     text = "; ".join(f"{as_count(part.num_rows)} rows of {_listed(part.files)}" for part in parts)
-    return f"The run in {run.path}/ learnt from {text}. No filter named here kept such rows."
+    return (
+        f"The run in {run.path}/ learnt from {text}{held_out}. No filter named here kept such rows."
+    )
 
 
 def _listed(files: Sequence[str]) -> str:
@@ -325,6 +331,7 @@ def train_command(training: Training, filterings: Sequence[Filtering]) -> str:
     if changed:
         words += ["--set", *(f"{name}={_text(value)}" for name, value in changed.items())]
     words += _options(given.fields) if source is None else []
+    words += ["--hold-out", training.hold_out] if training.hold_out else []
     if given.env is not None:
         more = {name: getattr(given, name) for name in ("env", "eval_every", "eval_episodes")}
         words += _options({name: value for name, value in more.items() if value is not None})
@@ -340,8 +347,14 @@ def _option(name: str) -> str:
 
 
 def _source_of(training: Training, filterings: Sequence[Filtering]) -> Filtering | None:
-    """Find the filter whose kept rows a run learnt from, by their fingerprint."""
-    same = (each for each in filterings if each.settings.kept.fingerprint == training.settings.data)
+    """Find the filter whose kept rows a run learnt from, by their fingerprint.
+
+    Where rows were held out, all rows that were read count: the record has their fingerprint.
+    """
+    parts, learnt = training.record.last.parts, training.settings.data
+    if training.hold_out and len(parts) == 1:
+        learnt = parts[0].fingerprint
+    same = (each for each in filterings if each.settings.kept.fingerprint == learnt)
     return next(same, None)
 
 

@@ -81,6 +81,9 @@ def test_the_page_draws_units_with_an_alarm_first_and_states_the_rate():
     assert "P-&lt;2&gt;: not as they were" in html
     assert "in 1 of 1,000 windows" in html
     assert "beyond its band from 18000 on, alarm at 21600 (window 7 of 12)" in html
-    assert "P-01: no alarm in 12 windows" in re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)
+    figures = re.sub(r"<svg.*?</svg>\n", "", html, flags=re.DOTALL)
+    assert '<p class="heading">P-01</p>\n<figcaption>No alarm in 12 windows.' in figures
     assert not re.search(r"\bnan\b", re.sub(r"<[^>]*>", " ", html).lower())
     assert "No unit has changed" in as_page([course("P-01", None)])
+    several = as_page([course(f"P-{k}", None) for k in (1, 15, 2)])
+    assert re.findall(r"<title>Time line of ([^<]*)</title>", several) == ["P-1", "P-2", "P-15"]

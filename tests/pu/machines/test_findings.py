@@ -117,6 +117,14 @@ def test_advice_says_when_few_units_are_known(verdict):
     assert one.advice.startswith(known(3))
 
 
+def test_alike_driving_is_what_was_seen_and_little_overlap_is_told():
+    assert "no difference in how they are driven is visible." in ALL["dynamics"].advice
+    assert "overlap" not in Finding(9.0, -3.2, 0.5, 5).advice
+    low = Finding(9.0, -3.2, 0.19, 5)
+    assert low.verdict == "dynamics"
+    assert "of the others overlap by only 19%: drivers may differ" in low.advice
+
+
 def test_advice_tells_its_numbers():
     assert "40% of their states and actions overlap" in ALL["both"].advice
     assert "overlap 4%" in ALL["confounded"].advice

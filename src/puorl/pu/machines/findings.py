@@ -16,6 +16,8 @@ OURS, NONE = "ours", "none of these"
 RESERVED = (OURS, NONE)
 """Names that types have, and that others must not have."""
 LITTLE_OVERLAP = 0.05
+_LOW_OVERLAP = 0.5
+"""Below it, the advice warns that a difference in driving may have been missed."""
 _CONFOUNDED = 0.1
 """Chance that types of machines are seen where drivers or ranges may be all that differs: so units
 are decided as they look, and each decision is in doubt."""
@@ -114,7 +116,15 @@ class Finding:
         """
         low = "weighed below 0.5" if is_soft else "dropped"
         if self.verdict == "dynamics":
-            text = "Machines of more than one type were found by how they move; drivers are alike."
+            text = (
+                "Machines of more than one type were found by how they move; no difference in how "
+                "they are driven is visible."
+            )
+            if self.overlap < _LOW_OVERLAP:
+                text += (
+                    " But states and actions of your type and of the others overlap by only "
+                    f"{self.overlap:.0%}: drivers may differ in a way that was not seen."
+                )
         elif self.verdict == "both":
             text = (
                 "Machines of more than one type were found by how they move. They are driven in "
