@@ -60,8 +60,8 @@ class DomainFilter(Parameters):
 
         Args:
             preset: ``default`` (a minute for a million rows on two cores), ``thorough`` (larger
-                models of the dynamics, for a GPU), ``paper`` (as published) or ``robots`` (for single
-                episodes of robots whose whole state is logged).
+                models of the dynamics, for a GPU), ``paper`` (as published) or ``robots`` (for
+                single episodes of robots whose whole state is logged).
             mode: What `filter` keeps: ``hard``, rows more likely the target's than not;
                 ``top_alpha``, the fraction alpha with the highest scores; ``soft``, all rows,
                 weighted by their score.
