@@ -76,7 +76,7 @@ def test_a_killed_evaluation_leaves_no_file_and_is_made_again(here, capsys):
     assert read_json(here / "killed.json") == read_json(here / "whole.json")
 
 
-def test_a_killed_comparison_keeps_its_policies_and_gives_the_same_result(here, capsys, monkeypatch):
+def test_a_killed_comparison_goes_on_to_the_same_result(here, capsys, monkeypatch):
     write_log(here / "ours.csv", 8, seed=1)
     write_log(here / "theirs.csv", 8, seed=2, machine="B")
     lines = (here / "theirs.csv").read_text().splitlines()[1:]

@@ -329,7 +329,7 @@ def test_an_interruption_before_the_first_checkpoint_leaves_nothing(here, capsys
 
     monkeypatch.setattr(Checkpoint, "store", interrupted)
     assert main(words()) == 130
-    said = "puorl: interrupted; the same command begins anew, as nothing is stored yet\n"
+    said = "puorl: interrupted; nothing is stored yet: the same command begins anew\n"
     assert capsys.readouterr().err == said
     assert names_in(here) == ["rows.npz"]
 

@@ -220,7 +220,7 @@ def test_the_command_writes_table_page_and_policies(tmp_path, monkeypatch, capsy
     ]  # fmt: skip
     assert main(words) == 0
     text, told = capsys.readouterr()
-    assert "judging 4 policies from the log: 100 updates for each, and 20 for all (--judge" in told
+    assert "judging 4 policies from the log: 100 updates for each, 20 for all (--judge" in told
     assert "Sharing-All" in text
     assert "wrote cmp/report.html" in text
     content = read_json(tmp_path / "cmp" / "compare.json")

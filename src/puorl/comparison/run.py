@@ -322,8 +322,8 @@ def _from_log(
     if progress:
         config = OPEConfig.of(settings or {})
         sys.stderr.write(
-            f"judging {len(policies):,} policies from the log: {config.updates:,} updates for each, "
-            f"and {config.model_updates:,} for all (--judge updates=... model_updates=...)\n"
+            f"judging {len(policies):,} policies from the log: {config.updates:,} updates for "
+            f"each, {config.model_updates:,} for all (--judge updates=... model_updates=...)\n"
         )
     seen = judge_offline(
         policies,

@@ -195,8 +195,9 @@ def announce_resume(has_progress: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        goes_on = "goes on from there" if has_progress() else "begins anew, as nothing is stored yet"
-        raise KeyboardInterrupt(f"the same command {goes_on}") from None
+        if has_progress():
+            raise KeyboardInterrupt("the same command goes on from there") from None
+        raise KeyboardInterrupt("nothing is stored yet: the same command begins anew") from None
     except Exception as error:
         # A full disk, for example: what is done stays.
         by_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)
