@@ -176,3 +176,13 @@ def test_columns_without_usual_names_are_listed_to_choose_from(tmp_path, capsys,
     assert "expected obs under one of its usual names" in message(said)
     assert main(["inspect", str(path), "--json"]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_columns_of_ragged_rows_are_listed_all_the_same(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    path.write_text("pump;flow;note\nP-1;nan;" + 100 * "x" + "\nP-2\n\nP-3;NaN;;7\n")
+    assert main(["inspect", str(path)]) == 2
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["pump", "text", "0", "P-1,", "P-2,", "P-3"] in rows
+    assert [row[2] for row in rows if row[:1] in (["flow"], ["note"])] == ["2", "1"]
+    assert ["note", "text", "1", 40 * "x"] in rows

@@ -209,6 +209,10 @@ def test_policies_can_be_judged_in_an_environment():
     assert seen.outcomes[0].num_rows == 32
 
 
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
 def test_the_command_writes_table_page_and_policies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     puorl.save(two_machines(), "log.npz")
@@ -230,6 +234,12 @@ def test_the_command_writes_table_page_and_policies(tmp_path, monkeypatch, capsy
     assert "puorl compare" in (tmp_path / "cmp" / "report.html").read_text(encoding="utf-8")
     assert main(words) == 2  # nothing is overwritten
     assert "cmp: already exists" in message(capsys.readouterr().err)
+    with monkeypatch.context() as patch:
+        patch.setattr("puorl.comparison.run.compare", interrupted)
+        assert main([*words[:-1], "other"]) == 130
+    said = "puorl: interrupted; nothing is stored yet: the same command begins anew\n"
+    assert capsys.readouterr().err == said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cmp", "log.npz"]
     assert main([*words[:-1], "other", "--methods", "all"]) == 2
     assert "--methods: expected names among olp" in message(capsys.readouterr().err)
 

@@ -106,35 +106,37 @@ class Compare(opt.Command):
         form = form_for(self.learner, known.pool)
         words = opt.setting_words(self.settings)
         settings = parse_settings(form, words)
-        with run_folder(self.out, force=self.force, marker=RESULT) as folder:
-            with announce_resume(lambda: folder.has_progress):
-                folder.begin(self._basis(known, form, words))
-                work = folder.checkpoint("compare")
-                result = compare(
-                    known.pool,
-                    known.mask,
-                    methods=None if self.methods is None else _listed(self.methods),
-                    learner=self.learner,
-                    seeds=self.seeds,
-                    steps=self.steps,
-                    unit=self.unit,
-                    held_out=self.held_out,
-                    truth=self.truth,
-                    env=self.env,
-                    episodes=self.episodes,
-                    gamma=self.gamma,
-                    seed=self.seed,
-                    out=work,
-                    progress=True,
-                    judge=judging,
-                    report=not self.no_report,
-                    **settings,
-                )
-                html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
-                write_json(folder.result / RESULT, result.to_dict())
-                opt.write_page(folder.result / PAGE, html, force=False)
-                # A copy: a kill before the end must not lose what was trained.
-                shutil.copytree(work / "run", folder.result / "run")
+        with (
+            run_folder(self.out, force=self.force, marker=RESULT) as folder,
+            announce_resume(lambda: folder.has_progress),
+        ):
+            folder.begin(self._basis(known, form, words))
+            work = folder.checkpoint("compare")
+            result = compare(
+                known.pool,
+                known.mask,
+                methods=None if self.methods is None else _listed(self.methods),
+                learner=self.learner,
+                seeds=self.seeds,
+                steps=self.steps,
+                unit=self.unit,
+                held_out=self.held_out,
+                truth=self.truth,
+                env=self.env,
+                episodes=self.episodes,
+                gamma=self.gamma,
+                seed=self.seed,
+                out=work,
+                progress=True,
+                judge=judging,
+                report=not self.no_report,
+                **settings,
+            )
+            html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
+            write_json(folder.result / RESULT, result.to_dict())
+            opt.write_page(folder.result / PAGE, html, force=False)
+            # A copy: a kill before the end must not lose what was trained.
+            shutil.copytree(work / "run", folder.result / "run")
         lines = *opt.note_lines(result.notes), str(result)
         self.answer(result.to_dict(), *lines, f"wrote {self.out / PAGE}; open it in a browser")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -35,9 +36,9 @@ _UNKNOWN = "under one of its usual names"
 class Inspect(opt.Command):
     """Show what is in a file: sizes, columns, ends, time, and what looks wrong.
 
-    Several paths are read as one dataset. A table whose columns have no usual names
-    is listed as it is, to choose --obs, --action and so on. Nothing is changed. Of
-    policies, it shows which columns they take and give, in order.
+    Several paths are read as one dataset. Of a table whose columns have no usual
+    names, it lists the columns, to choose --obs and --action from. Nothing is
+    changed. Of policies, it shows which columns they take and give, in order.
 
     Examples:
       puorl inspect hopper-medium.hdf5
@@ -85,19 +86,18 @@ class Inspect(opt.Command):
 
     def _show_columns(self) -> None:
         """List the columns of a table whose fields have no usual names."""
-        path = next(iter(expand(list(self.paths))))
-        chosen = format_of(path)
-        if self.json or chosen is None or chosen.name not in ("csv", "parquet"):
+        is_remote = any("://" in path for path in self.paths)
+        path = Path() if is_remote else expand(list(self.paths))[0]
+        found = format_of(path)
+        if self.json or found is None or found.name not in ("csv", "parquet"):
             return
+        columns = raw_columns(path, is_parquet=found.name == "parquet", encoding=self.data.encoding)
         table = Table("column", "kind", "empty", "examples", box=box.SIMPLE_HEAD, pad_edge=False)
-        for name, kind, examples, num_empty in raw_columns(path, self.data.encoding):
+        for name, kind, examples, num_empty in columns:
             table.add_row(*map(Text, (name, kind, f"{num_empty:,}", ", ".join(examples))))
-        self.console.print(f"{path} (its first {MOST_RAW_ROWS:,} rows at most):")
-        self.console.print(table, soft_wrap=False)
-        self.console.print(
-            "say which is which: --obs A,B --action C,D and, where they exist, --reward NAME "
-            "--episode NAME --time NAME"
-        )
+        head = f"{path} (its first {MOST_RAW_ROWS:,} rows at most):"
+        last = "say which is which: --obs A,B --action C,D, and --reward, --episode, --time NAME"
+        self.answer({}, head, table, last)
 
     def _policies(self) -> None:
         """Show what policies take and give."""

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from csv import Error as CsvError
 from csv import reader
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,6 +47,7 @@ _MANY_VALUES = 16
 """A column with at most this many different values is a choice, not a measurement."""
 _ENOUGH_TO_JUDGE = 8
 _COMMON_TEXTS = 3
+_LONGEST_EXAMPLE = 40
 _DRAWN = "the rows were drawn at random: checks that need their order were skipped"
 
 Level = Literal["info", "warning", "problem"]
@@ -499,25 +501,27 @@ class RawColumn(NamedTuple):
     num_empty: int
 
 
-def raw_columns(path: Path, encoding: str | None = None) -> list[RawColumn]:
+def raw_columns(path: Path, *, is_parquet: bool, encoding: str | None = None) -> list[RawColumn]:
     """Describe the columns of a text table or a Parquet file by its first rows.
 
     Raises:
         DataError: The file cannot be read.
     """
-    if path.suffix == ".parquet":
+    if is_parquet:
         parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
         with parquet.ParquetFile(path) as file:
-            table = next(file.iter_batches(MOST_RAW_ROWS), None)
-            names = file.schema_arrow.names
-            cells = [] if table is None else [_as_cells(each) for each in table.columns]
+            table, header = next(file.iter_batches(MOST_RAW_ROWS), None), file.schema_arrow.names
+            cells = [_as_cells(column) for column in (() if table is None else table.columns)]
+        cells = cells or [[]] * len(header)
     else:
         with csv.reading_text(path, "CSV file"), csv.open_text(path, encoding) as text:
-            delimiter, names, _ = csv._header(text.lines, str(path))
-            rows = islice(reader(text.lines, delimiter=delimiter), MOST_RAW_ROWS)
-            cells = list(zip(*(row for row in rows if row), strict=False))
-    pairs = zip(names, cells or [()] * len(names), strict=False)
-    return [_raw_column(name, column) for name, column in pairs]
+            delimiter, header, _ = csv._header(text.lines, str(path))
+            try:
+                rows = list(islice(reader(text.lines, delimiter=delimiter), MOST_RAW_ROWS))
+            except CsvError as error:
+                raise DataError(f"{path}: expected a text table, got: {error}") from error
+        cells = [[row[k] for row in rows if k < len(row)] for k in range(len(header))]
+    return [_raw_column(*pair) for pair in zip(header, cells, strict=True)]
 
 
 def _as_cells(column: Any) -> list[str]:
@@ -527,10 +531,10 @@ def _as_cells(column: Any) -> list[str]:
 def _raw_column(name: str, cells: Sequence[str]) -> RawColumn:
     filled = [cell for cell in cells if cell.strip().lower() not in ("", "nan")]
     kind = {"b": "flag", "U": "text"}.get(typed(cells).dtype.kind, "number")
-    if kind == "text":
+    if kind == "text" and filled:
         with contextlib.suppress(ValueError):
             kind = "time" if datetime.fromisoformat(filled[0].strip()) else kind
-    examples = tuple(dict.fromkeys(filled))[:_COMMON_TEXTS]
+    examples = tuple(each[:_LONGEST_EXAMPLE] for each in dict.fromkeys(filled))[:_COMMON_TEXTS]
     return RawColumn(name, kind, examples, len(cells) - len(filled))
 
 
