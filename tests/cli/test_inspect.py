@@ -3,7 +3,10 @@ import re
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from messages import message
 
 import puorl
 from puorl.cli.main import main
@@ -153,3 +156,33 @@ def test_a_wrong_count_names_its_option(capsys):
 def test_no_path_is_an_error(capsys):
     assert main(["inspect"]) == 2
     assert capsys.readouterr().err.startswith("puorl: error: need at least one path")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_without_usual_names_are_listed_to_choose_from(tmp_path, capsys, suffix):
+    path = tmp_path / f"log{suffix}"
+    if suffix == ".csv":
+        path.write_text("pump,clock,flow\nP-1,2026-03-01T06:00:00Z,1.5\nP-2,,\n")
+    else:
+        columns = {"pump": ["P-1", "P-2"], "clock": ["2026-03-01T06:00:00Z", None]}
+        pq.write_table(pa.table({**columns, "flow": [1.5, None]}), path)
+    assert main(["inspect", str(path)]) == 2
+    shown, said = capsys.readouterr()
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["pump", "text", "0", "P-1,", "P-2"] in rows
+    assert ["clock", "time", "1", "2026-03-01T06:00:00Z"] in rows
+    assert ["flow", "number", "1", "1.5"] in rows
+    assert "say which is which: --obs A,B --action C,D" in shown
+    assert "expected obs under one of its usual names" in message(said)
+    assert main(["inspect", str(path), "--json"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_columns_of_ragged_rows_are_listed_all_the_same(tmp_path, capsys):
+    path = tmp_path / "log.csv"
+    path.write_text("pump;flow;note\nP-1;nan;" + 100 * "x" + "\nP-2\n\nP-3;NaN;;7\n")
+    assert main(["inspect", str(path)]) == 2
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["pump", "text", "0", "P-1,", "P-2,", "P-3"] in rows
+    assert [row[2] for row in rows if row[:1] in (["flow"], ["note"])] == ["2", "1"]
+    assert ["note", "text", "1", 40 * "x"] in rows

@@ -12,6 +12,7 @@ from test_evaluate_offline import FIELDS, QUICK, make_run, write_log
 
 from puorl.cli.main import main
 from puorl.core.files import read_json
+from puorl.rl import run
 
 SLOW_CODE = """
 import pathlib, sys, time
@@ -75,18 +76,29 @@ def test_a_killed_evaluation_leaves_no_file_and_is_made_again(here, capsys):
     assert read_json(here / "killed.json") == read_json(here / "whole.json")
 
 
-def test_a_killed_comparison_keeps_its_policies_and_gives_the_same_result(here, capsys):
+def test_a_killed_comparison_goes_on_to_the_same_result(here, capsys, monkeypatch):
     write_log(here / "ours.csv", 8, seed=1)
     write_log(here / "theirs.csv", 8, seed=2, machine="B")
     lines = (here / "theirs.csv").read_text().splitlines()[1:]
     (here / "log.csv").write_text((here / "ours.csv").read_text() + "\n".join(lines) + "\n")
     kill_while_it_judges(here, [*COMPARED, "--out", "killed"])
+    work = here / ".killed.part"
+    policies = sorted((work / "checkpoint/compare/run/policies").iterdir())
+    assert [path.stem for path in policies] == ["olp-seed-0", "sharing_all-seed-0"]
+    assert not (here / "killed").exists()
+    assert main([*COMPARED, "--seed", "1", "--out", "killed"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "an unfinished run with other settings is kept next to it (seed was 0, is 1)" in said
+    assert "start afresh with --force" in said
+    trained = []
+    monkeypatch.setattr(run._Group, "train", lambda *_: trained.append(1))
+    assert main([*COMPARED, "--out", "killed"]) == 0
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert not trained
+    assert not work.exists()
     policies = sorted((here / "killed/run/policies").iterdir())
     assert [path.stem for path in policies] == ["olp-seed-0", "sharing_all-seed-0"]
-    made = [path.stat().st_mtime_ns for path in policies]
-    assert not (here / "killed/compare.json").exists()
-    assert main([*COMPARED, "--out", "killed"]) == 0
-    assert [path.stat().st_mtime_ns for path in policies] == made  # not trained again
     assert main([*COMPARED, "--out", "whole"]) == 0
     killed, whole = (read_json(here / name / "compare.json") for name in ("killed", "whole"))
     assert killed == whole

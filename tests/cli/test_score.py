@@ -12,6 +12,7 @@ from messages import message
 
 import puorl
 from puorl.cli.main import main
+from puorl.data.transitions import Note
 from puorl.pu.machines.drift import UnitCourse
 from puorl.pu.unit_table import COLUMNS
 
@@ -57,6 +58,31 @@ def test_machines_without_usable_rows_are_named(fleet, here, capsys):
     assert f"warning: {says}" in " ".join(capsys.readouterr().out.split())
 
 
+def test_decisions_in_doubt_and_rows_left_out_are_counted(fleet, new, capsys, monkeypatch):
+    from puorl.pu.machines.model import MachineModel
+
+    predict_units = MachineModel.predict_units
+
+    def unsure(self, data):
+        table = predict_units(self, data)
+        chance, agreement = table.probability.copy(), table.agreement.copy()
+        chance[table.name == "M-90"] = 0.9
+        agreement[table.name == "M-91"] = 0.8
+        return type(table)(**{**table._asdict(), "probability": chance, "agreement": agreement})
+
+    monkeypatch.setattr(MachineModel, "predict_units", unsure)
+    rows = puorl.load(new)
+    notes = (*rows.provenance.notes, Note("missing_rows", 7))
+    rows = dataclasses.replace(rows, provenance=dataclasses.replace(rows.provenance, notes=notes))
+    monkeypatch.setattr("puorl.cli.options.load", lambda *_, **__: rows)
+    assert main(["score", str(fleet[0] / "run"), new]) == 0
+    printed = capsys.readouterr().out
+    assert "2 decisions in doubt: M-90, M-91" in printed
+    assert "note: missing: 7 rows with cells that are missing or no numbers were dropped" in printed
+    assert main(["score", str(fleet[0] / "run"), new, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["in_doubt"] == ["M-90", "M-91"]
+
+
 def test_rows_are_judged_one_by_one(whole, rows, here, capsys):
     file = str(puorl.save(rows, here / "again.npz"))
     assert main(["score", str(whole), file, "--out", "scores.csv"]) == 0
@@ -90,6 +116,7 @@ def test_units_are_followed_over_time(fleet, new, capsys, monkeypatch):
     changed = "M-90: beyond its band from 40 on, alarm at 1740991519 (window 3 of 3)"
     assert f"{changed}: 7 from its beginning, 2 is the bound" in printed  # all digits of a clock
     assert "warning: M-92: fewer than 4 windows, so not followed; choose shorter" in printed
+    assert "warning: M-92: unlike all units that the filter was fitted on" in printed
     assert np.array_equal(seen["windows"], np.tile(np.repeat([0, 1, 2], 40), 3))
     with open("drift.csv", newline="") as file:
         lines = list(csv.reader(file))

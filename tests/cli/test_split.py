@@ -42,6 +42,18 @@ def test_filter_reads_a_split_and_compares_with_its_truth(split, here, capsys):
     assert truth["recall"] > 0.5 < truth["precision"]
 
 
+def test_columns_without_usual_names_are_split_and_found_again(here, capsys):
+    for name in ("a", "b"):
+        lines = [f"{k % 7},{k % 3},{k // 20},{k}" for k in range(100)]
+        (here / f"{name}.csv").write_text("\n".join(["temp,valve,run,at", *lines]) + "\n")
+    columns = ["--obs", "temp", "--action", "valve", "--episode", "run", "--time", "at"]
+    words = ["--rows", "60", "--labelled-fraction", "0.2", "--target-fraction", "0.5"]
+    assert main(["split", "a.csv", "--others", "b.csv", *words, "--out", "s", *columns]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "s", *columns, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["labels"]["num_rows"] == 12
+
+
 def test_inspect_reads_splits_and_kept_rows(split, capsys):
     assert main(["inspect", "split0"]) == 0
     shown = capsys.readouterr().out

@@ -329,7 +329,8 @@ def test_an_interruption_before_the_first_checkpoint_leaves_nothing(here, capsys
 
     monkeypatch.setattr(Checkpoint, "store", interrupted)
     assert main(words()) == 130
-    assert capsys.readouterr().err == "puorl: interrupted\n"
+    said = "puorl: interrupted; nothing is stored yet: the same command begins anew\n"
+    assert capsys.readouterr().err == said
     assert names_in(here) == ["rows.npz"]
 
 

@@ -209,6 +209,10 @@ def test_policies_can_be_judged_in_an_environment():
     assert seen.outcomes[0].num_rows == 32
 
 
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
 def test_the_command_writes_table_page_and_policies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     puorl.save(two_machines(), "log.npz")
@@ -219,7 +223,8 @@ def test_the_command_writes_table_page_and_policies(tmp_path, monkeypatch, capsy
         "--out", "cmp",
     ]  # fmt: skip
     assert main(words) == 0
-    text = capsys.readouterr().out
+    text, told = capsys.readouterr()
+    assert "judging 4 policies from the log: 100 updates for each, 20 for all (--judge" in told
     assert "Sharing-All" in text
     assert "wrote cmp/report.html" in text
     content = read_json(tmp_path / "cmp" / "compare.json")
@@ -228,7 +233,13 @@ def test_the_command_writes_table_page_and_policies(tmp_path, monkeypatch, capsy
     assert (tmp_path / "cmp" / "run" / "policies" / "olp-seed-1.safetensors").is_file()
     assert "puorl compare" in (tmp_path / "cmp" / "report.html").read_text(encoding="utf-8")
     assert main(words) == 2  # nothing is overwritten
-    assert "cmp/compare.json" in message(capsys.readouterr().err)
+    assert "cmp: already exists" in message(capsys.readouterr().err)
+    with monkeypatch.context() as patch:
+        patch.setattr("puorl.comparison.run.compare", interrupted)
+        assert main([*words[:-1], "other"]) == 130
+    said = "puorl: interrupted; nothing is stored yet: the same command begins anew\n"
+    assert capsys.readouterr().err == said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cmp", "log.npz"]
     assert main([*words[:-1], "other", "--methods", "all"]) == 2
     assert "--methods: expected names among olp" in message(capsys.readouterr().err)
 

@@ -340,3 +340,15 @@ def test_room_is_asked_for_before_a_library_writes(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path / "a")]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout == "[Errno 27] File too large False\n"
+
+
+def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path, monkeypatch):
+    def fail(folder):
+        raise FileNotFoundError(2, "No such file or directory", str(folder))  # as in /proc
+
+    monkeypatch.setattr(files, "make_folder", fail)
+    with (
+        pytest.raises(DataError, match="expected a folder that can be written"),
+        files.lock(tmp_path / "a" / "lock"),
+    ):
+        pass

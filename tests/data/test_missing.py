@@ -159,6 +159,11 @@ def test_inspect_runs_and_shows_them(tmp_path, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "obs_a: 2 cells are missing or no number (first: row 3 (line 5)" in shown
     assert "2 rows have cells that are missing or no numbers: left out here; filter" in shown
+    assert "problem 2 rows" in shown
+    assert main(["inspect", str(path), "--episode", "run", "--missing", "drop"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "info 2 rows have cells that are missing or no numbers: left out, as" in shown
+    assert "problem" not in shown
     assert main(["inspect", str(path), "--episode", "run", "--missing", "error"]) == 2
     assert main(["inspect", str(path), "--gap", "wide"]) == 2
 
@@ -216,3 +221,15 @@ def plain(rows, how):
         if usable and 0 <= after[1] - row[1] <= 1.5:
             result.append([*row[2:], *after[2:4]])
     return result
+
+
+def test_gaps_of_rows_that_were_left_out_are_no_gaps_of_the_log(tmp_path, capsys):
+    lines = [f"{k},{'' if k == 9 else k % 7},1,0" for k in range(20)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["time,obs,action,episode", *lines]) + "\n")
+    assert main(["inspect", str(path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "info 1 gap in time inside episodes between the rows that are left: the whole" in shown
+    path.write_text(path.read_text().replace("\n15,1,1,0\n", "\n"))
+    assert main(["inspect", str(path)]) == 0
+    assert "warning 2 gaps in time" in " ".join(capsys.readouterr().out.split())

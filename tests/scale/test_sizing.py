@@ -48,3 +48,17 @@ def test_times_follow_rows_and_workers():
     more = make_plan(Survey(("a",), 10**9, 10**11, True), rates, workers=10, sample=1_000_000)
     assert more.seconds["score"] == pytest.approx(100 * ten.seconds["score"])
     assert more.seconds["fit"] == ten.seconds["fit"]
+
+
+def test_units_take_the_time_that_was_measured_for_them(log, capsys):
+    rates = Rates(1e-8, 1e-6, 3e-6, 5e-7, 4 * 10**8, 90.0, 30)
+    for num_rows, low, high in ((24_000, 24, 38), (10**6, 69, 102)):
+        found = Survey(("a",), num_rows, 10**6, True)
+        made = make_plan(found, rates, workers=2, sample=10**6, by_units=True)
+        assert low < made.seconds["fit"] < high
+    assert main(["plan", str(log / "0.parquet"), "--unit", "episode"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "3,000 in 1 file of" in shown
+    assert "fit 0:30, with the report, as measured on two cores elsewhere" in shown
+    assert main(["plan", str(log), "--unit", "machine"]) == 2
+    assert "unit: expected transition" in capsys.readouterr().err

@@ -10,12 +10,13 @@ from typing import Annotated
 import tyro
 
 from puorl.cli import options as opt
+from puorl.core import hashing
 from puorl.core.errors import ConfigError, require
 from puorl.core.files import check_free, write_json
 from puorl.core.formatting import check_positive
 from puorl.core.hashing import checked_seed
-from puorl.core.run_folder import exclusive_beside
-from puorl.data.labels import read_labels
+from puorl.core.run_folder import announce_resume, run_folder
+from puorl.data.labels import LabelledRows, read_labels
 from puorl.methods.base import METHODS
 from puorl.ope.config import OPEConfig
 from puorl.rl.learner import NAMES
@@ -35,7 +36,8 @@ class Compare(opt.Command):
     holds the report of PU's filter, too, as puorl filter makes it.
 
     Writes a folder: compare.json, report.html and run/ with the policies. After an
-    interruption the same command resumes the training, and evaluates again.
+    interruption the same command resumes the training, and judges again, also
+    with other settings of --judge.
 
     Examples:
       puorl compare all.csv --labelled "pump == 'P-01'" --unit column:pump --out cmp
@@ -56,7 +58,7 @@ class Compare(opt.Command):
     seeds: opt.Int = 3
     """Policies of each method."""
     steps: opt.Count = 20_000
-    """Updates of each policy."""
+    """Updates of each policy; the judging makes its own (--judge), which may take longer."""
     seed: opt.Int = 0
     """Seed of everything."""
     unit: Annotated[str, tyro.conf.arg(metavar="UNIT")] = "transition"
@@ -74,11 +76,12 @@ class Compare(opt.Command):
     settings: opt.Settings = ()
     """Settings of the learner that are to differ, e.g. gamma=0.98 hidden=64,64."""
     judge: Annotated[tuple[str, ...], opt.unset("NAME=VALUE...")] = ()
-    """Settings of the judging that are to differ, e.g. updates=5000 critics=3."""
+    """Settings of the judging that are to differ. It fits networks to each policy, by default with
+    20,000 updates; faster: updates=5000 model_updates=5000 hidden=64,64."""
     no_report: opt.Flag = False
     """Skip the report of PU's filter on its own choice."""
     force: opt.Flag = False
-    """Replace the results if they exist."""
+    """Replace the results if they exist; drop an unfinished run with other settings."""
     data: opt.DataOptions = opt.DataOptions()
 
     def run(self) -> None:
@@ -89,8 +92,7 @@ class Compare(opt.Command):
         judging = parse_fields("--judge", OPEConfig, self.judge)
         if self.env is not None:
             require("mujoco", extra="sim", purpose="--env")
-        for name in (RESULT, PAGE):
-            check_free(self.out / name, force=self.force)  # before the work
+        check_free(self.out, force=self.force, marker=RESULT)  # before the work
         known = read_labels(self.paths, self.labelled, **self.data.arguments())
         if known.sampling == "two" and self.env is None:
             raise ConfigError(
@@ -102,8 +104,14 @@ class Compare(opt.Command):
         from puorl.comparison.run import compare, form_for
 
         form = form_for(self.learner, known.pool)
-        settings = parse_settings(form, opt.setting_words(self.settings))
-        with exclusive_beside(self.out):
+        words = opt.setting_words(self.settings)
+        settings = parse_settings(form, words)
+        with (
+            run_folder(self.out, force=self.force, marker=RESULT) as folder,
+            announce_resume(lambda: folder.has_progress),
+        ):
+            folder.begin(self._basis(known, form, words))
+            work = folder.checkpoint("compare")
             result = compare(
                 known.pool,
                 known.mask,
@@ -118,19 +126,35 @@ class Compare(opt.Command):
                 episodes=self.episodes,
                 gamma=self.gamma,
                 seed=self.seed,
-                out=self.out,
+                out=work,
                 progress=True,
                 judge=judging,
                 report=not self.no_report,
                 **settings,
             )
-            for each in self.out.glob(".pu*"):  # checkpoints of filters
-                shutil.rmtree(each, ignore_errors=True)
             html = as_page(result, command=shlex.join(["puorl", *sys.argv[1:]]))
-            write_json(self.out / RESULT, result.to_dict(), force=True)
-            opt.write_page(self.out / PAGE, html, force=True)
+            write_json(folder.result / RESULT, result.to_dict())
+            opt.write_page(folder.result / PAGE, html, force=False)
+            # A copy: a kill before the end must not lose what was trained.
+            shutil.copytree(work / "run", folder.result / "run")
         lines = *opt.note_lines(result.notes), str(result)
         self.answer(result.to_dict(), *lines, f"wrote {self.out / PAGE}; open it in a browser")
+
+    def _basis(self, known: LabelledRows, form: str, words: list[str]) -> dict[str, str | int]:
+        """Name what decides the training; how it is judged may change when it is resumed."""
+        return {
+            "data": known.pool.fingerprint,
+            "labels": hashing.of_arrays({"mask": known.mask}),
+            "methods": str(self.methods),
+            "learner": form,
+            "settings": " ".join(words),
+            "seeds": self.seeds,
+            "seed": self.seed,
+            "steps": self.steps,
+            "unit": self.unit,
+            "held_out": str(self.held_out if self.env is None else 0.0),
+            "truth": str(self.truth),
+        }
 
 
 def _listed(names: str) -> list[str]:

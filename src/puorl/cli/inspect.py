@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -10,23 +11,34 @@ from rich.table import Table
 from rich.text import Text
 
 from puorl.cli import options as opt
-from puorl.core.errors import ConfigError
+from puorl.core.errors import ConfigError, DataError
 from puorl.core.resources import cache_folder, describe_size
 from puorl.core.run_folder import partition_folder
-from puorl.data.inspect import ColumnProfile, Inspection, inspect
+from puorl.data.formats import expand, format_of
+from puorl.data.inspect import (
+    MOST_RAW_ROWS,
+    ColumnProfile,
+    Inspection,
+    find,
+    inspect,
+    raw_columns,
+)
 from puorl.data.labels import is_condition, is_split, read_labels
 from puorl.rl.policy import Policy
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "info": "cyan"}
 _NAME_WIDTH = 11
+_UNKNOWN = "under one of its usual names"
+"""Part of the error where a field is not found, and was not named."""
 
 
 @dataclass(frozen=True)
 class Inspect(opt.Command):
     """Show what is in a file: sizes, columns, ends, time, and what looks wrong.
 
-    Several paths are read as one dataset. Nothing is changed. Of policies, it shows
-    which columns they take and give, in order.
+    Several paths are read as one dataset. Of a table whose columns have no usual
+    names, it lists the columns, to choose --obs and --action from. Nothing is
+    changed. Of policies, it shows which columns they take and give, in order.
 
     Examples:
       puorl inspect hopper-medium.hdf5
@@ -48,6 +60,17 @@ class Inspect(opt.Command):
         if self.paths and all(path.endswith(".safetensors") for path in self.paths):
             self._policies()
             return
+        try:
+            seen = self._inspect()
+        except DataError as error:
+            if _UNKNOWN in str(error):
+                self._show_columns()
+            raise
+        if self.data.missing is not None:
+            seen = replace(seen, findings=tuple(find(seen, leaves_out=True)))
+        self.answer(seen.to_dict(), *_lines(seen))
+
+    def _inspect(self) -> Inspection:
         data = self.data
         if data.missing is None:
             data = replace(data, missing="drop")  # what is missing is shown, and no reason to stop
@@ -55,13 +78,26 @@ class Inspect(opt.Command):
         has_own = len(self.paths) == 1 and is_split(self.paths[0])
         reason = None if has_own else self.scale.reason(self.paths)
         if reason is not None:
-            seen = self._stream(names, reason)
-        elif self.labelled is None and not has_own:
-            seen = inspect(data.load(self.paths))
-        else:
-            known = read_labels(self.paths, self.labelled, require_both=False, **names)
-            seen = inspect(known.pool)
-        self.answer(seen.to_dict(), *_lines(seen))
+            return self._stream(names, reason)
+        if self.labelled is None and not has_own:
+            return inspect(data.load(self.paths))
+        known = read_labels(self.paths, self.labelled, require_both=False, **names)
+        return inspect(known.pool)
+
+    def _show_columns(self) -> None:
+        """List the columns of a table whose fields have no usual names."""
+        is_remote = any("://" in path for path in self.paths)
+        path = Path() if is_remote else expand(list(self.paths))[0]
+        found = format_of(path)
+        if self.json or found is None or found.name not in ("csv", "parquet"):
+            return
+        columns = raw_columns(path, is_parquet=found.name == "parquet", encoding=self.data.encoding)
+        table = Table("column", "kind", "empty", "examples", box=box.SIMPLE_HEAD, pad_edge=False)
+        for name, kind, examples, num_empty in columns:
+            table.add_row(*map(Text, (name, kind, f"{num_empty:,}", ", ".join(examples))))
+        head = f"{path} (its first {MOST_RAW_ROWS:,} rows at most):"
+        last = "say which is which: --obs A,B --action C,D, and --reward, --episode, --time NAME"
+        self.answer({}, head, table, last)
 
     def _policies(self) -> None:
         """Show what policies take and give."""

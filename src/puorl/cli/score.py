@@ -1,6 +1,7 @@
 """`puorl score`: judge machines or rows that a filter has not seen."""
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,11 +24,11 @@ from puorl.core.run_folder import (
 )
 from puorl.data.dataset import Dataset
 from puorl.data.labels import row_numbers, write_table
+from puorl.data.transitions import Note
 from puorl.pu.units import (
     count_units,
     describe_unusable,
     few_names,
-    number_units,
     require_column,
     unusable_units,
 )
@@ -92,14 +93,18 @@ class Score(opt.Command):
         if reason is not None:
             found = self._stream(options, folder, reason)
         elif span is None:
-            found = self._score(options.load(self.paths), folder)
+            data = options.load(self.paths)
+            found = self._score(data, folder)
+            opt.show_notes(_left_out(data.provenance.notes), self.console)
         else:
             data, model = read_machines(options, self.paths, folder, "--by-time")
             from puorl.pu.machines.drift import follow
 
             courses = follow(model, data, windows(data, model.unit, span))
-            names = number_units(data, model.unit).name.tolist()
-            found = self._courses(courses, [*names, *unusable_units(data, model.unit)])
+            table = model.predict_units(data)
+            names = [*table.name.tolist(), *unusable_units(data, model.unit)]
+            found = self._courses(courses, names, table.name[table.cluster < 0].tolist())
+            opt.show_notes(_left_out(data.provenance.notes), self.console)
         content, lines = found
         written = [path for path in (self.out, self.page) if path is not None]
         file = None if self.out is None else str(self.out)
@@ -145,6 +150,7 @@ class Score(opt.Command):
             "sample": self.scale.sample,
         }
         with partition_folder(self.out, basis) as parts:
+            opt.show_notes(_left_out(lazy.notes), self.console)
             if by_column:
                 rows = self.scale.sample
                 drawn = draw_sample(lazy, model.unit, parts, workers, rows=rows, progress=True)
@@ -160,7 +166,7 @@ class Score(opt.Command):
 
     def _units(self, flt: "DomainFilter", data: Dataset) -> _Found:
         from puorl.pu.machines.report import unit_rows
-        from puorl.pu.unit_table import as_table, type_of, write_units
+        from puorl.pu.unit_table import as_table, doubtful, type_of, write_units
 
         model: Any = flt.model_
         table = flt.predict_units(data)
@@ -172,16 +178,18 @@ class Score(opt.Command):
         lines: list[Any] = [
             as_table(f"{count_units(len(rows))}, {kept:,} like ours", rows, _MOST_UNITS)
         ]
-        if outside:
-            names = ", ".join(outside[:5]) + (" and others" if len(outside) > 5 else "")
-            text = f"warning: {names}: unlike all units that the filter was fitted on"
-            lines.append(Text(text, style="yellow"))
+        lines += _outside(outside)
+        unsure = [row.name for row in doubtful(rows)]
+        if unsure:
+            text = f"{len(unsure):,} decision{'s' * (len(unsure) != 1)} in doubt"
+            lines.append(Text(f"{text}: {few_names(unsure)}", style="yellow"))
         content = [dataclasses.asdict(row) | {"type": type_of(row)} for row in rows]
         lost = unusable_units(data, model.unit)
         lines += _lost(lost)
-        return {"units": content, "outside": outside, "not_decided": lost}, lines
+        found = {"units": content, "outside": outside, "in_doubt": unsure, "not_decided": lost}
+        return found, lines
 
-    def _courses(self, courses: "list[UnitCourse]", names: list[str]) -> _Found:
+    def _courses(self, courses: "list[UnitCourse]", names: list[str], outside: list[str]) -> _Found:
         from puorl.pu.drift_page import as_page, describe, to_dict, write_courses
         from puorl.pu.machines.drift import MIN_WINDOWS
 
@@ -195,11 +203,24 @@ class Score(opt.Command):
             first, last = (f"{each.probability[k]:.3f}" for k in (0, -1))
             text = f"{each.name}: {describe(each)} Probability to be ours: {first}, then {last}"
             lines.append(Text(text, style="yellow"))
+        lines += _outside(outside)
         short = sorted(set(names) - {each.name for each in courses})
         if short:
             text = f"{few_names(short)}: fewer than {MIN_WINDOWS} windows, so not followed"
             lines.append(Text(f"warning: {text}; choose shorter windows", style="yellow"))
-        return {"units": [to_dict(each) for each in courses], "not_followed": short}, lines
+        units = [to_dict(each) for each in courses]
+        return {"units": units, "outside": outside, "not_followed": short}, lines
+
+
+def _left_out(notes: Iterable[str]) -> list[str]:
+    """Return the notes that count rows with missing cells, which are not judged."""
+    return [note for note in notes if isinstance(note, Note) and note.kind == "missing_rows"]
+
+
+def _outside(names: list[str]) -> list[Text]:
+    """Warn of units that are like nothing that was seen, in a line or none."""
+    text = f"warning: {few_names(names, 5)}: unlike all units that the filter was fitted on"
+    return [Text(text, style="yellow")] if names else []
 
 
 def _lost(names: list[str]) -> list[Text]:

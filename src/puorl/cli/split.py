@@ -10,7 +10,6 @@ import tyro
 from puorl.cli import options as opt
 from puorl.core.files import check_free
 from puorl.data.draw import make_split
-from puorl.data.formats import load
 from puorl.data.parts import PARTS
 from puorl.data.split import Parts, PUSplit, Unit
 from puorl.data.split_files import SETTINGS_FILE
@@ -20,9 +19,12 @@ from puorl.data.split_files import SETTINGS_FILE
 class Split(opt.Command):
     """Draw a benchmark split: hide target rows among others, and label a few.
 
+    Commands that read the folder need the same options for columns.
+
     Examples:
       puorl split target.hdf5 --others other.hdf5 --out split0
       puorl split a.npz --others b.npz c.npz --rows 200k --seed 1 --out split1
+      puorl split a.csv --others b.csv --obs 'temp_*' --action valve --out split2
     """
 
     target: tyro.conf.Positional[Path]
@@ -47,13 +49,14 @@ class Split(opt.Command):
     """Cut train, validation and test after mixing, or every domain by itself (version 0.1)."""
     force: opt.Flag = False
     """Replace the folder if it exists."""
+    data: opt.DataOptions = opt.DataOptions()
 
     def run(self) -> None:
         """Read, draw, write, and print what was made."""
         check_free(self.out, force=self.force, marker=SETTINGS_FILE)
         made = make_split(
-            load(self.target),
-            [load(path) for path in self.others],
+            self.data.load([str(self.target)]),
+            [self.data.load([str(path)]) for path in self.others],
             rows=self.rows,
             target_fraction=self.target_fraction,
             labelled_fraction=self.labelled_fraction,

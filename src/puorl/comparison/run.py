@@ -6,6 +6,7 @@ method sees the data, and off-policy evaluation judges from these alone.
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from puorl.envs.evaluate import evaluate as simulate
 from puorl.methods.base import METHODS, Method, find
 from puorl.methods.pu import PU
 from puorl.methods.share import doubts
+from puorl.ope.config import OPEConfig
 from puorl.ope.offline import DEFAULT
 from puorl.ope.offline import evaluate as judge_offline
 from puorl.pu.filter import DomainFilter
@@ -317,6 +319,12 @@ def _from_log(
     described: Mapping[str, Any],
 ) -> Comparison:
     policies = {lane: policy for own in by_method.values() for lane, policy in own.items()}
+    if progress:
+        config = OPEConfig.of(settings or {})
+        sys.stderr.write(
+            f"judging {len(policies):,} policies from the log: {config.updates:,} updates for "
+            f"each, {config.model_updates:,} for all (--judge updates=... model_updates=...)\n"
+        )
     seen = judge_offline(
         policies,
         judge,

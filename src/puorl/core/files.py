@@ -17,6 +17,8 @@ from puorl.core.errors import DataError, PuorlError, machine_fault
 _LONGEST_JSON = 2**28
 """Largest JSON file that is read, in characters."""
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_MOST_MISSES = 100
+"""Times that a folder may vanish before its lock is opened; then it cannot be made at all."""
 LONGEST_LINE = 2**24
 """Longest line that is read, in characters; a row of 500,000 numbers is shorter."""
 
@@ -222,14 +224,15 @@ def lock(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[bool]:
         path: The lock file; it and its folder are created where they are missing.
         wait: Wait for the process that holds the lock, instead of yielding False.
     """
-    path = Path(path)
+    path, num_misses = Path(path), 0
     while True:
         try:
             make_folder(path.parent)
             handle = os.open(path, _LOCK_FLAGS, 0o644)
-        except FileNotFoundError:
-            continue  # the holder has just removed the folder
         except OSError as error:
+            num_misses += 1
+            if isinstance(error, FileNotFoundError) and num_misses < _MOST_MISSES:
+                continue  # the holder has just removed the folder
             raise DataError(
                 f"{path.parent}: expected a folder that can be written, got: {error}"
             ) from error

@@ -197,7 +197,7 @@ def announce_resume(has_progress: Callable[[], bool]) -> Iterator[None]:
     except KeyboardInterrupt:
         if has_progress():
             raise KeyboardInterrupt("the same command goes on from there") from None
-        raise
+        raise KeyboardInterrupt("nothing is stored yet: the same command begins anew") from None
     except Exception as error:
         # A full disk, for example: what is done stays.
         by_system = isinstance(error, OSError) or isinstance(error.__cause__, OSError)

@@ -3,17 +3,26 @@
 Nothing is changed or repaired. Every check is one pass over a column or a chunk of rows.
 """
 
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from csv import Error as CsvError
+from csv import reader
 from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from puorl.core.errors import DataError
+from puorl.core.errors import DataError, require
 from puorl.core.formatting import fields_as_json
+from puorl.data import csv
 from puorl.data.actions import base_name
+from puorl.data.columns import typed
 from puorl.data.dataset import Dataset
 from puorl.data.episodes import succession
 from puorl.data.transitions import MAX_STEP, Note, Transitions, count_copies
@@ -32,10 +41,13 @@ STUCK_RUN = 10
 MAX_DECIMALS = 6
 """Largest number of decimals for which rounding is detected."""
 _SAMPLE = 4096
+MOST_RAW_ROWS = 100_000
+"""Rows of a table that `raw_columns` looks at."""
 _MANY_VALUES = 16
 """A column with at most this many different values is a choice, not a measurement."""
 _ENOUGH_TO_JUDGE = 8
 _COMMON_TEXTS = 3
+_LONGEST_EXAMPLE = 40
 _DRAWN = "the rows were drawn at random: checks that need their order were skipped"
 
 Level = Literal["info", "warning", "problem"]
@@ -476,29 +488,87 @@ def _are_multiples(x: np.ndarray, scale: float, eps: float) -> bool:
     return bool((np.abs(scaled - np.rint(scaled)) <= allowed).all())
 
 
+# ------------------------------------------------------------------------- raw columns
+
+
+class RawColumn(NamedTuple):
+    """A column of a table, before anything is known of its meaning."""
+
+    name: str
+    kind: str
+    """``number``, ``flag``, ``time`` or ``text``."""
+    examples: tuple[str, ...]
+    num_empty: int
+
+
+def raw_columns(path: Path, *, is_parquet: bool, encoding: str | None = None) -> list[RawColumn]:
+    """Describe the columns of a text table or a Parquet file by its first rows.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    if is_parquet:
+        parquet = require("pyarrow.parquet", extra="parquet", purpose="reading Parquet files")
+        with parquet.ParquetFile(path) as file:
+            table, header = next(file.iter_batches(MOST_RAW_ROWS), None), file.schema_arrow.names
+            cells = [_as_cells(column) for column in (() if table is None else table.columns)]
+        cells = cells or [[]] * len(header)
+    else:
+        with csv.reading_text(path, "CSV file"), csv.open_text(path, encoding) as text:
+            delimiter, header, _ = csv._header(text.lines, str(path))
+            try:
+                rows = list(islice(reader(text.lines, delimiter=delimiter), MOST_RAW_ROWS))
+            except CsvError as error:
+                raise DataError(f"{path}: expected a text table, got: {error}") from error
+        cells = [[row[k] for row in rows if k < len(row)] for k in range(len(header))]
+    return [_raw_column(*pair) for pair in zip(header, cells, strict=True)]
+
+
+def _as_cells(column: Any) -> list[str]:
+    return ["" if value is None else str(value) for value in column.to_pylist()]
+
+
+def _raw_column(name: str, cells: Sequence[str]) -> RawColumn:
+    filled = [cell for cell in cells if cell.strip().lower() not in ("", "nan")]
+    kind = {"b": "flag", "U": "text"}.get(typed(cells).dtype.kind, "number")
+    if kind == "text" and filled:
+        with contextlib.suppress(ValueError):
+            kind = "time" if datetime.fromisoformat(filled[0].strip()) else kind
+    examples = tuple(each[:_LONGEST_EXAMPLE] for each in dict.fromkeys(filled))[:_COMMON_TEXTS]
+    return RawColumn(name, kind, examples, len(cells) - len(filled))
+
+
 # --------------------------------------------------------------------------- findings
 
 _Sentences = Iterator[tuple[Level, str]]
 
 
-def find(seen: Inspection) -> list[Finding]:
-    """List all findings, the most serious first."""
-    checks = (_on_missing, _on_ends, _on_continuity, _on_columns, _on_clock, _on_rows)
+def find(seen: Inspection, *, leaves_out: bool = False) -> list[Finding]:
+    """List all findings, the most serious first.
+
+    Args:
+        seen: The statistics.
+        leaves_out: The user has said what to do about missing cells.
+    """
+    on_missing = partial(_on_missing, leaves_out=leaves_out)
+    checks = (on_missing, _on_ends, _on_continuity, _on_columns, _on_clock, _on_rows)
     found = [Finding(*sentence) for check in checks for sentence in check(seen)]
     rank = {"problem": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda finding: rank[finding.level])
 
 
-def _on_missing(seen: Inspection) -> _Sentences:
-    missing = set(seen.missing)
-    notes = [note for note in seen.notes if isinstance(note, Note)]
-    kinds = {note.kind for note in notes}
-    if num_bad := sum(note.number for note in notes if note.kind == "missing_rows"):
+def _on_missing(seen: Inspection, *, leaves_out: bool) -> _Sentences:
+    missing, kinds = set(seen.missing), _counted(seen)
+    if num_bad := kinds.get("missing_rows"):
+        text = f"{num_bad:,} row{'s have' if num_bad > 1 else ' has'} cells that are missing or no "
         advice = (
             "left out here; filter and train leave them out with --missing drop, or fill what "
             "they can with --missing hold"
         )
-        yield "problem", f"{num_bad:,} rows have cells that are missing or no numbers: {advice}"
+        if leaves_out:
+            yield "info", f"{text}numbers: left out, as --missing says"
+        else:
+            yield "problem", f"{text}numbers: {advice}"
     if "reward" in missing:
         text = "no reward: the filter and bc work without it, other learners need --reward"
         yield "warning", text
@@ -509,7 +579,7 @@ def _on_missing(seen: Inspection) -> _Sentences:
         yield "info", f"no timeout flags: a cut is marked only where the record breaks off ({cuts})"
     elif "timeout" in missing:
         yield "info", "no timeout flags: where the record was cut is not marked"
-    if "next_obs" in missing and kinds & {"no_breaks", "no_timeouts"}:
+    if "next_obs" in missing and kinds.keys() & {"no_breaks", "no_timeouts"}:
         # Rows of different episodes may have been joined into transitions that never happened.
         cause = "no next states, episode key or cuts"
         yield "warning", f"{cause}: every row is taken to follow the row before it"
@@ -606,9 +676,15 @@ def _on_clock(seen: Inspection) -> _Sentences:
         return
     if clock.num_gaps:
         steps = f"median step {clock.step_median:g}, longest {clock.step_max:g}"
-        counted = [n.number for n in seen.notes if isinstance(n, Note) and n.kind == "time_gaps"]
-        left = " between the rows that are left" if counted not in ([], [clock.num_gaps]) else ""
-        yield "warning", f"{clock.num_gaps:,} gaps in time inside episodes{left} ({steps})"
+        counted, plural = _counted(seen), "s" * (clock.num_gaps != 1)
+        text = f"{clock.num_gaps:,} gap{plural} in time inside episodes"
+        logged = counted.get("time_gaps", 0)
+        if not logged and counted.get("missing_rows"):
+            left = "between the rows that are left: the whole log has none wider than --gap"
+            yield "info", f"{text} {left} ({steps})"
+        else:
+            left = " between the rows that are left" if logged not in (0, clock.num_gaps) else ""
+            yield "warning", f"{text}{left} ({steps})"
     if clock.num_resets:
         yield "warning", f"the clock runs backwards {clock.num_resets:,} times"
     if clock.num_duplicated:
@@ -623,6 +699,15 @@ def _on_rows(seen: Inspection) -> _Sentences:
     if seen.labels is not None and seen.labels.num_rows in (0, seen.num_rows):
         which = "no row is" if seen.labels.num_rows == 0 else "all rows are"
         yield "problem", f"{which} labelled: a filter needs labelled and unlabelled rows"
+
+
+def _counted(seen: Inspection) -> Counter[str]:
+    """Numbers of the notes, by kind."""
+    found: Counter[str] = Counter()
+    for note in seen.notes:
+        if isinstance(note, Note):
+            found[note.kind] += note.number
+    return found
 
 
 def _listed(texts: Sequence[str]) -> str:

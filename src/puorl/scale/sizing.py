@@ -18,6 +18,9 @@ from puorl.scale.filtering import KeepRows
 
 FIT_PER_SCORE = 22.0
 """CPU time of a fit on a million rows, over that of scoring them in memory, as measured."""
+UNITS_FIT, UNITS_FIT_PER_ROW = 30.0, 6e-5
+"""Seconds of a fit, with its report, that decides about units by how they move. Not measured here:
+on two cores, 24,000 rows took 24 to 38 s from rows to report, a million 69 to 102 s."""
 _CALIBRATION_ROWS = 4_000
 _BASE_MEMORY, _CELL_MEMORY = 300_000_000, 36
 """Bytes of the driver, and for each number of the sample, as measured at a million rows."""
@@ -96,15 +99,31 @@ def calibrate(found: Survey, folder: Path, **names: Any) -> Rates:
 
 
 def make_plan(
-    found: Survey, rates: Rates, *, workers: int, sample: int, price: float = 0.0
+    found: Survey,
+    rates: Rates,
+    *,
+    workers: int,
+    sample: int,
+    price: float = 0.0,
+    by_units: bool = False,
 ) -> Estimates:
-    """Compute what a filter takes from rates of one process; workers are taken as equally fast."""
+    """Compute what a filter takes from rates of one process; workers are taken as equally fast.
+
+    Args:
+        found: What is to be filtered.
+        rates: Of one process.
+        workers: Processes.
+        sample: Rows to fit on.
+        price: Of a core for an hour.
+        by_units: Decide about units by how they move, not about rows.
+    """
     sample = min(sample, found.num_rows)
+    by_rows = FIT_PER_SCORE * sample * rates.score
     work = found.num_rows * (rates.read + rates.score + rates.write)
     seconds = {
         "keys": found.num_rows * rates.keys,
         "sample": found.num_rows * rates.read / workers,
-        "fit": FIT_PER_SCORE * sample * rates.score,
+        "fit": UNITS_FIT + UNITS_FIT_PER_ROW * sample if by_units else by_rows,
         "score": work / workers,
     }
     cores = seconds["keys"] + (seconds["sample"] + seconds["score"]) * workers + seconds["fit"]
