@@ -78,7 +78,7 @@ class _Table:
 def read(path: Path, names: FieldNames) -> RawRows:
     """Read a CSV or TSV file; the header determines the delimiter."""
     with reading_text(path, "CSV file"), open_text(path, names.encoding) as text:
-        delimiter, header, num_lines = _header(text.lines, str(path))
+        delimiter, header, num_lines = read_header(text.lines, str(path))
         rows = read_table(
             text.lines, delimiter, header, num_lines + 1, names, str(path), text.fraction
         )
@@ -96,7 +96,7 @@ def blocks(path: str, names: FieldNames) -> list[Block]:
         with open(path, "rb") as raw:
             is_marked = encoding == "utf-8" and raw.read(3) == codecs.BOM_UTF8
         counted = _Counted(text.lines, encoding, len(codecs.BOM_UTF8) * is_marked)
-        delimiter, header, num_lines = _header(counted, path)
+        delimiter, header, num_lines = read_header(counted, path)
         table = _Table(path, delimiter, header, Claims({}))
         line, place = num_lines + 1, counted.num_bytes
         for block in _blocks(counted, line, table):
@@ -117,7 +117,7 @@ def read_blocks(
     del keys_only
     encoding, total = _encoding(path, names), sum(block.num_rows for block in chosen)
     with reading_text(Path(path), "CSV file"), open_text(Path(path), names.encoding) as text:
-        delimiter, header, _ = _header(text.lines, path)
+        delimiter, header, _ = read_header(text.lines, path)
     with reading_text(Path(path), "CSV file"), open(path, encoding=encoding, newline="") as file:
         file.seek(chosen[0].place)
         lines = lines_of(file, path)
@@ -291,7 +291,7 @@ def _check_size(table: _Table, fraction: float) -> None:
     require_readable(8 * num_cells * num_rows, f"{table.source}: about {num_rows:,} rows")
 
 
-def _header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
+def read_header(lines: Iterator[str], source: str) -> tuple[str, list[str], int]:
     """Return the delimiter, the column names and the number of lines up to here."""
     first, skipped, named = next(lines, ""), 0, None
     while first and (not first.strip() or first.startswith("#") or _EXCEL.fullmatch(first)):

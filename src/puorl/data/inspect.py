@@ -515,7 +515,7 @@ def raw_columns(path: Path, *, is_parquet: bool, encoding: str | None = None) ->
         cells = cells or [[]] * len(header)
     else:
         with csv.reading_text(path, "CSV file"), csv.open_text(path, encoding) as text:
-            delimiter, header, _ = csv._header(text.lines, str(path))
+            delimiter, header, _ = csv.read_header(text.lines, str(path))
             try:
                 rows = list(islice(reader(text.lines, delimiter=delimiter), MOST_RAW_ROWS))
             except CsvError as error:
