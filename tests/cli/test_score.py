@@ -57,6 +57,17 @@ def test_machines_without_usable_rows_are_named(fleet, here, capsys):
     assert f"warning: {says}" in " ".join(capsys.readouterr().out.split())
 
 
+def test_rows_without_a_machine_are_refused_or_left_out(fleet, here, capsys):
+    rows, run = fleet_rows(strange=True), str(fleet[0] / "run")
+    names = np.where(np.arange(len(rows)) % 10 == 3, " ", rows.columns["machine"])
+    puorl.save(dataclasses.replace(rows, columns={**rows.columns, "machine": names}), "new.npz")
+    for options in ([], ["--by-time", "20rows"]):
+        assert main(["score", run, "new.npz", *options]) == 2
+        assert "column machine (needed): row 3 is empty" in message(capsys.readouterr().err)
+        assert main(["score", run, "new.npz", *options, "--missing", "drop"]) == 0
+        assert "3 units" in capsys.readouterr().out
+
+
 def test_rows_are_judged_one_by_one(whole, rows, here, capsys):
     file = str(puorl.save(rows, here / "again.npz"))
     assert main(["score", str(whole), file, "--out", "scores.csv"]) == 0

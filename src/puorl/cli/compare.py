@@ -18,6 +18,7 @@ from puorl.core.run_folder import exclusive_beside
 from puorl.data.labels import read_labels
 from puorl.methods.base import METHODS
 from puorl.ope.config import OPEConfig
+from puorl.pu.units import needed_columns, parse_unit
 from puorl.rl.learner import NAMES
 from puorl.rl.settings import parse_fields, parse_settings
 
@@ -91,7 +92,9 @@ class Compare(opt.Command):
             require("mujoco", extra="sim", purpose="--env")
         for name in (RESULT, PAGE):
             check_free(self.out / name, force=self.force)  # before the work
-        known = read_labels(self.paths, self.labelled, **self.data.arguments())
+        names = self.data.arguments()
+        names["needed"] = needed_columns(parse_unit(self.unit))
+        known = read_labels(self.paths, self.labelled, **names)
         if known.sampling == "two" and self.env is None:
             raise ConfigError(
                 "--labelled: expected a condition or a list where the log judges, got a file of "
