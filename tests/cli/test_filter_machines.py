@@ -1,8 +1,10 @@
 """`puorl filter` with units decided by how they move: one known machine is enough."""
 
 import csv
+import dataclasses
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from filter_runs import NUM_MACHINES, NUM_OURS, fleet_rows, hashes, words
 from messages import message
@@ -143,3 +145,23 @@ def test_few_units_are_refused(here, capsys):
     puorl.save(rows[np.isin(rows.columns["machine"], ["M-01", "M-02", "M-09"])], "few.npz")
     assert main(words("few.npz", "--unit", "column:machine", labelled="machine == 'M-01'")) == 2
     assert "expected at least 4 units" in message(capsys.readouterr().err)
+
+
+def test_rows_without_a_machine_are_refused_or_left_out(here, capsys):
+    rows = fleet_rows()
+    empty = np.arange(len(rows)) % 10 == 3
+    names = np.where(empty, "", rows.columns["machine"])
+    table = dataclasses.replace(rows, columns={**rows.columns, "machine": names}).to_arrow()
+    pq.write_table(table, "fleet.parquet", row_group_size=100)
+    options = ("--unit", "column:machine", "--no-report")
+    command = words("fleet.parquet", *options, labelled="machine == 'M-01'")
+    assert main(command) == 2
+    number, said = empty.sum(), message(capsys.readouterr().err)
+    assert f"{number} bad cells in all: machine {number}" in said
+    assert main([*command, "--stream"]) == 2
+    said = message(capsys.readouterr().err)
+    assert f"got empty cells: machine {number}; repair them" in said
+    for more in ([], ["--stream", "--out-format", "parquet", "--force"]):
+        assert main([*command, "--missing", "drop", *more]) == 0
+        kept = puorl.load("run")
+        assert set(kept.columns["machine"]) == set(OURS)

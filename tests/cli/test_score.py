@@ -74,13 +74,24 @@ def test_decisions_in_doubt_and_rows_left_out_are_counted(fleet, new, capsys, mo
     rows = puorl.load(new)
     notes = (*rows.provenance.notes, Note("missing_rows", 7))
     rows = dataclasses.replace(rows, provenance=dataclasses.replace(rows.provenance, notes=notes))
-    monkeypatch.setattr("puorl.cli.options.load", lambda *_, **__: rows)
+    monkeypatch.setattr("puorl.cli.score.load", lambda *_, **__: rows)
     assert main(["score", str(fleet[0] / "run"), new]) == 0
     printed = capsys.readouterr().out
     assert "2 decisions in doubt: M-90, M-91" in printed
     assert "note: missing: 7 rows with cells that are missing or no numbers were dropped" in printed
     assert main(["score", str(fleet[0] / "run"), new, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["in_doubt"] == ["M-90", "M-91"]
+
+
+def test_rows_without_a_machine_are_refused_or_left_out(fleet, here, capsys):
+    rows, run = fleet_rows(strange=True), str(fleet[0] / "run")
+    names = np.where(np.arange(len(rows)) % 10 == 3, " ", rows.columns["machine"])
+    puorl.save(dataclasses.replace(rows, columns={**rows.columns, "machine": names}), "new.npz")
+    for options in ([], ["--by-time", "20rows"]):
+        assert main(["score", run, "new.npz", *options]) == 2
+        assert "column machine (needed): row 3 is empty" in message(capsys.readouterr().err)
+        assert main(["score", run, "new.npz", *options, "--missing", "drop"]) == 0
+        assert "3 units" in capsys.readouterr().out
 
 
 def test_rows_are_judged_one_by_one(whole, rows, here, capsys):

@@ -18,6 +18,7 @@ COLUMNS = {
     "checked": np.array([0, 1, 1, 0, 0, 1], np.uint8),
     "ok": np.array([True, False, True, True, False, False]),
     "odd name`s": np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+    "obs-1": np.zeros(6),
     "obs.state": np.array([5, 4, 3, 2, 1, 0]),
 }
 OPERATORS = {
@@ -82,7 +83,12 @@ def test_conditions(condition, rows):
         ("count == true", "holds whole numbers where true/false or 0/1 is needed"),
         ("speed", "holds numbers where true/false or 0/1 is needed"),
         ("robot", "holds text where"),
-        ("sped > 1", "unknown name 'sped'; known columns: speed, speed32, "),
+        ("sped > 1", r"'sped'; known columns: speed, speed32, .*; did you mean speed\?$"),
+        ("nosuch > 1", "unknown name 'nosuch'; known columns: [^;]*$"),
+        ("odd name`s > 5", "write the column .* in backticks: `odd name``s`$"),
+        ('"odd name`s" > 5', "write the column .* in backticks: `odd name``s`$"),
+        ("ok and obs-1 > 5", "write the column 'obs-1' in backticks: `obs-1`$"),
+        ("`odd names` > 5", "did you mean `odd name``s`"),
         ("1 < speed", "at character 1: expected a column .*got '1'"),
         ("0 < speed < 1", "expected a column"),
         ("speed < 1 < 2", "at character 11: expected and, or, or the end, got '<'"),

@@ -134,3 +134,81 @@ def test_the_files_own_column_gives_way_and_a_note_says_so(tmp_path):
     got = known(str(path), tmp_path / "list.txt")
     assert np.flatnonzero(got.mask).tolist() == [5]
     assert any("gave way to the labels" in note for note in got.pool.provenance.notes)
+
+
+MACHINES = ["A1", "A2", "B1", "it's"]
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """A row for each machine twice; ``code`` is 0 to 3."""
+    columns = {"machine": np.tile(MACHINES, 10), "code": np.tile(np.arange(4), 10)}
+    return str(puorl.save(rows(columns=columns), tmp_path / "fleet.npz"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        ("machine in ['A1', 'B2']", r"no row has machine == 'B2' \(did you mean 'B1'\?\)"),
+        ("machine == 'A1' or machine == 'B2'", r"machine has 4 values: 'A1', 'A2', 'B1', \"it's\""),
+        ("machine in ['A1', 'X', 'Y', 'Z']", r"== 'X' \(2 more such values\); machine has"),
+        ("code > 1 and not machine not in ['A1', 'B2', 'B1']", "machine == 'B2'"),
+    ],
+)
+def test_a_label_that_names_a_text_that_no_row_has_is_refused(fleet, condition, says):
+    with pytest.raises(DataError, match=says):
+        known(fleet, condition)
+    with pytest.raises(DataError, match="^label: .*" + says):
+        puorl.load(fleet, label=condition)
+    with pytest.raises(DataError, match="^labelled: .*" + says):
+        puorl.PUSplit.from_mask(puorl.load(fleet), condition)
+
+
+@pytest.mark.parametrize(
+    ("condition", "number", "noted"),
+    [
+        ("machine != 'X' and code == 1", 10, "label: no row has machine == 'X'"),
+        ("not machine == 'X' and code == 1", 10, "label: no row has machine == 'X'"),
+        ("code in [1, 9]", 10, "label: no row has code == 9"),
+        ("machine == '' or code == 1", 10, ""),
+        ("code == 0.5 or code == 1", 10, "label: no row has code == 0.5"),
+        ("terminal == 1 or code == 1", 10, ""),
+    ],
+)
+def test_values_that_may_well_be_absent_are_noted(fleet, condition, number, noted):
+    data = puorl.load(fleet, label=condition)
+    assert data.columns["labelled"].sum() == number
+    assert [n for n in data.provenance.notes if n.startswith("label")] == ([noted] if noted else [])
+
+
+def test_a_value_may_be_in_another_file(tmp_path):
+    files = []
+    for name in ("A1", "A2", "B1"):
+        data = rows(columns={"machine": np.full(40, name)})
+        files.append(str(puorl.save(data, tmp_path / f"{name}.npz")))
+    assert puorl.load(files, label="machine in ['A1', 'B1']").columns["labelled"].sum() == 80
+    # One file of several may have no labelled rows: that is noted, and refused by who needs some.
+    alone = puorl.load(files[0], label="machine == 'B1'")
+    assert not alone.columns["labelled"].any()
+    assert "label: no row has machine == 'B1' (did you mean 'A1'?)" in alone.provenance.notes
+    with pytest.raises(DataError, match=r"no row has machine == 'B2' \(did you mean 'B1'\?\)"):
+        puorl.load(files, label="machine in ['A1', 'B2']")
+
+
+def test_a_value_without_usable_rows_is_no_slip(tmp_path):
+    lines = [f"{i},{i % 3},{name}\n" for name in ("A1", "A2") for i in range(9)]
+    path = tmp_path / "log.csv"
+    path.write_text("obs,act,machine\n" + "".join(lines) + "5,1,C1\n")  # its next state is unknown
+    data = puorl.load(path, episode="machine", label="machine in ['A1', 'C1']")
+    assert data.columns["labelled"].sum() == 8
+
+
+def test_a_condition_that_holds_for_no_row_lists_the_values(fleet):
+    data = puorl.load(fleet)
+    says = r"no row has machine == 'B2' \(did you mean 'B1'\?\); machine holds 'A1', 'A2', "
+    with pytest.raises(DataError, match=says):
+        known(fleet, "machine == 'B2'")
+    with pytest.raises(DataError, match=r"^labelled: .* 0 of 40 for machine == 'B2'; " + says):
+        puorl.PUSplit.from_mask(data, "machine == 'B2'")
+    with pytest.raises(DataError, match=r"0 of 40 for .*; machine holds 'A1'"):
+        puorl.PUSplit.from_mask(data, "machine == 'A1' and code == 1")

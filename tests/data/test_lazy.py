@@ -330,3 +330,32 @@ def test_few_whole_numbers_are_codes_if_they_are_repeated(tmp_path, times):
     loaded, lazy = puorl.load(path), puorl.open(path)
     assert lazy.to_dataset().action_codes == loaded.action_codes
     assert (loaded.action_codes is None) == (times == 1)
+
+
+def machine_parts(folder, names):
+    """A file for each name, of rows of that machine."""
+    folder.mkdir()
+    for i, name in enumerate(names):
+        made = table("clock", episodes=2, seed=i)
+        place, robot = made.column_names.index("robot"), pa.array([name] * len(made))
+        pq.write_table(made.set_column(place, "robot", robot), folder / f"{i}.parquet")
+    return folder
+
+
+def test_a_label_may_name_what_another_partition_holds(tmp_path):
+    folder = machine_parts(tmp_path / "log", ["R1", "R2", "R3"])
+    lazy = puorl.open(folder, label="robot in ['R1', 'R3']", partition_rows=5)
+    assert {n for d in lazy for n in d.columns["robot"][d.columns["labelled"]]} == {"R1", "R3"}
+    says = r"no row has robot == 'R9' \(did you mean 'R\d'\?\); robot has 3 values: 'R1', 'R2'"
+    with pytest.raises(DataError, match=says):
+        puorl.open(folder, label="robot in ['R1', 'R9']", partition_rows=5)
+
+
+def test_empty_cells_of_a_needed_column_are_found_before_anything_is_read(tmp_path):
+    folder = machine_parts(tmp_path / "log", ["R1", "", "R3"])
+    whole = puorl.open(machine_parts(tmp_path / "whole", ["R1", "R2"]), needed="robot")
+    assert whole.fingerprint == puorl.open(tmp_path / "whole").fingerprint
+    with pytest.raises(DataError, match=r"got empty cells: robot \d+; repair them"):
+        puorl.open(folder, needed="robot", partition_rows=5)
+    lazy = puorl.open(folder, needed="robot", missing="drop")
+    assert set(lazy.to_dataset().columns["robot"]) == {"R1", "R3"}

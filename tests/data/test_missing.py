@@ -233,3 +233,66 @@ def test_gaps_of_rows_that_were_left_out_are_no_gaps_of_the_log(tmp_path, capsys
     path.write_text(path.read_text().replace("\n15,1,1,0\n", "\n"))
     assert main(["inspect", str(path)]) == 0
     assert "warning 2 gaps in time" in " ".join(capsys.readouterr().out.split())
+
+
+def machines(empty, name="m"):
+    """A log of two runs whose machine is not named in some rows."""
+    rows = log()
+    for i, row in enumerate(rows):
+        row.append("" if i in empty else name + row[0])
+    return rows
+
+
+@pytest.mark.parametrize("cell", ["", "  ", "nan"])
+def test_empty_cells_of_a_needed_column_count_as_missing(tmp_path, cell):
+    rows = machines(())
+    rows[3][-1] = cell
+    path = store(tmp_path / "log.csv", rows, [*HEADER, "machine"])
+    with pytest.raises(DataError, match=r"column machine \(needed\): row 3 is empty; 1 bad cell"):
+        load(path, needed="machine")
+    data = load(path, needed="machine", missing="drop")
+    assert set(data.columns["machine"]) == {"mr0", "mr1"}
+    assert data.columns["source_row"].tolist() == [0, 1, 4, 6, 7, 8, 9, 10]  # as for any bad cell
+    assert any("machine: 1 cell is missing" in note for note in data.provenance.notes)
+    held = load(path, needed="machine", missing="hold")
+    assert held.columns["machine"].tolist() == ["mr0"] * 5 + ["mr1"] * 5
+    assert load(path).columns["machine"][3] == cell  # not needed: a column like any other
+
+
+def test_names_are_held_inside_an_episode_only(tmp_path):
+    path = store(tmp_path / "log.csv", machines((2, 3, 6)), [*HEADER, "machine"])
+    data = load(path, needed="machine", missing="hold:1")
+    assert data.columns["source_row"].tolist() == [0, 1, 4, 7, 8, 9, 10]
+    assert data.columns["machine"].tolist() == ["mr0"] * 3 + ["mr1"] * 4
+
+
+def test_missing_numbers_and_nulls_of_a_needed_column(tmp_path):
+    table = {"obs": [0.0, 1, 2, 3, 4], "act": [0.5, 1, 2, 3, 4], "time": [0, 1, 2, 3, 4]}
+    for ids in ([7, 7, None, 7, 7], ["a", "a", None, "a", "a"]):
+        frame = pa.table({**table, "machine": ids})
+        with pytest.raises(DataError, match="1 bad cell in all: machine 1"):
+            load(frame, needed=["machine"])
+        data = load(frame, needed=["machine"], missing="drop")
+        assert data.obs.ravel().tolist() == [0.0, 3.0]
+        assert len(np.unique(data.columns["machine"])) == 1
+
+
+def test_nothing_changes_where_no_cell_is_empty(tmp_path):
+    path = store(tmp_path / "log.csv", machines(()), [*HEADER, "machine"])
+    plain = load(path)
+    for missing in ("error", "drop", "hold"):
+        found = load(path, needed="machine", missing=missing)
+        assert found.fingerprint == plain.fingerprint
+        assert found.provenance == plain.provenance
+
+
+def test_empty_texts_are_no_id_of_an_episode(tmp_path):
+    table = {"obs": [0.0, 1, 2, 3, 4], "act": [0.5, 1, 2, 3, 4], "run": ["a", "a", " ", "a", "a"]}
+    frame = pa.table(table)
+    with pytest.raises(DataError, match=r"column run \(episode\): row 2 is empty"):
+        load(frame, episode="run")
+    data = load(frame, episode="run", missing="drop")
+    assert data.obs.ravel().tolist() == [0.0, 3.0]
+    np.savez(tmp_path / "log.npz", obs=table["obs"], act=table["act"], run=table["run"])
+    with pytest.raises(DataError, match=r"column run \(episode\): row 2 is empty"):
+        load(tmp_path / "log.npz", action="act", episode="run")

@@ -3,6 +3,8 @@ import pytest
 
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.dataset import Dataset
+from puorl.data.formats import save
+from puorl.data.training_files import read_training_set
 from puorl.data.training_set import Groups, TrainingSet
 
 POOL = Dataset.from_arrays(
@@ -116,3 +118,17 @@ def test_shares_that_are_none(settings, name):
 def test_replaced_values_need_a_row_each():
     with pytest.raises(DataError, match=r"one next_obs a row, \(2, 1\), got \(3, 1\)"):
         TrainingSet(POOL, np.array([0, 1]), next_obs=np.zeros((3, 1)))
+
+
+def test_a_value_to_hold_out_may_be_absent_but_is_noted(tmp_path):
+    data = Dataset.from_arrays(
+        obs=np.arange(6.0)[:, None],
+        next_obs=np.zeros((6, 1)),
+        action=np.zeros((6, 1)),
+        columns={"machine": np.array(["A1", "A2"] * 3)},
+    )
+    save(data, tmp_path / "rows.npz")
+    chosen = read_training_set([str(tmp_path / "rows.npz")], hold_out="machine in ['A1', 'A3']")
+    assert chosen.dataset.obs.ravel().tolist() == [1, 3, 5]
+    (note,) = [n for n in chosen.pool.provenance.notes if n.startswith("--hold-out")]
+    assert note.startswith("--hold-out: no row has machine == 'A3' (did you mean 'A")

@@ -21,6 +21,7 @@ from puorl.pu.units import (
     find_threshold,
     group,
     parse_unit,
+    require_column,
     unusable_units,
 )
 
@@ -67,6 +68,32 @@ def firsts(lengths, num):
 )
 def test_units_are_read(text, unit):
     assert parse_unit(text) == unit
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("exchanger", "column:exchanger"), ("Episode", "episode"), ("windows", "window")],
+)
+def test_a_unit_without_its_kind_is_refused_with_a_hint(text, meant):
+    split = make([5] * 4, [0])
+    with pytest.raises(ConfigError, match=rf"did you mean {meant}\?$"):
+        DomainFilter(unit=text).fit(split)
+
+
+@pytest.mark.parametrize("values", [["a", "", "b"], ["a", " ", "b"], [1.0, np.nan, 2.0]])
+def test_rows_that_belong_to_no_unit_are_refused(values):
+    split = make([4] * 6, [0], columns={"machine": np.tile(np.repeat(values, 4), 2)})
+    says = r"8 empty cells in 24 rows of column 'machine', .* needed='machine'"
+    with pytest.raises(DataError, match=says):
+        DomainFilter(unit="column:machine").fit(split)
+    with pytest.raises(DataError, match=says):
+        require_column(split.pool, Unit("column", column="machine"))
+
+
+def test_empty_cells_are_no_unit_without_usable_rows(tmp_path):
+    (tmp_path / "log.csv").write_text("obs,act,machine\n0,0,a\n1,1,a\n2,0,\n3,1,b\n4,1,b\n5,0,c\n")
+    data = puorl.load(tmp_path / "log.csv", needed="machine", missing="drop")
+    assert unusable_units(data, Unit("column", column="machine")) == ["c"]
 
 
 @pytest.mark.parametrize(

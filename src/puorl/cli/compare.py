@@ -19,6 +19,7 @@ from puorl.core.run_folder import announce_resume, run_folder
 from puorl.data.labels import LabelledRows, read_labels
 from puorl.methods.base import METHODS
 from puorl.ope.config import OPEConfig
+from puorl.pu.units import needed_columns, parse_unit
 from puorl.rl.learner import NAMES
 from puorl.rl.settings import parse_fields, parse_settings
 
@@ -93,7 +94,9 @@ class Compare(opt.Command):
         if self.env is not None:
             require("mujoco", extra="sim", purpose="--env")
         check_free(self.out, force=self.force, marker=RESULT)  # before the work
-        known = read_labels(self.paths, self.labelled, **self.data.arguments())
+        names = self.data.arguments()
+        names["needed"] = needed_columns(parse_unit(self.unit))
+        known = read_labels(self.paths, self.labelled, **names)
         if known.sampling == "two" and self.env is None:
             raise ConfigError(
                 "--labelled: expected a condition or a list where the log judges, got a file of "

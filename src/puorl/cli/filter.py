@@ -24,6 +24,7 @@ from puorl.pu.units import (
     count_scattered,
     describe_unusable,
     held_out_unit,
+    needed_columns,
     number_units,
     parse_unit,
     unusable_units,
@@ -139,7 +140,9 @@ class Filter(opt.Command):
         if reason is not None:
             return self._stream(run, unit, evidence, console, reason)
         name = self._kept_name()
-        known = read_labels(self.paths, self.labelled, **self.data.arguments())
+        names = self.data.arguments()
+        names["needed"] = needed_columns(unit)
+        known = read_labels(self.paths, self.labelled, **names)
         split = self._split(known, unit, evidence, console)
         flt, config = self._filter(evidence)
         fingerprints = result_folder.split_fingerprints(split)
@@ -166,6 +169,7 @@ class Filter(opt.Command):
             raise DataError("labelled: expected labels; give --labelled a condition, or a file")
         label = self.labelled if is_condition(self.labelled) else None
         workers, names = self.scale.make(), self.data.arguments()
+        names["needed"] = needed_columns(unit)
         lazy = self.scale.open(self.paths, reason, console, label=label, **names)
         flt, config = self._filter(evidence)
         target = "" if label is not None else hashing.of_bytes(self.labelled)

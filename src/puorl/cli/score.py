@@ -1,7 +1,8 @@
 """`puorl score`: judge machines or rows that a filter has not seen."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from rich.text import Text
 from puorl.cli import options as opt
 from puorl.core import hashing
 from puorl.core.errors import ConfigError, DataError
-from puorl.core.files import atomic_path, check_free
+from puorl.core.files import atomic_path, check_free, read_json
 from puorl.core.run_folder import (
     FILTER_MARKER,
     MODEL,
@@ -23,12 +24,15 @@ from puorl.core.run_folder import (
     read_as,
 )
 from puorl.data.dataset import Dataset
+from puorl.data.formats import load
 from puorl.data.labels import row_numbers, write_table
 from puorl.data.transitions import Note
 from puorl.pu.units import (
     count_units,
     describe_unusable,
     few_names,
+    needed_columns,
+    parse_unit,
     require_column,
     unusable_units,
 )
@@ -93,7 +97,7 @@ class Score(opt.Command):
         if reason is not None:
             found = self._stream(options, folder, reason)
         elif span is None:
-            data = options.load(self.paths)
+            data = _load(options, self.paths, folder)
             found = self._score(data, folder)
             opt.show_notes(_left_out(data.provenance.notes), self.console)
         else:
@@ -135,7 +139,8 @@ class Score(opt.Command):
         from puorl.scale.filtering import ListScores, collect, run_partitions
         from puorl.scale.sample import draw_sample
 
-        lazy = self.scale.open(self.paths, reason, self.console, **options.arguments())
+        names = options.arguments() | {"needed": _needed(folder)}
+        lazy = self.scale.open(self.paths, reason, self.console, **names)
         flt, workers = DomainFilter.load(folder), self.scale.make()
         model = flt.model_
         by_column = model.unit.kind == "column"
@@ -253,6 +258,21 @@ def read_folder(model: Path, given: opt.DataOptions) -> tuple[opt.DataOptions, P
     )
 
 
+def _load(options: opt.DataOptions, paths: Sequence[str], folder: Path) -> Dataset:
+    """Read rows to judge."""
+    names = options.arguments()
+    names["needed"] = _needed(folder)
+    return load(list(paths), **names)
+
+
+def _needed(folder: Path) -> tuple[str, ...]:
+    """Return the columns in which an empty cell counts as missing for a saved filter."""
+    with contextlib.suppress(DataError, ConfigError, KeyError, TypeError):
+        content = read_json(folder / Path(FILTER_MARKER).name)
+        return needed_columns(parse_unit(content["unit"]))
+    return ()  # a damaged file: reading the filter has the better message
+
+
 def read_machines(
     options: opt.DataOptions, paths: tuple[str, ...], folder: Path, subject: str
 ) -> "tuple[Dataset, MachineModel]":
@@ -262,7 +282,7 @@ def read_machines(
         ConfigError: The filter decides by rows.
         DataError: Other columns than those that it was fitted on.
     """
-    data = options.load(paths)
+    data = _load(options, paths, folder)
     opt.Command.compute_synchronously()
     from puorl.pu.filter import DomainFilter
     from puorl.pu.machines.model import MachineModel

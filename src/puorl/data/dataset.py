@@ -15,6 +15,7 @@ from puorl.core.formatting import code_values
 from puorl.data.actions import Discrete, base_name, column_names, in_order, one_hot, take_codes
 from puorl.data.episodes import complete, next_actions, padded_runs
 from puorl.data.expression import compute, evaluate
+from puorl.data.label_values import Absent, absent_values, describe_values, labelled_rows
 from puorl.data.transitions import MAX_STEP, Provenance, Transitions, join_notes
 from puorl.data.validate import (
     FIELDS,
@@ -127,11 +128,14 @@ class Dataset:
         gap: float = MAX_STEP,
         step: float | None = None,
         discrete_actions: Discrete = None,
+        needed: Sequence[str] = (),
     ) -> "Dataset":
         """Check and complete the raw rows of a reader; every file becomes a dataset this way.
 
-        ``step`` is the median step of the clock, where the rows are a part of more.
+        ``step`` is the median step of the clock, where the rows are a part of more; ``needed`` are
+        columns in which an empty cell counts as missing.
         """
+        raw.note_unnamed(needed)
         take_codes(raw, discrete_actions, source=source)
         usable = repair(raw, missing, source=source)
         fields = canonical(usable.arrays, source=source)
@@ -210,6 +214,38 @@ class Dataset:
             keys: Field to another name of it in the condition.
         """
         return evaluate(condition, self._named(keys))
+
+    def labelled_where(self, condition: str, subject: str = "labelled") -> np.ndarray:
+        """(n,) bool. Evaluate a condition on labels, which must not name texts that no row has.
+
+        Args:
+            condition: As for `where`.
+            subject: Beginning of messages.
+
+        Raises:
+            DataError: It holds for no row, or names a text that no row has beside others.
+        """
+        columns = self._named(None)
+        mask = labelled_rows(condition, columns, subject, self.provenance.emptied)
+        if not mask.any():
+            raise DataError(
+                f"{subject}: expected a condition that holds for some of {len(self):,} rows, got "
+                f"0 of {len(self):,} for {condition}{describe_values(condition, columns)}"
+            )
+        return mask
+
+    def absent_values(
+        self, condition: str, keys: Mapping[str, str] | None = None
+    ) -> "list[Absent]":
+        """Return the values that a condition names and no row has; arguments as for `where`."""
+        return absent_values(condition, self._named(keys), self.provenance.emptied)
+
+    def with_notes(self, notes: Sequence[str]) -> "Dataset":
+        """Return the same rows with more notes on them."""
+        if not notes:
+            return self
+        provenance = dataclasses.replace(self.provenance, notes=(*self.provenance.notes, *notes))
+        return dataclasses.replace(self, provenance=provenance)
 
     def with_reward(self, formula: str, keys: Mapping[str, str] | None = None) -> "Dataset":
         """Return the same rows with another reward.

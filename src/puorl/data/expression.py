@@ -70,6 +70,7 @@ _CONDITION = re.compile(
     | (?P<mark>[()\[\],]){_REST}""",
     re.VERBOSE,
 )
+_PLAIN_NAME = re.compile(r"[^\W\d][\w.]*")
 _FORMULA = re.compile(
     rf"""\s*(?:
       (?P<number>{_NUMBER})
@@ -98,6 +99,26 @@ class _Token(NamedTuple):
 
 
 _Node = Callable[[], np.ndarray]
+
+
+class NamedValue(NamedTuple):
+    """A value with which a condition compares a column by ``==``, ``!=`` or ``in``."""
+
+    column: str
+    value: Literal
+    is_excluded: bool
+    """Rows with it are left out, by ``!=``, ``not in`` or ``not``."""
+
+
+def named_values(condition: str, columns: Mapping[str, np.ndarray]) -> list[NamedValue]:
+    """Return the values that a condition names, each once.
+
+    >>> [each.value for each in named_values("robot in ['A7', 'B1'] and speed < 2", {})]
+    ['A7', 'B1']
+    """
+    parser = _Condition(condition, columns)
+    parser.parse()
+    return list(dict.fromkeys(parser.named))
 
 
 def evaluate(condition: str, columns: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -210,8 +231,12 @@ class _Parser:
         known = list(self._columns)
         close = difflib.get_close_matches(column.text, known, n=3)
         listed = ", ".join([*close, *(k for k in known if k not in close)][:20]) or "none"
-        problem = f"expected a column, got the unknown name {column.text!r}; known columns: "
-        self._fail(column.position, problem + listed)
+        problem = (
+            f"expected a column, got the unknown name {column.text!r}; known columns: {listed}"
+        )
+        if close and not self._odd_name(column.position):
+            problem += f"; did you mean {_as_name(close[0])}?"
+        self._fail(column.position, problem)
 
     def _refuse(self, column: _Token, problem: str) -> NoReturn:
         self._fail(column.position, f"column {column.text!r} {problem}")
@@ -219,7 +244,19 @@ class _Parser:
     def _fail(self, position: int, problem: str) -> NoReturn:
         text, (what, place) = self._text, self.subject
         shown = text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + " ..."
+        if odd := self._odd_name(position):
+            problem += f"; write the column {odd!r} in backticks: {_as_name(odd)}"
         raise ConfigError(f"{what} {shown!r}: {place} character {position + 1}: {problem}")
+
+    def _odd_name(self, position: int) -> str:
+        """Return the column that is no plain word and stands without backticks at a place."""
+        for name in self._columns:
+            start = -1 if _PLAIN_NAME.fullmatch(name) else self._text.find(name)
+            in_backticks = start > 0 and self._text[start - 1] == "`"
+            # Quotes around the name are one character before it.
+            if start >= 0 and not in_backticks and start - 1 <= position < start + len(name):
+                return name
+        return ""
 
 
 class _Formula(_Parser):
@@ -285,6 +322,11 @@ class _Condition(_Parser):
 
     tokens, subject, keywords = _CONDITION, ("condition", "at"), _KEYWORDS
 
+    def __init__(self, text: str, columns: Mapping[str, np.ndarray]) -> None:
+        super().__init__(text, columns)
+        self.named: list[NamedValue] = []
+        self._inverted = False
+
     def parse(self) -> _Node:
         node = self._any()
         self._take("end", expected="and, or, or the end")
@@ -304,7 +346,9 @@ class _Condition(_Parser):
     def _one(self) -> _Node:
         self._deeper()
         if self._take("not"):
+            self._inverted = not self._inverted
             inner = self._one()
+            self._inverted = not self._inverted
             node: _Node = lambda: ~inner()  # noqa: E731
         elif self._take("("):
             node = self._any()
@@ -321,6 +365,8 @@ class _Condition(_Parser):
         assert column is not None
         if sign := self._take("operator"):
             value = self._literal()
+            if sign.text in ("==", "!="):
+                self._name(column, [value], excluded=sign.text == "!=")
             return lambda: self._compare(column, sign.text, value)
         negated = self._take("not")
         if negated:
@@ -334,8 +380,13 @@ class _Condition(_Parser):
         while self._take(","):
             values.append(self._literal())
         self._take(close, expected=f"',' or '{close}'")
+        self._name(column, values, excluded=bool(negated))
         name, join = ("!=", np.logical_and) if negated else ("==", np.logical_or)
         return lambda: reduce(join, (self._compare(column, name, value) for value in values))
+
+    def _name(self, column: _Token, values: list[Literal], *, excluded: bool) -> None:
+        is_excluded = excluded != self._inverted
+        self.named += [NamedValue(column.text, value, is_excluded) for value in values]
 
     def _literal(self) -> Literal:
         token = self._next
@@ -383,6 +434,11 @@ class _Condition(_Parser):
         if values.dtype.kind != "U" and bool(((values == 0) | (values == 1)).all()):
             return values == 1
         self._refuse(column, f"holds {_held(values)} where true/false or 0/1 is needed; {advice}")
+
+
+def _as_name(column: str) -> str:
+    """Write the name of a column as a condition needs it."""
+    return column if _PLAIN_NAME.fullmatch(column) else "`" + column.replace("`", "``") + "`"
 
 
 def _held(values: np.ndarray) -> str:

@@ -28,8 +28,9 @@ from puorl.core.run_folder import (
 from puorl.data.actions import Discrete
 from puorl.data.dataset import Dataset
 from puorl.data.expression import is_formula
+from puorl.data.label_values import Absent, absent_everywhere, check_absent
 from puorl.data.transitions import MAX_STEP
-from puorl.data.validate import FIELDS, FieldNames, RawRows, parse_missing
+from puorl.data.validate import FIELDS, LABELLED, FieldNames, RawRows, parse_missing
 
 if TYPE_CHECKING:
     from puorl.data.lazy import LazyDataset
@@ -171,6 +172,7 @@ def load(
     next_action: str | Sequence[str] | None = None,
     label: str | None = None,
     domain: str | None = None,
+    needed: str | Sequence[str] = (),
     missing: str = "error",
     gap: float = MAX_STEP,
     decimal: str = ".",
@@ -202,6 +204,8 @@ def load(
             ``"checked == 1"``, over the columns of each file under their own names; its value
             becomes the column ``labelled``.
         domain: Name of the domain that all these rows come from, if known.
+        needed: Columns besides the fields in which an empty cell counts as missing, such as the one
+            that names machines (``column:NAME`` of `DomainFilter`).
         missing: What to do with cells that are missing or no numbers: ``error`` refuses the file
             with one message that counts them, ``drop`` leaves out their rows and cuts the episode
             there, ``hold`` (``hold:N``) carries the last value on over at most 5 (N) steps and
@@ -237,7 +241,13 @@ def load(
             name = FRAME if _is_frame(one) else one
             raise DataError(f"{name}: is named twice, so its rows would count twice; name it once")
         seen.add(place)
-    dataset = Dataset.concatenate([_read(each, format, names) for each in sources])
+    read = [_read(each, format, names) for each in sources]
+    dataset = Dataset.concatenate([data for data, _ in read])
+    if label is not None:
+        # Of several files one may have what another lacks.
+        absent = absent_everywhere([absent for _, absent in read])
+        holds = bool(dataset.columns[LABELLED].any())
+        dataset = dataset.with_notes(check_absent(absent, "label", holds=holds))
     if domain is not None:
         provenance = dataclasses.replace(dataset.provenance, domain=domain)
         dataset = dataclasses.replace(dataset, provenance=provenance)
@@ -311,13 +321,15 @@ def reader_of(path: Path, chosen: str | None) -> Any:
     return import_module(found.module)
 
 
-def _read(source: Any, chosen: str | None, names: FieldNames) -> Dataset:
-    """Read one file or DataFrame."""
+def _read(source: Any, chosen: str | None, names: FieldNames) -> tuple[Dataset, list[Absent]]:
+    """Read one file or DataFrame; also return what its label names and none of its rows has."""
     if _is_frame(source):
         path, read = FRAME, import_module("puorl.data.parquet").read_frame
     else:
         path, read = source, reader_of(source, chosen).read
-    return finish(read(source, searched(names)), names, str(path))
+    raw = read(source, searched(names))
+    data = finish(raw, names, str(path))
+    return data, [] if names.label is None else data.absent_values(names.label, raw.keys)
 
 
 def searched(names: FieldNames) -> FieldNames:
@@ -345,6 +357,7 @@ def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = No
         gap=names.gap,
         step=step,
         discrete_actions=names.discrete_actions,
+        needed=names.needed_columns,
     )
     if names.reward and is_formula(names.reward):
         try:

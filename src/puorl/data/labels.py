@@ -23,14 +23,13 @@ from puorl.core.files import atomic_path, lines_of, read_json
 from puorl.core.run_folder import check_keep_list
 from puorl.data.dataset import Dataset
 from puorl.data.formats import PathLike, expand, load, suffix_of, suffixes
+from puorl.data.label_values import describe_values
 from puorl.data.split import PUSplit, Sampling
 from puorl.data.split_files import SETTINGS_FILE
 from puorl.data.validate import LABELLED, SOURCE_ROW
 
 _LIST, _TABLE = ".txt", ".csv"
 _SCORE = "score"
-_MAX_VALUES = 5
-"""Number of values of a text column that a message shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,14 +184,7 @@ def _require_both(data: Dataset, mask: np.ndarray, subject: str, condition: str 
         )
     if mask.any():
         return
-    outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"", "''", condition)
-    values = ""
-    for name, column in data.columns.items():
-        is_named = re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", outside_quotes)
-        if column.dtype.kind == "U" and is_named:
-            texts = [repr(text) for text in np.unique(column).tolist()]
-            more = f" and {len(texts) - _MAX_VALUES:,} more" if len(texts) > _MAX_VALUES else ""
-            values += f"; {name} holds {', '.join(texts[:_MAX_VALUES])}{more}"
+    values = describe_values(condition, data.columns) if condition else ""
     raise DataError(
         f"labelled: {subject} for none of {len(mask):,} rows; need at least a few rows known "
         f"to be of the target domain{values}"

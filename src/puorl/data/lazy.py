@@ -30,9 +30,10 @@ from puorl.core.progress import progress_bar
 from puorl.core.tasks import ONE_THREAD, Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.formats import check_names, expand, finish, reader_of, save, searched
+from puorl.data.label_values import absent_everywhere, check_absent
 from puorl.data.partitions import ChunkKeys, Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
-from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows, parse_missing
+from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows, is_empty, parse_missing
 
 FIRST_PART = "part-000000.parquet"
 """Identifies a folder of partitions."""
@@ -93,7 +94,10 @@ class LazyDataset:
         Unlike the fingerprint of a `Dataset` it does not hash the rows, which would be another
         pass over all of them.
         """
-        content = dataclasses.asdict(self.names) | {
+        names = dataclasses.asdict(self.names)
+        if not self.names.needed:
+            del names["needed"]  # where no cell is empty, as older versions have it
+        content = names | {
             "files": [_stamp(each.path) for each in self.sources],
             "partitions": [list(each) for each in self.partitions],
             "kinds": dict(self.kinds),
@@ -223,11 +227,22 @@ def open(
     with progress_bar("comparing hashes", total=len(own), unit="files", show=progress) as advance:
         hashes = call_all(_verify, own, workers, environment=ONE_THREAD, advance=advance)
     verified = dict(zip((each.number for each in own), hashes, strict=True))
+    if how == "error" and index.unnamed:
+        listed = ", ".join(f"{name} {number:,}" for name, number in index.unnamed.items())
+        raise DataError(
+            f"missing: expected a value in every row of a needed column, got empty cells: "
+            f"{listed}; repair them, or leave out those rows with --missing drop (missing= in "
+            "Python)"
+        )
+    if given.label is not None:
+        index.notes += check_absent(absent_everywhere(index.absent), "label")
     if how == "hold" and "episode" not in index.fields:
         raise DataError("missing: expected episode ids to hold values within, and found none")
     return LazyDataset(
         sources=tuple(sources),
-        names=dataclasses.replace(given, discrete_actions=index.codes(given, total)),
+        names=dataclasses.replace(
+            given, discrete_actions=index.codes(given, total), needed=tuple(index.unnamed)
+        ),
         partitions=tuple(index.cut(total, partition_rows, given.gap)),
         step=index.median_step(),
         kinds=index.differing(),
@@ -273,6 +288,7 @@ def _read_rows(
     raw.arrays = {k: _cast(a[part] if len(a) else a, kinds.get(k)) for k, a in raw.arrays.items()}
     raw.columns = {k: _cast(a[part], kinds.get(f"column/{k}")) for k, a in raw.columns.items()}
     raw.lost = None if raw.lost is None else raw.lost[part]
+    raw.note_unnamed(names.needed_columns)
     if kinds.get("episode") == "U" and "episode" in raw.keys:
         raw.columns.setdefault(raw.keys["episode"], raw.arrays["episode"])
     return raw
@@ -284,7 +300,7 @@ def _read_keys(
     """Read the keys of a chunk, which is the number of a file and rows of it."""
     source, rows = sources[chunk[0]], chunk[1]
     raw = _read_rows(source, names, rows, {}, keys_only=keys_only)
-    return ChunkKeys.of(raw, source.first + rows.start)
+    return ChunkKeys.of(raw, source.first + rows.start, names.label)
 
 
 def _verify(source: Source) -> str | None:
@@ -313,6 +329,9 @@ def _joined(pieces: Sequence[RawRows], fields: Sequence[str], columns: Sequence[
         made.lost = np.concatenate(
             [np.zeros(n, bool) if p.lost is None else p.lost for p, n in lost]
         )
+    made.unnamed = {
+        k: is_empty(made.columns[k]) for k in dict.fromkeys(k for p in pieces for k in p.unnamed)
+    }
     for piece in pieces[1:]:
         for name, cells in piece.bad.items():
             made.note_bad(name, *cells)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from puorl.core.errors import DataError
+from puorl.core.errors import ConfigError, DataError
 from puorl.data.actions import MOST_CODES, take_codes
+from puorl.data.label_values import Absent, absent_values
 from puorl.data.validate import Block, FieldNames, RawRows
 
 _MOST_ROWS = 16
@@ -81,6 +82,10 @@ class Index:
     columns: list[str] = field(default_factory=list)
     """Those that all chunks have."""
     notes: list[str] = field(default_factory=list)
+    unnamed: dict[str, int] = field(default_factory=dict)
+    """Column that is needed to its empty cells, where it has some."""
+    absent: list[list[Absent]] = field(default_factory=list)
+    """Values that the label names and a chunk lacks, of every chunk."""
     _kinds: dict[str, set[str]] = field(default_factory=dict)
     _spans: list[np.ndarray] = field(default_factory=list)
     """(episodes, 3) int64, of a chunk: file of its beginning, first and last row of each."""
@@ -137,6 +142,9 @@ class Index:
         held = {*chunk.fields}, {*chunk.columns}  # sets: some tables have very many columns
         self.fields = [name for name in self.fields if name in held[0]]
         self.columns = [name for name in self.columns if name in held[1]]
+        self.absent.append(chunk.absent)
+        for name, number in chunk.unnamed.items():
+            self.unnamed[name] = self.unnamed.get(name, 0) + number
         for name, kind in chunk.kinds.items():
             self._kinds.setdefault(name, set()).add(kind)
         if chunk.actions is not None:
@@ -283,9 +291,13 @@ class ChunkKeys(NamedTuple):
     """Bits of the steps of the clock, and how often each was made."""
     head: _Row
     last: _Row
+    unnamed: dict[str, int]
+    """Number of empty cells of columns that are needed."""
+    absent: list[Absent]
+    """Texts that the label names and these rows lack."""
 
     @classmethod
-    def of(cls, raw: RawRows, start: int) -> "ChunkKeys":
+    def of(cls, raw: RawRows, start: int, label: str | None = None) -> "ChunkKeys":
         """Look at the rows of a chunk, the first of which is ``start``, over all files."""
         held = raw.arrays | {f"column/{name}": array for name, array in raw.columns.items()}
         action = raw.arrays.get("action", np.empty((0, 2)))
@@ -314,7 +326,7 @@ class ChunkKeys(NamedTuple):
                 long.append(np.stack([start + 1 + far, step[far]]))
             steps = step[~ended[order][:-1] & goes_on & (step > 0)]
         return cls(
-            about=dataclasses.replace(raw, arrays={}, columns={}, lost=None),
+            about=dataclasses.replace(raw, arrays={}, columns={}, lost=None, unnamed={}),
             fields=list(raw.arrays),
             columns=list(raw.columns),
             kinds={k: "U" if a.dtype.kind in "SU" else a.dtype.str for k, a in held.items()},
@@ -326,7 +338,17 @@ class ChunkKeys(NamedTuple):
             steps=np.unique(steps.view(np.int64), return_counts=True),
             head=_Row.of(raw, 0),
             last=_Row.of(raw, -1),
+            unnamed={name: int(empty.sum()) for name, empty in raw.unnamed.items()},
+            absent=[] if label is None else _absent(label, raw.columns),
         )
+
+
+def _absent(label: str, columns: dict[str, np.ndarray]) -> list[Absent]:
+    """Return the texts that a label names and these rows lack; a wrong label is refused later."""
+    try:
+        return [each for each in absent_values(label, columns) if isinstance(each.value, str)]
+    except ConfigError:
+        return []
 
 
 def _seconds(time: np.ndarray) -> np.ndarray:

@@ -40,7 +40,8 @@ def labelled_mask(dataset: Dataset, labelled: np.ndarray | str | None) -> np.nda
                 "labelled: expected a mask, an expression, or data loaded with label=; got none"
             )
         labelled = dataset.columns[LABELLED]
-    mask = dataset.where(labelled) if isinstance(labelled, str) else np.asarray(labelled)
+    is_condition = isinstance(labelled, str)
+    mask = dataset.labelled_where(labelled) if is_condition else np.asarray(labelled)
     if mask.dtype != bool or mask.shape != (len(dataset),):
         raise DataError(
             f"labelled: expected {len(dataset)} true/false values, one a row, got shape "

@@ -65,6 +65,9 @@ def read_training_set(
     returns = (min(ends), max(ends)) if ends else None
     if hold_out is not None:
         kept = ~dataset.where(hold_out)
+        # No slip need it be: one condition may serve kept rows of filters that dropped its machine.
+        absent = [f"--hold-out: {each}" for each in dataset.absent_values(hold_out)]
+        dataset = dataset.with_notes(absent)
         if kept.all() or not kept.any():
             raise DataError(
                 f"--hold-out {hold_out}: expected it to hold for some rows and not for all, got "

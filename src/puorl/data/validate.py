@@ -44,6 +44,7 @@ class FieldNames:
     time: str | None = None
     next_action: str | Sequence[str] | None = None
     label: str | None = None
+    needed: str | Sequence[str] = ()
     missing: str = "error"
     gap: float = MAX_STEP
     unused: tuple[str, ...] = ()
@@ -53,6 +54,11 @@ class FieldNames:
     time_format: str | None = None
     time_zone: str | None = None
     discrete_actions: bool | Sequence[str | int] | None = None
+
+    @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """Columns in which an empty cell counts as missing."""
+        return (self.needed,) if isinstance(self.needed, str) else tuple(self.needed)
 
 
 FIELDS = tuple(FieldNames.__dataclass_fields__)[:9]
@@ -107,6 +113,8 @@ class RawRows:
     """Column of a table to its cells that are missing or no numbers; in the arrays they are NaN."""
     lost: np.ndarray | None = None
     """(n,) bool. Rows whose episode id is missing."""
+    unnamed: dict[str, np.ndarray] = field(default_factory=dict)
+    """Other column that is needed to its empty cells, (n,) bool."""
     provenance: Provenance | None = None
     """Stored in a file that puorl wrote; such a file is restored as it was."""
 
@@ -125,10 +133,50 @@ class RawRows:
             else known._replace(number=known.number + count)
         )
 
+    def note_unnamed(self, needed: Sequence[str]) -> None:
+        """Find rows without a text id of their episode, or without a value of a needed column.
+
+        A second call finds nothing more.
+        """
+        episode, key = self.arrays.get("episode"), self.keys.get("episode", "episode")
+        if episode is not None and episode.dtype.kind in "SU":
+            empty = np.ravel(is_empty(episode))
+            before = np.zeros(len(empty), bool) if self.lost is None else self.lost
+            if self._note_empty(f"{key}", "episode", empty & ~before):
+                self.lost = before | empty
+        for name in needed:
+            if name in self.columns and name != key and name not in self.unnamed:
+                empty = np.ravel(is_empty(self.columns[name]))
+                if self._note_empty(name, "needed", empty):
+                    self.unnamed[name] = empty
+
+    def _note_empty(self, column: str, purpose: str, empty: np.ndarray) -> bool:
+        if empty.any():
+            row = int(np.argmax(empty))
+            text = f"column {column} ({purpose}): row {row} is empty"
+            self.note_bad(column, int(empty.sum()), row, text)
+        return bool(empty.any())
+
     def note_skipped(self, keys: Sequence[str]) -> None:
         """Note the keys of the file that do not hold one plain value a row."""
         if keys:
             self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
+
+
+def is_empty(ids: np.ndarray) -> np.ndarray:
+    """(n,) bool. Ids that name nothing: empty, blank or NaN, which NumPy writes as a text, too.
+
+    >>> is_empty(np.array(["A7", "", " ", "nan"])).tolist()
+    [False, True, True, True]
+    """
+    if ids.dtype.kind not in "SU":
+        return np.isnan(ids) if ids.dtype.kind == "f" else np.zeros(ids.shape, bool)
+    flat, kind = np.ravel(ids), ids.dtype.kind
+    # Rows of one machine mostly follow each other: only the first of each run is looked at.
+    starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])[: len(flat)])
+    stripped = np.strings.lower(np.strings.strip(flat[starts]))
+    empty = (stripped == np.array("", kind)) | (stripped == np.array("nan", kind))
+    return np.repeat(empty, np.diff(starts, append=len(flat))).reshape(ids.shape)
 
 
 def fingerprint(
@@ -425,9 +473,17 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
                 before = np.isfinite(arrays[name]).sum()
                 arrays[name] = _held(arrays[name], group, steps)
                 num_held += int(np.isfinite(arrays[name]).sum() - before)
+        for name, empty in raw.unnamed.items():
+            values, code = np.unique(raw.columns[name], return_inverse=True)
+            held = _held(np.where(empty, np.nan, code.reshape(-1)), group, steps)
+            raw.unnamed[name] = np.isnan(held)
+            raw.columns[name] = values[np.where(np.isnan(held), code.reshape(-1), held).astype(int)]
+            num_held += int((empty & ~raw.unnamed[name]).sum())
     valid = np.ones(len(arrays["obs"]), bool)
     if raw.lost is not None:
         valid &= ~raw.lost
+    for empty in raw.unnamed.values():
+        valid &= ~empty
     for name in (*_NEEDED, "next_obs"):
         if name in arrays and arrays[name].dtype.kind == "f":
             fits = np.asarray(np.isfinite(arrays[name])).reshape(len(arrays[name]), -1).all(axis=1)

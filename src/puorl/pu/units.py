@@ -17,8 +17,9 @@ from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.data.transitions import merge_copies
-from puorl.data.validate import LABELLED, SOURCE_ROW
+from puorl.data.validate import LABELLED, SOURCE_ROW, is_empty
 
+_KINDS = ("transition", "window", "episode", "column")
 NUM_FOLDS = 5
 """At most; fewer where few units are labelled."""
 _GRID = 2_001
@@ -68,9 +69,13 @@ def parse_unit(text: str) -> Unit:
         return Unit("window", length=int(text.partition(":")[2]))
     if text.startswith("column:") and len(text) > len("column:"):
         return Unit("column", column=text.partition(":")[2])
+    known = difflib.get_close_matches(text.lower(), _KINDS, n=1)
+    hint = ""
+    if text and ":" not in text and text not in _KINDS:
+        hint = f"; did you mean {known[0] if known else f'column:{text}'}?"
     raise ConfigError(
         "unit: expected transition, episode, window:N (N steps, such as window:50) or "
-        f"column:NAME, got {text!r}"
+        f"column:NAME, got {text!r}{hint}"
     )
 
 
@@ -145,7 +150,7 @@ def number_units(data: Dataset, unit: Unit) -> Units:
     """Number and name the units of a dataset.
 
     Raises:
-        DataError: The rows have no episodes, or no such column.
+        DataError: The rows have no episodes, or no such column, or empty cells in it.
     """
     if unit.kind == "column":
         columns = data.columns
@@ -153,6 +158,8 @@ def number_units(data: Dataset, unit: Unit) -> Units:
             own = ", ".join(columns_of_log(data)) or "the columns (none)"
             raise DataError(f"unit {unit}: expected one of {own}, got {unit.column!r}")
         ids, number = np.unique(columns[unit.column], return_inverse=True)
+        if is_empty(ids).any():
+            _require_names(data, unit)
         number = number.reshape(-1)
         return Units(ids.astype(str), number, number)
     if data.episode is None:
@@ -176,12 +183,32 @@ def columns_of_log(data: Dataset) -> list[str]:
     return [name for name in data.columns if name not in (SOURCE_ROW, LABELLED)]
 
 
+def needed_columns(unit: Unit) -> tuple[str, ...]:
+    """Return the columns in which an empty cell counts as missing: ``needed`` of `puorl.load`."""
+    return (unit.column,) if unit.kind == "column" else ()
+
+
+def _require_names(data: Dataset, unit: Unit) -> None:
+    """Refuse rows that belong to no unit: together they would be one that mixes all others."""
+    column = data.columns[unit.column]
+    num_empty = int(is_empty(column).sum())
+    if num_empty:
+        raise DataError(
+            f"unit {unit}: expected a value in every row, got {num_empty:,} empty cells in "
+            f"{len(column):,} rows of column {unit.column!r}, whose rows belong to no unit; fill "
+            f"these cells, or load with missing='drop' and needed={unit.column!r} to leave their "
+            "rows out"
+        )
+
+
 def require_column(data: Dataset, unit: Unit) -> None:
     """Refuse data without the column whose values are units, in the words of the command line.
 
     Raises:
-        DataError: No such column.
+        DataError: No such column, or empty cells in it.
     """
+    if unit.kind == "column" and unit.column in data.columns:
+        _require_names(data, unit)
     if unit.kind == "column" and unit.column not in data.columns:
         own = columns_of_log(data)
         near = difflib.get_close_matches(unit.column, own, n=1)
@@ -197,7 +224,8 @@ def unusable_units(data: Dataset, unit: Unit) -> list[str]:
     """
     names = data.columns.get(unit.column, np.empty(0)).astype(str)
     lost = {value for column, value in data.provenance.emptied if column == unit.column}
-    return sorted(lost - set(names))
+    kept = lost - set(names)
+    return sorted(name for name in kept if not is_empty(np.array(name)))
 
 
 def describe_unusable(names: Sequence[str]) -> str:

@@ -395,7 +395,12 @@ def named(table):
     [
         ({"old": "robot == 'm00'"}, "label each unit once"),
         ({"old": "robot == 'm01'", "new": "robot == 'm01'"}, "label each unit once"),
-        ({"old": "robot == 'none'"}, "that holds for some of them"),
+        ({"old": np.zeros(3, bool)}, "that holds for some of them"),
+        (
+            {"old": "robot == 'm00 '"},
+            r"labelled_as old: .*\(did you mean 'm00'\?\); robot holds 'm00'",
+        ),
+        ({"old": "robot in ['m01', 'm7']"}, "labelled_as old: .* no row has robot == 'm7'"),
         ({"ours": "robot == 'm01'"}, "which is reserved"),
     ],
 )

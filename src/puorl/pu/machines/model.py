@@ -330,7 +330,8 @@ def label_others(
             raise ConfigError(
                 f"labelled_as: expected a name of your own, got {name!r}, which is reserved"
             )
-        mask = data.where(rows) if isinstance(rows, str) else np.asarray(rows, bool)
+        who = f"labelled_as {name}"
+        mask = data.labelled_where(rows, who) if isinstance(rows, str) else np.asarray(rows, bool)
         if mask.shape != (len(data),) or not mask.any():
             raise DataError(
                 f"labelled_as {name}: expected a mask over {len(data):,} rows, or a condition, "
