@@ -87,7 +87,7 @@ def test_without_a_report_the_units_are_still_written(fleet, here, capsys):
 @pytest.mark.parametrize(
     ("pair", "says"),
     [
-        (("worn", "machine == 'M-77'"), "labelled_as worn: expected a mask over 1,680 rows"),
+        (("worn", "machine == 'M-77'"), "no row has machine == 'M-77' (did you mean 'M-07'?)"),
         (
             ("worn", "machine == 'M-01'"),
             "labelled_as worn: expected units that have no other label",

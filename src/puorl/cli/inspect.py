@@ -1,5 +1,6 @@
 """`puorl inspect`: show what is in a file, and what is wrong with it."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,7 +65,8 @@ class Inspect(opt.Command):
             seen = self._inspect()
         except DataError as error:
             if _UNKNOWN in str(error):
-                self._show_columns()
+                with contextlib.suppress(DataError):  # the first error says more
+                    self._show_columns()
             raise
         if self.data.missing is not None:
             seen = replace(seen, findings=tuple(find(seen, leaves_out=True)))
