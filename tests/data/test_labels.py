@@ -212,3 +212,15 @@ def test_a_condition_that_holds_for_no_row_lists_the_values(fleet):
         puorl.PUSplit.from_mask(data, "machine == 'B2'")
     with pytest.raises(DataError, match=r"0 of 40 for .*; machine holds 'A1'"):
         puorl.PUSplit.from_mask(data, "machine == 'A1' and code == 1")
+
+
+def test_a_machine_whose_rows_were_all_left_out_is_named_and_no_other_proposed(tmp_path):
+    cells = [(i if name == "A1" else "", name) for name in ("A1", "A2") for i in range(9)]
+    lines = [f"{obs},{k % 3},{name}\n" for k, (obs, name) in enumerate(cells)]
+    path = tmp_path / "log.csv"
+    path.write_text("obs,act,machine\n" + "".join(lines))
+    data = puorl.load(path, missing="drop")
+    with pytest.raises(DataError) as refused:
+        puorl.PUSplit.from_mask(data, "machine == 'A2'")
+    assert "all rows with machine == 'A2' were left out in loading" in str(refused.value)
+    assert "did you mean" not in str(refused.value)

@@ -359,3 +359,21 @@ def test_empty_cells_of_a_needed_column_are_found_before_anything_is_read(tmp_pa
         puorl.open(folder, needed="robot", partition_rows=5)
     lazy = puorl.open(folder, needed="robot", missing="drop")
     assert set(lazy.to_dataset().columns["robot"]) == {"R1", "R3"}
+
+
+def test_a_needed_column_that_one_file_lacks_is_dropped_as_any_other(tmp_path):
+    folder = machine_parts(tmp_path / "log", ["R1", ""])
+    lacks = table("clock", episodes=2, seed=2)
+    pq.write_table(lacks.drop_columns(["robot"]), folder / "2.parquet")
+    lazy = puorl.open(folder, needed="robot", missing="drop")
+    assert "robot" not in lazy.to_dataset().columns
+
+
+def test_a_label_that_holds_for_no_row_is_noted_as_in_memory(tmp_path):
+    folder = machine_parts(tmp_path / "log", ["R1", "R2"])
+    for read in (puorl.open, puorl.load):
+        found = read(folder, label="robot == 'R9'")
+        notes = found.notes if read is puorl.open else found.provenance.notes
+        assert "label: no row has robot == 'R9' (did you mean 'R1'?)" in [
+            note.replace("'R2'?", "'R1'?") for note in notes
+        ]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import puorl
 from puorl.cli.main import main
 from puorl.core.errors import ConfigError, DataError
 from puorl.data.formats import load
@@ -296,3 +297,14 @@ def test_empty_texts_are_no_id_of_an_episode(tmp_path):
     np.savez(tmp_path / "log.npz", obs=table["obs"], act=table["act"], run=table["run"])
     with pytest.raises(DataError, match=r"column run \(episode\): row 2 is empty"):
         load(tmp_path / "log.npz", action="act", episode="run")
+
+
+def test_rows_left_out_of_a_file_of_ours_are_noted(tmp_path):
+    path = store(tmp_path / "log.csv", machines((3,)), [*HEADER, "machine"])
+    saved = tmp_path / "own.npz"
+    puorl.save(load(path), saved)
+    data = load(saved, needed="machine", missing="drop")
+    assert len(data) < len(load(saved))
+    assert any("machine: 1 cell is missing" in note for note in data.provenance.notes)
+    assert ("machine", "") in data.provenance.emptied
+    assert load(saved).provenance == load(path).provenance

@@ -82,7 +82,7 @@ class Compare(opt.Command):
     no_report: opt.Flag = False
     """Skip the report of PU's filter on its own choice."""
     force: opt.Flag = False
-    """Replace the results if they exist; drop an unfinished run with other settings."""
+    """Replace the folder if it exists, trained anew; drop an unfinished run with other settings."""
     data: opt.DataOptions = opt.DataOptions()
 
     def run(self) -> None:

@@ -45,7 +45,7 @@ class Explain(opt.Command):
         says = f"what tells {self.unit} from ours"
         if is_ours:
             says = (
-                f"nothing tells {self.unit} from ours: it was decided to be of our type. Its own "
-                "differences, as units of one type have them:"
+                f"nothing tells {self.unit} from ours: it is known, or was decided, to be one. "
+                "Its own differences, as units of one type have them:"
             )
         self.answer(content, says, opt.columns_table(head, rows))

@@ -188,7 +188,12 @@ def _split(
         raise DataError("compare: expected rows with a reward, got none; name its column")
     if labelled is None and LABELLED not in data.columns:
         raise DataError("labelled: expected a mask, a condition, or data loaded with label=")
-    mask = data.columns[LABELLED] if labelled is None else _as_mask(data, labelled)
+    if labelled is None:
+        mask = data.columns[LABELLED]
+    elif isinstance(labelled, str):
+        mask = data.labelled_where(labelled)
+    else:
+        mask = np.asarray(labelled, bool)
     kept, judge = np.ones(len(data), bool), None
     if held_out:
         chosen = _judges(data, mask, held_out, seed)

@@ -162,7 +162,7 @@ class Dataset:
                     f"{len(fields['obs'])}; they must match"
                 )
             columns[name] = array if done.kept is None else array[done.kept]
-            if done.kept is not None:
+            if done.kept is not None and name != SOURCE_ROW:
                 emptied += [(name, value) for value in _emptied(array, columns[name])]
         notes = [*raw.notes, *usable.notes, *done.notes]
         if gap != MAX_STEP:
@@ -171,7 +171,14 @@ class Dataset:
             if SOURCE_ROW in columns:
                 notes.append(f"{SOURCE_ROW}: the file's own column of this name gave way to ours")
             columns[SOURCE_ROW] = done.kept
-        provenance = raw.provenance or Provenance(
+        provenance = raw.provenance
+        if provenance is not None and done.kept is not None:
+            provenance = dataclasses.replace(
+                provenance,
+                emptied=(*provenance.emptied, *emptied),
+                notes=(*provenance.notes, *notes),
+            )
+        provenance = provenance or Provenance(
             source=(source,),
             format=raw.format,
             obs_names=raw.obs_names,
@@ -230,7 +237,8 @@ class Dataset:
         if not mask.any():
             raise DataError(
                 f"{subject}: expected a condition that holds for some of {len(self):,} rows, got "
-                f"0 of {len(self):,} for {condition}{describe_values(condition, columns)}"
+                f"0 of {len(self):,} for {condition}"
+                + describe_values(condition, columns, self.provenance.emptied)
             )
         return mask
 

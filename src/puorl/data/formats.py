@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from puorl.core.errors import ConfigError, DataError, PuorlError, require
 from puorl.core.files import atomic_path, check_free
 from puorl.core.formatting import check_choice
@@ -329,7 +331,12 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> tuple[Dataset, 
         path, read = source, reader_of(source, chosen).read
     raw = read(source, searched(names))
     data = finish(raw, names, str(path))
-    return data, [] if names.label is None else data.absent_values(names.label, raw.keys)
+    if names.label is None:
+        return data, []
+    # What rows had before some were left out is no slip.
+    held = raw.columns
+    absent = data.absent_values(names.label, raw.keys)
+    return data, [a for a in absent if not np.any(held.get(a.column, "") == np.asarray(a.value))]
 
 
 def searched(names: FieldNames) -> FieldNames:

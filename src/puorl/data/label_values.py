@@ -24,6 +24,8 @@ from puorl.data.expression import evaluate, named_values
 _MOST_SHOWN = 5
 """Values of a column that a message shows."""
 
+_MOST_COMPARED = 10_000
+"""Values of a column up to which the closest is sought: comparing texts is slow."""
 _ALIKE = 0.5
 """Least likeness of a value that was perhaps meant; B1 is so much like B2."""
 
@@ -44,7 +46,8 @@ class Absent(NamedTuple):
 
     def __str__(self) -> str:
         """Say what no row has, and what was perhaps meant."""
-        close = difflib.get_close_matches(str(self.value), self.known, n=1, cutoff=_ALIKE)
+        known = self.known if len(self.known) <= _MOST_COMPARED else ()
+        close = difflib.get_close_matches(str(self.value), known, n=1, cutoff=_ALIKE)
         text = f"no row has {self.column} == {self.value!r}"
         return text + (f" (did you mean {close[0]!r}?)" if close else "")
 
@@ -126,9 +129,23 @@ def labelled_rows(
     return mask
 
 
-def describe_values(condition: str, columns: Mapping[str, np.ndarray]) -> str:
-    """Say which values there are in the text columns of a condition that holds for no row."""
-    absent = {each.column: each for each in reversed(absent_values(condition, columns))}
+def may_hold(condition: str, absent: Sequence[Absent]) -> bool:
+    """Return whether rows have some of the texts that a condition asks for."""
+    asked = {each[:2] for each in named_values(condition, {}) if not each.is_excluded}
+    return any(isinstance(value, str) for _, value in asked - {each[:2] for each in absent})
+
+
+def describe_values(
+    condition: str,
+    columns: Mapping[str, np.ndarray],
+    unusable: Iterable[tuple[str, str]] = (),
+) -> str:
+    """Say which values there are in the text columns of a condition that holds for no row.
+
+    Arguments as for `absent_values`.
+    """
+    gone = set(unusable)
+    absent = {each.column: each for each in reversed(absent_values(condition, columns, gone))}
     outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"", "''", condition)
     said = ""
     for name, column in columns.items():
@@ -136,6 +153,9 @@ def describe_values(condition: str, columns: Mapping[str, np.ndarray]) -> str:
         if column.dtype.kind == "U" and is_named:
             slip = f"; {absent[name]}" if name in absent else ""
             said += f"{slip}; {name} holds {_listed(_distinct(column))}"
+    for name, value, _ in named_values(condition, columns):
+        if (name, str(value)) in gone:
+            said += f"; all rows with {name} == {value!r} were left out in loading"
     return said
 
 

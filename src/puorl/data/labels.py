@@ -58,6 +58,7 @@ def is_split(path: PathLike) -> bool:
 
 def read_split(folder: PathLike, **names: Any) -> LabelledRows:
     """Read a saved split with the rows that it was drawn from."""
+    names.pop("needed", None)  # the split has the rows that it was drawn from, and no others
     content = read_json(Path(folder) / SETTINGS_FILE, repair="split again")
     held = content if isinstance(content, dict) else {}
     made = held.get("config", {})
@@ -184,7 +185,8 @@ def _require_both(data: Dataset, mask: np.ndarray, subject: str, condition: str 
         )
     if mask.any():
         return
-    values = describe_values(condition, data.columns) if condition else ""
+    emptied = data.provenance.emptied
+    values = describe_values(condition, data.columns, emptied) if condition else ""
     raise DataError(
         f"labelled: {subject} for none of {len(mask):,} rows; need at least a few rows known "
         f"to be of the target domain{values}"

@@ -30,7 +30,7 @@ from puorl.core.progress import progress_bar
 from puorl.core.tasks import ONE_THREAD, Workers, call_all
 from puorl.data.dataset import Dataset
 from puorl.data.formats import check_names, expand, finish, reader_of, save, searched
-from puorl.data.label_values import absent_everywhere, check_absent
+from puorl.data.label_values import absent_everywhere, check_absent, may_hold
 from puorl.data.partitions import ChunkKeys, Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
 from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows, is_empty, parse_missing
@@ -231,11 +231,12 @@ def open(
         listed = ", ".join(f"{name} {number:,}" for name, number in index.unnamed.items())
         raise DataError(
             f"missing: expected a value in every row of a needed column, got empty cells: "
-            f"{listed}; repair them, or leave out those rows with --missing drop (missing= in "
-            "Python)"
+            f"{listed}; repair them, leave out those rows with --missing drop (missing= in "
+            "Python), or carry the last value of the episode on with hold"
         )
     if given.label is not None:
-        index.notes += check_absent(absent_everywhere(index.absent), "label")
+        absent = absent_everywhere(index.absent)
+        index.notes += check_absent(absent, "label", holds=may_hold(given.label, absent))
     if how == "hold" and "episode" not in index.fields:
         raise DataError("missing: expected episode ids to hold values within, and found none")
     return LazyDataset(
@@ -329,9 +330,8 @@ def _joined(pieces: Sequence[RawRows], fields: Sequence[str], columns: Sequence[
         made.lost = np.concatenate(
             [np.zeros(n, bool) if p.lost is None else p.lost for p, n in lost]
         )
-    made.unnamed = {
-        k: is_empty(made.columns[k]) for k in dict.fromkeys(k for p in pieces for k in p.unnamed)
-    }
+    unnamed = dict.fromkeys(k for p in pieces for k in p.unnamed)
+    made.unnamed = {k: is_empty(made.columns[k]) for k in unnamed if k in made.columns}
     for piece in pieces[1:]:
         for name, cells in piece.bad.items():
             made.note_bad(name, *cells)

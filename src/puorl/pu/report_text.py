@@ -211,11 +211,12 @@ def _numbers(report: FilterReport) -> Table:
 
 def _cells(estimate: Estimate, *, shown: bool = True) -> tuple[str, str]:
     """Return value and interval; a dash for what was not computed."""
-    value = f"{100 * estimate.value:.1f}" if np.isfinite(estimate.value) else "–"
-    if estimate.interval is None or not np.isfinite(estimate.value):
+    if not np.isfinite(estimate.value):
+        return "–", "–"
+    is_known = shown and not tells_nothing(estimate)
+    value = f"{100 * estimate.value:.1f}" if is_known else "unknown"
+    if estimate.interval is None:
         return value, "–"
-    if not shown or tells_nothing(estimate):
-        value = "unknown"
     return value, f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
 
 
