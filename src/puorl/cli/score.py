@@ -155,7 +155,6 @@ class Score(opt.Command):
             "sample": self.scale.sample,
         }
         with partition_folder(self.out, basis) as parts:
-            opt.show_notes(_left_out(lazy.notes), self.console)
             if by_column:
                 rows = self.scale.sample
                 drawn = draw_sample(lazy, model.unit, parts, workers, rows=rows, progress=True)

@@ -19,10 +19,9 @@ from puorl.core.formatting import check_positive, parse_count
 from puorl.core.hashing import checked_seed, generator
 from puorl.core.progress import progress_bar
 from puorl.data.dataset import Dataset
-from puorl.data.parts import Draw
+from puorl.data.parts import Draw, labelled_mask
 from puorl.data.split import HiddenTruth, PUSplit
 from puorl.data.training_set import TrainingSet
-from puorl.data.validate import LABELLED
 from puorl.envs.evaluate import evaluate as simulate
 from puorl.methods.base import METHODS, Method, find
 from puorl.methods.pu import PU
@@ -186,14 +185,7 @@ def _split(
     """Hold labelled episodes out, and make a split of the other rows."""
     if data.reward is None:
         raise DataError("compare: expected rows with a reward, got none; name its column")
-    if labelled is None and LABELLED not in data.columns:
-        raise DataError("labelled: expected a mask, a condition, or data loaded with label=")
-    if labelled is None:
-        mask = data.columns[LABELLED]
-    elif isinstance(labelled, str):
-        mask = data.labelled_where(labelled)
-    else:
-        mask = np.asarray(labelled, bool)
+    mask = labelled_mask(data, labelled)
     kept, judge = np.ones(len(data), bool), None
     if held_out:
         chosen = _judges(data, mask, held_out, seed)
@@ -201,7 +193,7 @@ def _split(
     parts = held_out_unit("auto", parse_unit(unit))
     split = PUSplit.from_mask(data[kept], mask[kept], unit=parts, seed=seed)
     if truth is not None:
-        true = _as_mask(data, truth)[kept]
+        true = (data.where(truth) if isinstance(truth, str) else np.asarray(truth, bool))[kept]
         if not true[split.labelled].all():
             raise DataError("truth: expected it to hold for all labelled rows, got some where not")
         num = len(split.pool)
@@ -209,10 +201,6 @@ def _split(
         origin = Draw(np.where(true, 0, 1).astype(np.int32), np.arange(num), part, 0)
         split = dataclasses.replace(split, truth=HiddenTruth(origin))
     return _Rows(split, judge)
-
-
-def _as_mask(data: Dataset, given: np.ndarray | str) -> np.ndarray:
-    return data.where(given) if isinstance(given, str) else np.asarray(given, bool)
 
 
 def _judges(data: Dataset, mask: np.ndarray, held_out: float, seed: int) -> np.ndarray:

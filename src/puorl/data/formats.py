@@ -333,10 +333,14 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> tuple[Dataset, 
     data = finish(raw, names, str(path))
     if names.label is None:
         return data, []
-    # What rows had before some were left out is no slip.
-    held = raw.columns
+
+    def was_read(absent: Absent) -> bool:
+        values = raw.columns.get(absent.column)
+        return values is not None and bool(np.any(values == absent.value))
+
+    # A value all of whose rows were left out is no slip.
     absent = data.absent_values(names.label, raw.keys)
-    return data, [a for a in absent if not np.any(held.get(a.column, "") == np.asarray(a.value))]
+    return data, [each for each in absent if not was_read(each)]
 
 
 def searched(names: FieldNames) -> FieldNames:
