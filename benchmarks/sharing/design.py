@@ -52,6 +52,7 @@ VARIANTS = {
 
 def make_suite(
     bodies: list[str],
+    qualities: list[str],
     own_rows: list[int],
     rows: int,
     quick: bool,
@@ -67,7 +68,7 @@ def make_suite(
         MethodChoice("sharing_all"),
         *(MethodChoice("oracle_share", {**v, **small}, variant=n) for n, v in chosen.items()),
     )
-    pairs = [(q, own) for q in QUALITIES for own in own_rows]
+    pairs = [(q, own) for q in qualities for own in own_rows]
     if part is not None:
         quality, _, own = part.partition(",")
         pairs = [(quality, int(own))]
@@ -97,6 +98,7 @@ def main() -> None:
         "--data-seeds", type=int, default=1, help="independent logs of every setting"
     )
     parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--qualities", nargs="+", default=QUALITIES, choices=QUALITIES)
     parser.add_argument("--own", type=int, nargs="+", default=OWN)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=2)
@@ -106,7 +108,7 @@ def main() -> None:
         show(args.out / "runs.jsonl")
         return
     named = args.quick, args.part, args.variants, args.data_seeds
-    suite = make_suite(args.bodies, args.own, args.rows, *named)
+    suite = make_suite(args.bodies, args.qualities, args.own, args.rows, *named)
     plan = make_plan(suite, seeds=args.seeds, steps=args.steps)
     if args.step == "collect":
         collect_all(plans.needed_sources(plan.cells), workers=args.workers, show=False)
