@@ -289,7 +289,7 @@ def measure_read_out(
 
 
 def text_table(method: Method, recorded: Recorded, cells: list[Cell], args: Any) -> str:
-    """Means over draws, as Markdown, one table for each question."""
+    """Each draw and means over draws, as Markdown, one table for each question."""
     lines = []
     for question in ("policy", "drivers"):
         asked = [cell for cell in cells if cell.question == question]
@@ -297,8 +297,8 @@ def text_table(method: Method, recorded: Recorded, cells: list[Cell], args: Any)
             continue
         parts = ["ours/A", "other/A"]
         parts = ["ours/A", "ours/B", "other/A", "other/B"] if question == "drivers" else parts
-        heads = ["draws", "episodes right, %", "AUROC", *(f"{p} kept, %" for p in parts)]
-        heads += ["verdicts", "read-out AUROC"]
+        heads = ["draws", "right in each, %", "AUROC", *(f"{p} kept, %" for p in parts)]
+        heads += ["alpha held", "verdicts", "read-out AUROC"]
         lines += ["", f"| {question} | " + " | ".join(heads) + " |"]
         lines.append("|---" + "|--:" * len(heads) + "|")
         for cell in asked:
@@ -318,15 +318,16 @@ def text_table(method: Method, recorded: Recorded, cells: list[Cell], args: Any)
 
 
 def _means(found: list[dict[str, Any]], parts: list[str]) -> list[str]:
-    right = np.mean([m["num_right"] / m["num_asked"] for m in found])
+    right = [f"{100.0 * m['num_right'] / m['num_asked']:.4g}" for m in found]
     area = np.mean([m["auroc"] for m in found])
     kept = [100.0 * np.mean([m["kept"].get(part, np.nan) for m in found]) for part in parts]
     verdicts = ", ".join(sorted({str(m["verdict"]) for m in found}))
     return [
         str(len(found)),
-        f"{100.0 * right:.2f}",
+        ", ".join(right),
         f"{area:.4f}",
         *(f"{k:.1f}" for k in kept),
+        f"{sum(m['alpha_held'] for m in found)} of {len(found)}",
         verdicts,
     ]
 

@@ -18,13 +18,16 @@ from puorl.pu.filter import DomainFilter
 from puorl.pu.machines import fitting, slopes
 from puorl.pu.machines.drift import follow
 from puorl.pu.machines.dynamics import make_batch
+from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.mixture import Mixture
 from puorl.pu.machines.model import (
+    LaneChances,
     RowFit,
     ViewModel,
     estimate_latents,
     mean_nll,
     most_rows,
+    quality,
     slope_rows,
     thin_rows,
 )
@@ -475,3 +478,30 @@ def test_units_of_large_fleets_give_fewer_rows():
     assert most_rows("dynamics", 1_000) == 200
     assert most_rows("dynamics", 100_000) == 100
     assert most_rows("relations", 30) == 250
+
+
+def test_intervals_of_many_sure_units_allow_for_some_that_are_misjudged():
+    n, asked = 9_000, 0.3
+    ours = np.arange(n) < asked * n
+    column = np.zeros(n)
+    table = UnitTable(
+        name=np.arange(n).astype(str),
+        num_rows=np.full(n, 20),
+        labelled=np.zeros(n, bool),
+        probability=ours.astype(float),
+        evidence=column,
+        misfit=column,
+        keep=ours,
+        cluster=column.astype(int),
+        agreement=column,
+        position=np.zeros((n, 2)),
+        spread=column,
+    )
+    lanes = [LaneChances("dynamics", ours[None].astype(float), np.ones(1), asked)]
+    alpha, recall, precision = quality(table, lanes, 1.0, 0)
+    assert alpha.value == pytest.approx(asked)
+    assert asked - 0.01 < alpha.low < asked - 0.003
+    assert asked + 0.01 < alpha.high < asked + 0.02
+    assert recall.value == precision.value == 1.0
+    assert 0.94 < recall.low < 0.96
+    assert 0.97 < precision.low < 0.985
