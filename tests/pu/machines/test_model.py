@@ -320,6 +320,41 @@ def test_a_unit_that_is_none_of_these_is_dropped_and_ordinary_ones_are_not_calle
     assert (plain.cluster >= 0).all()
 
 
+@pytest.mark.parametrize("gains", [(0.5, 0.25), (1.5, -0.5), (0.8, 1.0), (0.45, 0.1), (0.0, 0.37)])
+def test_windows_are_judged_as_their_unit_is(fitted, fleet, gains):
+    new = fleet(num_units=4, num_runs=8, seed=5, gains=gains)
+    table = fitted.predict_units(new)
+    place = np.concatenate([np.arange(n) for n in table.num_rows])
+    courses = follow(fitted.model_, new, place // 78)
+    assert [each.name for each in courses] == table.name.tolist()
+    for each, chance, cluster in zip(courses, table.probability, table.cluster, strict=True):
+        assert each.alarm is None
+        assert each.probability.shape == (4,)
+        if cluster < 0:
+            assert (each.probability < 0.5).all()
+            assert each.probability.max() <= 1e3 * chance + 1e-3
+        else:
+            assert abs(np.median(each.probability) - chance) < 0.15
+    if gains == (0.5, 0.25):
+        np.testing.assert_array_equal(table.keep, is_ours(table.name))
+
+
+def test_a_unit_that_turns_strange_was_ours_before(fitted, fleet):
+    before = fleet(num_units=1, num_runs=8, seed=5)
+    after = fleet(num_units=1, num_runs=8, seed=6, gains=(1.5, 1.5))
+    both = Dataset.from_arrays(
+        obs=np.concatenate([before.obs, after.obs]),
+        action=np.concatenate([before.action, after.action]),
+        next_obs=np.concatenate([before.next_obs, after.next_obs]),
+        columns={"robot": np.repeat("m50", len(before) + len(after))},
+    )
+    assert fitted.predict_units(both).cluster[0] < 0
+    [course] = follow(fitted.model_, both, np.arange(len(both)) // 39)
+    assert course.first_beyond == 8
+    assert (course.probability[:8] > 0.5).all()
+    assert (course.probability[8:] < 0.5).all()
+
+
 def rows_of_units(rng, num_units, num_rows, shift=0.0):
     """Log-likelihoods of rows: neighbours are alike, and units differ by 0.3."""
     made = []

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
@@ -31,6 +32,8 @@ _MOST_DRAWN = 20_000_000
 """Units that are drawn for intervals, in all draws: with many, the draws are fewer."""
 FALSELY_OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called none of these."""
+_LEAST_WEIGHT = 0.01
+"""Weight of a lane from which it decides."""
 _BLOCK = 20
 """Rows that are averaged, to see how much neighbours are alike."""
 
@@ -99,6 +102,48 @@ class ViewModel(NamedTuple):
         """(n, size of the lane) float64. Latents in the metric of the likelihood."""
         size = self.sizes[lane]
         return (z - self.centre[lane])[:, :size] @ self.root[lane][:size, :size]
+
+    def with_lanes(self, wanted: np.ndarray) -> "ViewModel":
+        """Return a model of some lanes, in the order of their numbers."""
+        names = ("centre", "root", "inflation", "held_out_nll")
+        return self._replace(
+            params=jax.tree.map(lambda leaf: leaf[wanted], self.params),
+            sizes=tuple(self.sizes[k] for k in wanted),
+            mixtures=tuple(
+                mixture._replace(lane=int(np.searchsorted(wanted, mixture.lane)))
+                for mixture in self.mixtures
+                if mixture.lane in wanted
+            ),
+            **{name: getattr(self, name)[wanted] for name in names},
+        )
+
+
+class Asked(NamedTuple):
+    """What the networks say of groups of rows: units, or windows of them."""
+
+    latents: list[list[UnitLatents]]
+    """For each view and lane."""
+    fits: list[np.ndarray]
+    """(groups,) float64, for each view. As `RowFit.probability`."""
+
+    def replaced(self, groups: np.ndarray, more: "Asked") -> "Asked":
+        """Return the same with some groups that were asked again."""
+
+        def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+            made = old.copy()
+            made[groups] = new
+            return made
+
+        return jax.tree.map(put, self, more)
+
+
+class Judged(NamedTuple):
+    """What follows for them."""
+
+    latents: list[list[UnitLatents]]
+    lanes: "list[LaneChances]"
+    ordinary: np.ndarray
+    """(groups,) float64. As in `decide`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,35 +256,83 @@ class MachineModel:
         """
         data = self.in_order(data)
         found = number_units(data, self.unit)
-        config = self.config.machines
-        rows, _ = build(data.rows, found.number, config, self.scalings)
+        rows, _ = build(data.rows, found.number, self.config.machines, self.scalings)
         number = found.number[rows.position]
         batches = [dynamics.make_batch(view.view, rows, number) for view in self.views]
-        latents = [
-            [
-                estimate_latents(view, lane, batch, len(found.name), config)
-                for lane in range(len(view.sizes))
-            ]
-            for view, batch in zip(self.views, batches, strict=True)
-        ]
+        judged = self.judge(self.ask(batches, len(found.name)))
         unlabelled = np.full(len(found.name), -1)
-        lanes = judge_lanes(self.views, latents, self.median_rows)
-        fits = [
-            fit.probability(*mean_nll(view, fit.lane, batch, latents[k][fit.lane]))
-            for k, (view, batch, fit) in enumerate(
-                zip(self.views, batches, self.row_fits, strict=False)
-            )
-        ]
-        ordinary = self.ordinary(latents, fits)
         return decide(
             self.views,
-            latents,
-            lanes,
+            judged.latents,
+            judged.lanes,
             found,
             unlabelled,
             seen=self.finding.seen,
-            ordinary=ordinary,
+            ordinary=judged.ordinary,
         )
+
+    def ask(
+        self,
+        batches: Sequence[dynamics.Batch],
+        num_groups: int,
+        start: Sequence[Sequence[np.ndarray]] | None = None,
+        num_iterations: int = 8,
+    ) -> "Asked":
+        """Estimate z of groups of rows by all lanes, and how ordinary their rows are.
+
+        Args:
+            batches: Rows, for each view.
+            num_groups: Groups that they belong to.
+            start: First guesses of z, for each view and lane; None for the mean of the fit.
+            num_iterations: As in `estimate_latents`.
+        """
+        latents = [
+            [
+                estimate_latents(
+                    view,
+                    lane,
+                    batch,
+                    num_groups,
+                    self.config.machines,
+                    start=None if start is None else start[k][lane],
+                    num_iterations=num_iterations,
+                )
+                for lane in range(len(view.sizes))
+            ]
+            for k, (view, batch) in enumerate(zip(self.views, batches, strict=True))
+        ]
+        fits = [
+            fit.probability(*mean_nll(view, fit.lane, batch, own[fit.lane]))
+            for view, batch, own, fit in zip(
+                self.views, batches, latents, self.row_fits, strict=False
+            )
+        ]
+        return Asked(latents, fits)
+
+    def judge(self, asked: "Asked", driver: np.ndarray | None = None) -> "Judged":
+        """Return what follows for groups of rows; ``driver`` is as in `judge_lanes`."""
+        lanes = judge_lanes(self.views, asked.latents, self.median_rows, driver)
+        ordinary = self.ordinary(asked.latents, asked.fits, driver)
+        return Judged(asked.latents, lanes, ordinary)
+
+    def with_weighty_lanes(self) -> tuple["MachineModel", list[np.ndarray]]:
+        """Return a model of the lanes that decide, with their numbers: others change nothing."""
+        best = max(mixture.gain for view in self.views for mixture in view.mixtures)
+        views, kept = [], []
+        for view in self.views:
+            weight, lane = weights(view.mixtures), np.array([m.lane for m in view.mixtures])
+            total = np.bincount(lane, weight, minlength=len(view.sizes))
+            decides = max(m.gain for m in view.mixtures) >= min(best, SURE)
+            wanted = np.flatnonzero((total >= _LEAST_WEIGHT) & decides)
+            wanted = np.union1d(wanted, [_clearest([view])[1].lane])
+            views.append(view.with_lanes(wanted))
+            kept.append(wanted)
+        # Old filters have no fits of rows.
+        fits = [
+            fit._replace(lane=int(np.searchsorted(wanted, fit.lane)))
+            for fit, wanted in zip(self.row_fits, kept, strict=False)
+        ]
+        return replace(self, views=tuple(views), row_fits=tuple(fits)), kept
 
     def with_row_fits(self, data: Dataset, found: Units | None = None) -> "MachineModel":
         """Return the same with how well rows of its own data are predicted.
@@ -496,11 +589,9 @@ def decide(
         ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
             units of the fit, whose types are known.
     """
-    said = in_all(lanes, [each.weight @ each.chance for each in lanes])
+    said = chance_of_ours(lanes, seen, ordinary)
     prior = in_all(lanes, [np.array(each.prior) for each in lanes])
-    said, prior = (0.5 + seen * (each - 0.5) for each in (said, prior))
-    if ordinary is not None:  # as common as it is for an ordinary unit to look so: even odds
-        said = said * trust(ordinary)
+    prior = 0.5 + seen * (prior - 0.5)
     probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
     agreement = _agreement(lanes, keep, ordinary)
@@ -569,6 +660,16 @@ def decide_again(
     }
     columns = {k: np.where(asked, v, getattr(table, k)) for k, v in changed.items()}
     return UnitTable(**table._asdict() | columns), again
+
+
+def chance_of_ours(
+    lanes: Sequence[LaneChances], seen: float | np.ndarray, ordinary: np.ndarray | None
+) -> np.ndarray:
+    """(n,) float64. Chance to be ours by all opinions, as far as types are seen; as in `decide`."""
+    said = in_all(lanes, [each.weight @ each.chance for each in lanes])
+    said = 0.5 + seen * (said - 0.5)
+    # As common as it is for an ordinary unit to look so: even odds.
+    return said if ordinary is None else said * trust(ordinary)
 
 
 def trust(ordinary: np.ndarray) -> np.ndarray:
