@@ -95,10 +95,9 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
         alarm = first_alarm(distance, band)
         unknown = np.full(len(mine), np.nan)
         course = UnitCourse(str(name), begin[mine], unknown, distance, band, alarm, is_dated)
-        has_changed = course.first_beyond is not None
-        after = np.arange(len(mine)) >= (course.first_beyond if has_changed else len(mine))
-        stretch[mine] = num_stretches + after
-        num_stretches += 1 + has_changed
+        change = len(mine) if course.first_beyond is None else course.first_beyond
+        stretch[mine] = num_stretches + (np.arange(len(mine)) >= change)
+        num_stretches += 1 + (alarm is not None)
         courses.append((course, mine))
     if not courses:
         most = int(np.bincount(pairs[0], minlength=1).max())
@@ -134,7 +133,9 @@ def _probabilities(
     whole = model.ask([batch._replace(unit=unit) for batch in batches], int(stretch.max()) + 1)
     start = [[own.z[stretch_of] for own in lanes] for lanes in whole.latents]
     judged = model.judge(model.ask(batches, len(stretch_of), start, _STEPS))
-    ordinary = np.minimum(judged.ordinary, model.judge(whole).ordinary[stretch_of])
+    as_whole = model.judge(whole).ordinary.chance[stretch_of]
+    ordinary = judged.ordinary
+    ordinary = ordinary._replace(chance=np.minimum(ordinary.chance, as_whole))
     chance = np.full(len(stretch), np.nan)
     chance[stretch >= 0] = chance_of_ours(judged.lanes, model.finding.seen, ordinary)
     return chance

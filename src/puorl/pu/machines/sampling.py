@@ -23,7 +23,7 @@ from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.mixture import SEEN, mahalanobis
 from puorl.pu.machines.model import (
-    FALSELY_OUTSIDE,
+    Asked,
     Judged,
     LaneChances,
     MachineModel,
@@ -35,7 +35,6 @@ from puorl.pu.machines.model import (
     project,
     quality,
     thin,
-    trust,
 )
 from puorl.pu.machines.sequences import Sequences, build
 from puorl.pu.units import Units
@@ -160,7 +159,7 @@ def judge_others(
     judged = _judge(asked, rows, driver)
     ordinary = judged.ordinary
     if gain < SEEN:  # even odds for all but odd units, as in the model
-        ordinary = np.where(ordinary < FALSELY_OUTSIDE, ordinary, np.inf)
+        ordinary = ordinary.where_unseen()
     table = decide(
         asked.views,
         judged.latents,
@@ -186,7 +185,7 @@ def judge_others(
     )
     columns = {k: joined(getattr(model.units, k), each) for k, each in table._asdict().items()}
     table = UnitTable(**columns | {"position": position})
-    trusted = joined(np.ones(len(model.units)), trust(ordinary))
+    trusted = joined(np.ones(len(model.units)), ordinary.trust)
     alpha, recall, precision = quality(
         table, lanes, model.finding.seen, model.seed, trusted=trusted
     )
@@ -233,16 +232,21 @@ def _judge(model: MachineModel, rows: _Rows, driver: np.ndarray) -> Judged:
     batches = [dynamics.make_batch(view.view, rows.rows, rows.unit) for view in model.views]
     few = [thin(batch, _FIRST_ROWS) for batch in batches]
     asked = model.ask(few, rows.num_units)
-    judged = model.judge(asked, driver)
+    judged = _judged(model, asked, driver)
     chance = in_all(judged.lanes, [each.weight @ each.chance for each in judged.lanes])
-    chance = chance * trust(judged.ordinary)
+    chance = chance * judged.ordinary.trust
     units = np.flatnonzero((chance > _CLEAR) & (chance < 1.0 - _CLEAR))
     if not len(units):
         return judged
     more = [_rows_of(batch, units, rows.num_units) for batch in batches]
     start = [[own.z[units] for own in lanes] for lanes in asked.latents]
     again = model.ask(more, len(units), start, _STEPS_MORE)
-    return model.judge(asked.replaced(units, again), driver)
+    return _judged(model, asked.replaced(units, again), driver)
+
+
+def _judged(model: MachineModel, asked: Asked, driver: np.ndarray) -> Judged:
+    lanes = judge_lanes(model.views, asked.latents, model.median_rows, driver)
+    return Judged(asked.latents, lanes, model.ordinary(asked, driver))
 
 
 def _rows_of(batch: Batch, units: np.ndarray, num_units: int) -> Batch:
