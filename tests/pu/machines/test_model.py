@@ -22,7 +22,6 @@ from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.mixture import Mixture
 from puorl.pu.machines.model import (
     LaneChances,
-    RowFit,
     ViewModel,
     estimate_latents,
     mean_nll,
@@ -31,6 +30,7 @@ from puorl.pu.machines.model import (
     slope_rows,
     thin_rows,
 )
+from puorl.pu.machines.newcomers import RowFit, RowMeans, UnitFit
 from puorl.pu.machines.report import MachineReport
 from puorl.pu.machines.sequences import build
 from puorl.pu.unit_table import type_of
@@ -134,7 +134,7 @@ def test_rows_of_new_units_are_compared_with_rows_that_slopes_have_not_seen(fitt
     rows, number, _ = batch(noise(40, 1), scalings)
     new = make_batch("slopes", rows, number)
     own = estimate_latents(view, 0, new, 40, config)
-    assert np.median(fit.probability(*mean_nll(view, 0, new, own))) > 0.2
+    assert np.median(fit.new_probability(mean_nll(view, 0, new, own), "slopes")) > 0.2
 
 
 def test_rows_have_the_decision_of_their_unit(split, fitted):
@@ -323,6 +323,41 @@ def test_a_unit_that_is_none_of_these_is_dropped_and_ordinary_ones_are_not_calle
     assert (plain.cluster >= 0).all()
 
 
+@pytest.mark.parametrize("gains", [(0.5, 0.25), (1.5, -0.5), (0.8, 1.0), (0.45, 0.1), (0.0, 0.37)])
+def test_windows_are_judged_as_their_unit_is(fitted, fleet, gains):
+    new = fleet(num_units=4, num_runs=8, seed=5, gains=gains)
+    table = fitted.predict_units(new)
+    place = np.concatenate([np.arange(n) for n in table.num_rows])
+    courses = follow(fitted.model_, new, place // 78)
+    assert [each.name for each in courses] == table.name.tolist()
+    for each, chance, cluster in zip(courses, table.probability, table.cluster, strict=True):
+        assert each.alarm is None
+        assert each.probability.shape == (4,)
+        if cluster < 0:
+            assert (each.probability < 0.5).all()
+            assert each.probability.max() <= 1e3 * chance + 1e-3
+        else:
+            assert abs(np.median(each.probability) - chance) < 0.15
+    if gains == (0.5, 0.25):
+        np.testing.assert_array_equal(table.keep, is_ours(table.name))
+
+
+def test_a_unit_that_turns_strange_was_ours_before(fitted, fleet):
+    before = fleet(num_units=1, num_runs=8, seed=5)
+    after = fleet(num_units=1, num_runs=8, seed=6, gains=(1.5, 1.5))
+    both = Dataset.from_arrays(
+        obs=np.concatenate([before.obs, after.obs]),
+        action=np.concatenate([before.action, after.action]),
+        next_obs=np.concatenate([before.next_obs, after.next_obs]),
+        columns={"robot": np.repeat("m50", len(before) + len(after))},
+    )
+    assert fitted.predict_units(both).cluster[0] < 0
+    [course] = follow(fitted.model_, both, np.arange(len(both)) // 39)
+    assert course.first_beyond == 8
+    assert (course.probability[:8] > 0.5).all()
+    assert (course.probability[8:] < 0.5).all()
+
+
 def rows_of_units(rng, num_units, num_rows, shift=0.0):
     """Log-likelihoods of rows: neighbours are alike, and units differ by 0.3."""
     made = []
@@ -338,15 +373,64 @@ def test_ordinary_units_are_rarely_predicted_so_badly_and_odd_ones_always():
     for _ in range(100):
         fit = RowFit.of(0, *rows_of_units(rng, 12, 200))
         new, unit = rows_of_units(rng, 20, 300)
-        chance.append(fit.probability(np.bincount(unit, new) / 300, np.full(20, 300)))
+        chance.append(fit.probability(RowMeans(np.bincount(unit, new) / 300, np.full(20, 300))))
         new, unit = rows_of_units(rng, 20, 20)
-        few.append(fit.probability(np.bincount(unit, new) / 20, np.full(20, 20)))
+        few.append(fit.probability(RowMeans(np.bincount(unit, new) / 20, np.full(20, 20))))
     for found in (np.concatenate(chance), np.concatenate(few)):
         assert 0.02 < np.mean(found < 0.05) < 0.09
         assert np.mean(found < 1e-3) < 4e-3
     fit = RowFit.of(0, *rows_of_units(rng, 12, 200))
     odd, unit = rows_of_units(rng, 20, 300, shift=6.0)
-    assert (fit.probability(np.bincount(unit, odd) / 300, np.full(20, 300)) < 1e-3).all()
+    rows = RowMeans(np.bincount(unit, odd) / 300, np.full(20, 300))
+    assert (fit.probability(rows) < 1e-3).all()
+    assert (fit.new_probability(rows, "dynamics") < 1e-3).all()
+    relations = fit.new_probability(rows, "relations")  # which few units show less well
+    assert (relations > fit.new_probability(rows, "dynamics")).all()
+
+
+@pytest.mark.parametrize(("num_units", "size"), [(8, 4), (12, 8), (20, 4), (40, 8)])
+def test_new_units_of_a_type_are_rarely_far_from_it_however_few_were_fitted(num_units, size):
+    rng = np.random.default_rng(0)
+    chance, fitted, odd = [], [], []
+    for _ in range(60):
+        member = np.arange(num_units) % 2
+        kinds = 12.0 * np.eye(2, size)
+        z = kinds[member] + rng.normal(size=(num_units, size))
+        count = np.bincount(member).astype(float)
+        found = np.stack([z[member == k].mean(axis=0) for k in (0, 1)])
+        left = z - found[member]
+        covariance = left.T @ left / num_units + 0.2 * np.eye(size)
+        mixture = Mixture(found, covariance, count, 9.0, member=member)
+        fit = UnitFit.of(mixture, z, member)
+        assert fit.num_units == num_units
+        new = kinds[rng.integers(2, size=30)] + rng.normal(size=(30, size))
+        none = np.zeros((30, size, size))
+        chance.append(fit.new_probability(new, none))
+        fitted.append(fit.new_probability(z, none[:1]))
+        odd.append(fit.new_probability(new + 60.0, none))
+    chance, fitted, odd = map(np.concatenate, (chance, fitted, odd))
+    assert np.mean(chance < 0.01) < 0.02  # there are several tests of a unit, and the least counts
+    assert np.mean(fitted) > np.mean(chance)  # of which the types were made
+    assert np.mean(odd < 0.01) > 0.9
+
+
+def test_a_type_of_one_unit_and_no_others_has_a_distance():
+    mixture = Mixture(np.zeros((2, 2)), np.eye(2), np.array([1.0, 1.0]), 9.0)
+    fit = UnitFit.of(mixture, np.array([[0.0, 0.0], [5.0, 0.0]]), np.array([0, 1]))
+    assert fit.distance == 1.0
+    assert UnitFit.from_dict(json.loads(json.dumps(fit.to_dict()))).mean.tolist() == (
+        fit.mean.tolist()
+    )
+
+
+def test_where_no_types_are_seen_new_units_are_kept_but_those_unlike_all_others(fitted, fleet):
+    finding = dataclasses.replace(fitted.model_.finding, gain=-5.0)
+    model = dataclasses.replace(fitted.model_, finding=finding)
+    assert finding.seen == 0.0
+    assert model.predict_units(fleet(num_units=6, seed=5)).keep.all()
+    odd = model.predict_units(fleet(num_units=2, seed=5, gains=(1.5, 1.5)))
+    assert not odd.keep.any()
+    assert (odd.cluster == -1).all()
 
 
 def test_explain_names_the_column_that_a_type_moves_most(split, fitted):

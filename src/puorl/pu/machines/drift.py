@@ -3,6 +3,8 @@
 The networks are held. z is estimated for every window of a unit's record, and compared with that of
 its first windows in the metric of the likelihood. What counts as usual is learnt from the windows
 of the record's beginning and from how much the latents of one unit vary from run to run.
+
+Whether a window is of our type is judged as it is of units, by all lanes that decide.
 """
 
 from typing import NamedTuple
@@ -14,8 +16,8 @@ from scipy import stats
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
 from puorl.pu.machines import dynamics
-from puorl.pu.machines.model import MachineModel, estimate_latents
-from puorl.pu.machines.sequences import build
+from puorl.pu.machines.model import MachineModel, chance_of_ours, estimate_latents
+from puorl.pu.machines.sequences import Sequences, build
 from puorl.pu.units import number_units
 
 FALSE_ALARMS = 1e-3
@@ -26,6 +28,8 @@ MIN_WINDOWS = 4
 """Units with fewer are not followed."""
 _IN_A_ROW = 2
 """Windows that must be far from the beginning before there is an alarm."""
+_STEPS = 3
+"""Steps of a window's z at most, which start from that of its stretch."""
 
 
 class UnitCourse(NamedTuple):
@@ -35,7 +39,8 @@ class UnitCourse(NamedTuple):
     time: np.ndarray
     """(windows,) float64. Time, or number, of the first row of each window."""
     probability: np.ndarray
-    """(windows,) float64. Chance that the unit is ours, judged by this window alone."""
+    """(windows,) float64. Chance that the unit is ours, judged by this window; at most as large as
+    its stretch of the record, from the beginning to the alarm or from there on, is ordinary."""
     distance: np.ndarray
     """(windows,) float64. From the unit's beginning, in deviations; NaN in its first windows."""
     band: float
@@ -55,7 +60,7 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
     """Follow every unit of a dataset that has enough windows.
 
     Args:
-        model: The fitted model; the lane that sees types best is used.
+        model: The fitted model; the lane that sees types best tells whether a unit has changed.
         data: Records of one or more units.
         window_of_row: (n,) int. Window of each row; numbers rise with time within a unit.
 
@@ -70,35 +75,70 @@ def follow(model: MachineModel, data: Dataset, window_of_row: np.ndarray) -> lis
     pairs, group = np.unique(
         np.stack([unit, np.asarray(window_of_row)[rows.position]]), axis=1, return_inverse=True
     )
+    group = group.reshape(-1)
     view, mixture = model.best
     lane = mixture.lane
-    batch = dynamics.make_batch(view.view, rows, group.reshape(-1))
-    batch = batch._replace(unit=jnp.asarray(group.reshape(-1), jnp.int32))
+    batch = dynamics.make_batch(view.view, rows, group)
     own = estimate_latents(view, lane, batch, pairs.shape[1], config)
     z = view.embed(lane, own.z)
     extra = view.inflation[lane] / np.maximum(own.num_rows, 1)
-    noise = extra[:, None, None] * np.eye(z.shape[1])
-    chance = mixture.ours_probability(z, noise)
     moment = data.rows.time if data.rows.time is not None else np.arange(len(data), dtype=float)
     is_dated = data.rows.time is not None and data.provenance.clock == "dates"
     begin = np.full(pairs.shape[1], np.inf)
-    np.minimum.at(begin, group.reshape(-1), moment[rows.position])
-    courses = []
+    np.minimum.at(begin, group, moment[rows.position])
+    courses, stretch, num_stretches = [], np.full(pairs.shape[1], -1), 0
     for number, name in enumerate(found.name):
         mine = np.flatnonzero(pairs[0] == number)
         if len(mine) < MIN_WINDOWS:
             continue
         distance, band = distances(z[mine], extra[mine])
         alarm = first_alarm(distance, band)
-        course = (begin[mine], chance[mine], distance, band, alarm, is_dated)
-        courses.append(UnitCourse(str(name), *course))
+        unknown = np.full(len(mine), np.nan)
+        course = UnitCourse(str(name), begin[mine], unknown, distance, band, alarm, is_dated)
+        change = len(mine) if course.first_beyond is None else course.first_beyond
+        stretch[mine] = num_stretches + (np.arange(len(mine)) >= change)
+        num_stretches += 1 + (alarm is not None)
+        courses.append((course, mine))
     if not courses:
         most = int(np.bincount(pairs[0], minlength=1).max())
         raise DataError(
             f"expected a unit with at least {MIN_WINDOWS} windows to follow over time, got at most "
             f"{most} windows a unit; choose shorter windows"
         )
-    return courses
+    chance = _probabilities(model, rows, group, stretch)
+    return [course._replace(probability=chance[mine]) for course, mine in courses]
+
+
+def _probabilities(
+    model: MachineModel, rows: Sequences, window: np.ndarray, stretch: np.ndarray
+) -> np.ndarray:
+    """(windows,) float64. Chance to be ours of each window, NaN where it is in no stretch.
+
+    A window has few rows, so it hardly shows that a unit is like nothing in the fit. What is so as
+    a whole is so in its windows: within a stretch nothing has changed.
+
+    Args:
+        model: The fitted model.
+        rows: Records of all units.
+        window: (rows,) int. Window of each row.
+        stretch: (windows,) int. Stretch of each, -1 for none.
+    """
+    model, _ = model.with_weighty_lanes()
+    used = stretch[window] >= 0
+    rows, window = Sequences(*(part[used] for part in rows)), window[used]
+    place = np.cumsum(stretch >= 0) - 1
+    stretch_of = stretch[stretch >= 0]
+    batches = [dynamics.make_batch(view.view, rows, place[window]) for view in model.views]
+    unit = jnp.asarray(stretch[window], jnp.int32)
+    whole = model.ask([batch._replace(unit=unit) for batch in batches], int(stretch.max()) + 1)
+    start = [[own.z[stretch_of] for own in lanes] for lanes in whole.latents]
+    judged = model.judge(model.ask(batches, len(stretch_of), start, _STEPS))
+    as_whole = model.judge(whole).ordinary.chance[stretch_of]
+    ordinary = judged.ordinary
+    ordinary = ordinary._replace(chance=np.minimum(ordinary.chance, as_whole))
+    chance = np.full(len(stretch), np.nan)
+    chance[stretch >= 0] = chance_of_ours(judged.lanes, model.finding.seen, ordinary)
+    return chance
 
 
 def distances(z: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, float]:

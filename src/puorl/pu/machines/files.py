@@ -15,7 +15,8 @@ from puorl.data.fitted_columns import FittedColumns
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.findings import Finding, UnitTable
 from puorl.pu.machines.mixture import Mixture
-from puorl.pu.machines.model import MachineModel, RowFit, ViewModel
+from puorl.pu.machines.model import MachineModel, ViewModel
+from puorl.pu.machines.newcomers import RowFit, UnitFit
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.model import (
     REPAIR,
@@ -79,6 +80,7 @@ def write(
         "finding": dataclasses.asdict(model.finding),
         "names": list(model.names),
         "row_fits": [fit._asdict() for fit in model.row_fits],
+        "unit_fits": [fit.to_dict() for fit in model.unit_fits],
         "split": model.split_fingerprint,
         "columns": None if model.named is None else model.named.to_dict(),
     }
@@ -118,6 +120,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
             finding=decode(Finding, content["finding"], Path(folder)),
             names=tuple(content.get("names", ())),
             row_fits=tuple(RowFit(**fit) for fit in content.get("row_fits", ())),
+            unit_fits=tuple(map(UnitFit.from_dict, content.get("unit_fits", ()))),
             split_fingerprint=content["split"],
             named=FittedColumns.stored(content.get("columns")),
             **{name: decode(Estimate, content[name], Path(folder)) for name in _ESTIMATES},

@@ -124,7 +124,13 @@ def fit(
         own = data_of(split.pool, found, typed)
         made = embed_others(made, own, take_units(found, typed), config.machines)
     types = find_types(made, label[typed], split.fingerprint, config, unit=unit, seed=seed)
-    model = dataclasses.replace(types.model, names=tuple(names)).with_row_fits(data, shown)
+    model = dataclasses.replace(types.model, names=tuple(names))
+    if typed is sample:
+        model = model.with_row_fits(data, shown, types.driver)
+    else:  # types were found among other units than those that networks learnt from
+        pairs = zip(model.views, types.latents, strict=True)
+        latents = [own[view.lane].z for view, own in pairs]
+        model = model.with_row_fits(data, shown).with_unit_fits(latents, types.driver)
     if sample.all():
         return settle(model, types.lanes, data, shown)
     driving = Driving(made.driving, made.behaviour, types.driver)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from puorl.core.errors import ConfigError, DataError
@@ -17,7 +18,15 @@ from puorl.pu.config import FilterConfig, MachineConfig
 from puorl.pu.machines import dynamics, slopes
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
-from puorl.pu.machines.mixture import SURE, Mixture, mahalanobis, weights
+from puorl.pu.machines.mixture import SEEN, SURE, Mixture, mahalanobis, weights
+from puorl.pu.machines.newcomers import (
+    FALSELY_NONE,
+    FALSELY_OUTSIDE,
+    Ordinary,
+    RowFit,
+    RowMeans,
+    UnitFit,
+)
 from puorl.pu.machines.sequences import Scalings, build
 from puorl.pu.model import Mode, keep
 from puorl.pu.units import Unit, Units, number_units
@@ -31,50 +40,8 @@ _MISJUDGED = 0.01
 """Fraction of sure decisions that are wrong, as a deviation: 57 of 5,333 were in drawn fleets."""
 _MOST_DRAWN = 20_000_000
 """Units that are drawn for intervals, in all draws: with many, the draws are fewer."""
-FALSELY_OUTSIDE = 1e-3
-"""Chance of a unit of a known type to be called none of these."""
-_BLOCK = 20
-"""Rows that are averaged, to see how much neighbours are alike."""
-
-
-class RowFit(NamedTuple):
-    """How well one lane predicts rows of fitted units that it was not trained on, in nats a row."""
-
-    lane: int
-    mean: float
-    """Of the units' mean negative log-likelihoods."""
-    between: float
-    """Their variance, less what the number of rows explains."""
-    within: float
-    """Variance of rows of a unit: that of the mean of n rows is this over n."""
-    num_units: int
-
-    @classmethod
-    def of(cls, lane: int, nll: np.ndarray, unit: np.ndarray) -> "RowFit":
-        """Summarise rows, (n,) float, in the order of time within each unit, (n,) int."""
-        size = np.bincount(unit)
-        size = size[size > 0]
-        place = np.arange(len(unit)) - np.repeat(np.cumsum(size) - size, size)
-        block = np.cumsum(place % _BLOCK == 0) - 1
-        length = np.bincount(block)
-        whole = length[block] == _BLOCK
-        number = np.unique(unit, return_inverse=True)[1].reshape(-1)
-        mean = np.bincount(number, nll) / size
-        apart = np.bincount(block[whole], (nll - mean[number])[whole])
-        apart = apart[np.unique(block[whole])] / _BLOCK
-        within = float(_BLOCK * np.mean(np.square(apart))) if len(apart) else float(nll.var())
-        between = float(mean.var(ddof=1) - within * np.mean(1.0 / size))
-        return cls(lane, float(mean.mean()), max(between, 0.0), within, len(size))
-
-    def probability(self, mean: np.ndarray, num_rows: np.ndarray) -> np.ndarray:
-        """(n,) float64. Chance that an ordinary unit is predicted as badly as this or worse."""
-        from scipy import stats  # takes time to import
-
-        variance = self.between * (1.0 + 1.0 / self.num_units) + self.within / np.maximum(
-            num_rows, 1
-        )
-        away = (mean - self.mean) / np.sqrt(np.maximum(variance, 1e-12))
-        return np.asarray(stats.t.sf(away, max(self.num_units - 1, 1)))
+_LEAST_WEIGHT = 0.01
+"""Weight of a lane from which it decides."""
 
 
 class ViewModel(NamedTuple):
@@ -102,6 +69,52 @@ class ViewModel(NamedTuple):
         size = self.sizes[lane]
         return (z - self.centre[lane])[:, :size] @ self.root[lane][:size, :size]
 
+    @property
+    def lane(self) -> int:
+        """The lane that sees types best."""
+        return _clearest([self])[1].lane
+
+    def with_lanes(self, wanted: np.ndarray) -> "ViewModel":
+        """Return a model of some lanes, in the order of their numbers."""
+        names = ("centre", "root", "inflation", "held_out_nll")
+        return self._replace(
+            params=jax.tree.map(lambda leaf: leaf[wanted], self.params),
+            sizes=tuple(self.sizes[k] for k in wanted),
+            mixtures=tuple(
+                mixture._replace(lane=int(np.searchsorted(wanted, mixture.lane)))
+                for mixture in self.mixtures
+                if mixture.lane in wanted
+            ),
+            **{name: getattr(self, name)[wanted] for name in names},
+        )
+
+
+class Asked(NamedTuple):
+    """What the networks say of groups of rows: units, or windows of them."""
+
+    latents: list[list[UnitLatents]]
+    """For each view and lane."""
+    rows: list[RowMeans]
+    """How well they are predicted, for each view."""
+
+    def replaced(self, groups: np.ndarray, more: "Asked") -> "Asked":
+        """Return the same with some groups that were asked again."""
+
+        def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+            made = old.copy()
+            made[groups] = new
+            return made
+
+        return jax.tree.map(put, self, more)
+
+
+class Judged(NamedTuple):
+    """What follows for them."""
+
+    latents: list[list[UnitLatents]]
+    lanes: "list[LaneChances]"
+    ordinary: Ordinary
+
 
 @dataclass(frozen=True, eq=False)
 class MachineModel:
@@ -124,6 +137,8 @@ class MachineModel:
     """Names of the types 1, 2 and so on of which units were labelled."""
     row_fits: tuple[RowFit, ...] = ()
     """For each view; none in filters from before they were measured."""
+    unit_fits: tuple[UnitFit, ...] = ()
+    """The same for z."""
     named: FittedColumns | None = None
     """Of the rows of the fit; None in filters from before they were stored."""
 
@@ -213,37 +228,110 @@ class MachineModel:
         """
         data = self.in_order(data)
         found = number_units(data, self.unit)
-        config = self.config.machines
-        rows, _ = build(data.rows, found.number, config, self.scalings)
+        rows, _ = build(data.rows, found.number, self.config.machines, self.scalings)
         number = found.number[rows.position]
         batches = [dynamics.make_batch(view.view, rows, number) for view in self.views]
-        latents = [
-            [
-                estimate_latents(view, lane, batch, len(found.name), config)
-                for lane in range(len(view.sizes))
-            ]
-            for view, batch in zip(self.views, batches, strict=True)
-        ]
+        judged = self.judge(self.ask(batches, len(found.name)))
         unlabelled = np.full(len(found.name), -1)
-        lanes = judge_lanes(self.views, latents, self.median_rows)
-        fits = [
-            fit.probability(*mean_nll(view, fit.lane, batch, latents[k][fit.lane]))
-            for k, (view, batch, fit) in enumerate(
-                zip(self.views, batches, self.row_fits, strict=False)
-            )
-        ]
-        ordinary = self.ordinary(latents, fits)
         return decide(
             self.views,
-            latents,
-            lanes,
+            judged.latents,
+            judged.lanes,
             found,
             unlabelled,
             seen=self.finding.seen,
-            ordinary=ordinary,
+            ordinary=judged.ordinary,
         )
 
-    def with_row_fits(self, data: Dataset, found: Units | None = None) -> "MachineModel":
+    def ask(
+        self,
+        batches: Sequence[dynamics.Batch],
+        num_groups: int,
+        start: Sequence[Sequence[np.ndarray]] | None = None,
+        num_iterations: int = 8,
+    ) -> "Asked":
+        """Estimate z of groups of rows by all lanes, and how ordinary their rows are.
+
+        Args:
+            batches: Rows, for each view.
+            num_groups: Groups that they belong to.
+            start: First guesses of z, for each view and lane; None for the mean of the fit.
+            num_iterations: As in `estimate_latents`.
+        """
+        latents = [
+            [
+                estimate_latents(
+                    view,
+                    lane,
+                    batch,
+                    num_groups,
+                    self.config.machines,
+                    start=None if start is None else start[k][lane],
+                    num_iterations=num_iterations,
+                )
+                for lane in range(len(view.sizes))
+            ]
+            for k, (view, batch) in enumerate(zip(self.views, batches, strict=True))
+        ]
+        means = [
+            mean_nll(view, fit.lane, batch, own[fit.lane])
+            for view, batch, own, fit in zip(
+                self.views, batches, latents, self.row_fits, strict=False
+            )
+        ]
+        return Asked(latents, means)
+
+    def judge(self, asked: "Asked") -> "Judged":
+        """Return what follows for groups of rows of units that are not of the fit."""
+        lanes = judge_lanes(self.views, asked.latents, self.median_rows)
+        ordinary = self.ordinary_of_new(asked) if self.unit_fits else self.ordinary(asked)
+        if self.finding.gain < SEEN:
+            ordinary = ordinary.where_unseen()
+        return Judged(asked.latents, lanes, ordinary)
+
+    def with_weighty_lanes(self) -> tuple["MachineModel", list[np.ndarray]]:
+        """Return a model of the lanes that decide, with their numbers: others change nothing."""
+        best = max(mixture.gain for view in self.views for mixture in view.mixtures)
+        views, kept = [], []
+        for view in self.views:
+            weight, lane = weights(view.mixtures), np.array([m.lane for m in view.mixtures])
+            total = np.bincount(lane, weight, minlength=len(view.sizes))
+            decides = max(m.gain for m in view.mixtures) >= min(best, SURE)
+            wanted = np.flatnonzero((total >= _LEAST_WEIGHT) & decides)
+            wanted = np.union1d(wanted, [view.lane])
+            views.append(view.with_lanes(wanted))
+            kept.append(wanted)
+        # Old filters have no fits of rows.
+        fits = [
+            fit._replace(lane=int(np.searchsorted(wanted, fit.lane)))
+            for fit, wanted in zip(self.row_fits, kept, strict=False)
+        ]
+        return replace(self, views=tuple(views), row_fits=tuple(fits)), kept
+
+    def with_unit_fits(
+        self, latents: Sequence[np.ndarray], driver: np.ndarray, stride: int = 1
+    ) -> "MachineModel":
+        """Return the same with where units lie if they are estimated as new ones.
+
+        Args:
+            latents: (units, size), for each view. z of units that types were found among.
+            driver: (units,) int. As in `judge_lanes`.
+            stride: Every so many units are given.
+        """
+        made = []
+        for view, own in zip(self.views, latents, strict=True):
+            mixture = _clearest([view])[1]
+            z = view.embed(mixture.lane, own) - mixture.shift[driver[::stride]]
+            member = mixture.member[::stride]
+            made.append(UnitFit.of(mixture, z[member >= 0], member[member >= 0]))
+        return replace(self, unit_fits=tuple(made))
+
+    def with_row_fits(
+        self,
+        data: Dataset,
+        found: Units | None = None,
+        driver: np.ndarray | None = None,
+    ) -> "MachineModel":
         """Return the same with how well rows of its own data are predicted.
 
         Rows that were held out in training are asked, so that units never seen are compared with
@@ -252,6 +340,8 @@ class MachineModel:
         Args:
             data: Rows of the units that were learnt from.
             found: These units; by default those of the rows.
+            driver: (units,) int. As in `judge_lanes`: where given, types were found among these
+                units, and `with_unit_fits` has theirs.
         """
         config = self.config.machines
         found = number_units(data, self.unit) if found is None else found
@@ -262,39 +352,32 @@ class MachineModel:
         rows = type(rows)(*(part[used] for part in rows))
         number, held = number[used] // stride, held[used]
         num_units = -(-len(found.name) // stride)
-        made = []
+        made, latents = [], []
         for view in self.views:
-            lane = _clearest([view])[1].lane
+            lane = view.lane
             batch = dynamics.make_batch(view.view, rows, number)
+            own = estimate_latents(view, lane, batch, num_units, config)
+            latents.append(own.z)
             most = most_rows(view.view, num_units)
             asked = thin(type(batch)(*(leaf[held] for leaf in batch)), most)
             if view.view == "slopes":  # their model of all units has seen these rows, too
                 shown = slope_rows(thin(type(batch)(*(leaf[~held] for leaf in batch)), most))
                 num_present = rows.state.shape[1] + rows.action.shape[1]
                 view = view._replace(params=slopes.fit(shown, num_units, num_present))
-            own = estimate_latents(view, lane, batch, num_units, config)
+                own = estimate_latents(view, lane, batch, num_units, config)
             params = dynamics.lane(view.params, lane)
             nll = dynamics.outputs_nll(view.view, params, asked, own.z, view.horizon).sum(axis=1)
             made.append(RowFit.of(lane, nll.astype(np.float64), np.asarray(asked.unit)))
-        return replace(self, row_fits=tuple(made))
+        model = replace(self, row_fits=tuple(made))
+        return model if driver is None else model.with_unit_fits(latents, driver, stride)
 
-    def ordinary(
-        self,
-        latents: Sequence[Sequence[UnitLatents]],
-        fits: Sequence[np.ndarray],
-        driver: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """(n,) float64. Chance of a unit of a known type to look as odd as each: z, and rows.
-
-        Args:
-            latents: z of the units, for each view and lane.
-            fits: What `RowFit.probability` says of each view.
-            driver: As in `judge_lanes`.
-        """
+    def ordinary(self, asked: "Asked", driver: np.ndarray | None = None) -> Ordinary:
+        """Return how odd units of the fit look; ``driver`` is as in `judge_lanes`."""
         from scipy import stats  # takes time to import
 
-        chances = list(fits)
-        for view, own in zip(self.views, latents, strict=True):
+        pairs = zip(self.row_fits, asked.rows, strict=True)
+        chances = [fit.probability(rows) for fit, rows in pairs]
+        for view, own in zip(self.views, asked.latents, strict=True):
             mixture = _clearest([view])[1]
             lane = mixture.lane
             who = np.zeros(len(own[lane].z), int) if driver is None else driver
@@ -305,7 +388,17 @@ class MachineModel:
             ratio = nearest / (z.shape[1] * (1.0 + 1.0 / n))
             degrees = max(n - mixture.num_types, 2.0)
             chances.append(np.asarray(stats.f.sf(ratio, z.shape[1], degrees)))
-        return np.minimum(len(chances) * np.min(chances, axis=0), 1.0)
+        return Ordinary.of(chances, FALSELY_OUTSIDE)
+
+    def ordinary_of_new(self, asked: "Asked") -> Ordinary:
+        """Return how odd units look that are not of the fit."""
+        each = zip(self.views, self.row_fits, asked.rows, strict=True)
+        chances = [fit.new_probability(rows, view.view) for view, fit, rows in each]
+        for view, own, fit in zip(self.views, asked.latents, self.unit_fits, strict=True):
+            lane = view.lane
+            extra = _extra(view, lane, own[lane], self.median_rows)
+            chances.append(fit.new_probability(view.embed(lane, own[lane].z), extra))
+        return Ordinary.of(chances, FALSELY_NONE)
 
 
 def label_others(
@@ -387,16 +480,15 @@ def slope_rows(rows: dynamics.Batch) -> slopes.Rows:
     return slopes.Rows(*(np.asarray(getattr(rows, name)) for name in slopes.Rows._fields))
 
 
-def mean_nll(
-    view: ViewModel, lane: int, rows: dynamics.Batch, own: UnitLatents
-) -> tuple[np.ndarray, np.ndarray]:
+def mean_nll(view: ViewModel, lane: int, rows: dynamics.Batch, own: UnitLatents) -> RowMeans:
     """Return the mean negative log-likelihood of each group's rows given z, and their number."""
     rows = thin(rows, most_rows(view.view, len(own.z)))
     params = dynamics.lane(view.params, lane)
     nll = dynamics.outputs_nll(view.view, params, rows, own.z, view.horizon).sum(axis=1)
     unit = np.asarray(rows.unit)
     count = np.bincount(unit, minlength=len(own.z))
-    return np.bincount(unit, nll, minlength=len(own.z)) / np.maximum(count, 1), count
+    total = np.bincount(unit, nll, minlength=len(own.z))
+    return RowMeans(total / np.maximum(count, 1), count)
 
 
 def most_rows(view: View, num_groups: int) -> int:
@@ -482,7 +574,7 @@ def decide(
     driver: np.ndarray | None = None,
     *,
     seen: float | np.ndarray,
-    ordinary: np.ndarray | None = None,
+    ordinary: Ordinary | None = None,
 ) -> UnitTable:
     """Combine all opinions to a decision about every unit: ours is ours in every view that counts.
 
@@ -495,14 +587,11 @@ def decide(
             another type, -1 for unknown ones.
         driver: As in `judge_lanes`.
         seen: Chance that types are seen, for all units or each. What is not seen leaves even odds.
-        ordinary: (n,) float. Chance that a unit of a known type looks as odd as each; None for the
-            units of the fit, whose types are known.
+        ordinary: How odd units look; None for the units of the fit, whose types are known.
     """
-    said = in_all(lanes, [each.weight @ each.chance for each in lanes])
+    said = chance_of_ours(lanes, seen, ordinary)
     prior = in_all(lanes, [np.array(each.prior) for each in lanes])
-    said, prior = (0.5 + seen * (each - 0.5) for each in (said, prior))
-    if ordinary is not None:  # as common as it is for an ordinary unit to look so: even odds
-        said = said * trust(ordinary)
+    prior = 0.5 + seen * (prior - 0.5)
     probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
     agreement = _agreement(lanes, keep, ordinary)
@@ -514,7 +603,7 @@ def decide(
     z = view.embed(k, own.z) - mixture.shift[who]
     other = 1 + np.argmax(mixture.log_density(z)[:, 1:], axis=1)
     outside = mixture.is_outside(z, _extra(view, k, own, float(np.median(own.num_rows))))
-    outside = outside & ~keep if ordinary is None else ordinary < FALSELY_OUTSIDE
+    outside = outside & ~keep if ordinary is None else ordinary.is_outside
     position, scale = project(mixture, z)
     clipped = np.clip(said, 1e-12, 1.0 - 1e-12)
     return UnitTable(
@@ -573,19 +662,23 @@ def decide_again(
     return UnitTable(**table._asdict() | columns), again
 
 
-def trust(ordinary: np.ndarray) -> np.ndarray:
-    """(n,) float64. Chance that units are of any known type, by how odd they look."""
-    return 1.0 / (1.0 + FALSELY_OUTSIDE / np.maximum(ordinary, np.finfo(float).tiny))
+def chance_of_ours(
+    lanes: Sequence[LaneChances], seen: float | np.ndarray, ordinary: Ordinary | None
+) -> np.ndarray:
+    """(n,) float64. Chance to be ours by all opinions, as far as types are seen; as in `decide`."""
+    said = in_all(lanes, [each.weight @ each.chance for each in lanes])
+    said = 0.5 + seen * (said - 0.5)
+    return said if ordinary is None else said * ordinary.trust
 
 
 def _agreement(
-    lanes: Sequence[LaneChances], keep: np.ndarray, ordinary: np.ndarray | None
+    lanes: Sequence[LaneChances], keep: np.ndarray, ordinary: Ordinary | None
 ) -> np.ndarray:
     """(n,) float64. Weight of the lanes that decide alike, each with how odd a unit looks.
 
     So no lane calls a unit ours that is unlike all others.
     """
-    odd = 1.0 if ordinary is None else trust(ordinary)
+    odd = 1.0 if ordinary is None else ordinary.trust
     kept = [each.chance * odd >= 0.5 for each in lanes]
     pairs = list(zip(lanes, kept, strict=True))
     agree = in_all(lanes, [each.weight @ (own | ~keep) for each, own in pairs])
@@ -651,7 +744,7 @@ def quality(
         lanes: Result of `judge_lanes`.
         seen: Result of `visibility`.
         seed: Of the draws.
-        trusted: (n,) float. Result of `trust`; by default all units are of known types.
+        trusted: (n,) float. `Ordinary.trust`; by default all units are of known types.
     """
     asked = ~table.labelled
     rows, keep = table.num_rows[asked].astype(float), table.keep[asked]

@@ -21,9 +21,10 @@ from puorl.data.dataset import Dataset
 from puorl.pu.machines import dynamics
 from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.findings import UnitTable
-from puorl.pu.machines.mixture import SEEN, SURE, mahalanobis, weights
+from puorl.pu.machines.mixture import SEEN, mahalanobis
 from puorl.pu.machines.model import (
-    FALSELY_OUTSIDE,
+    Asked,
+    Judged,
     LaneChances,
     MachineModel,
     ViewModel,
@@ -31,11 +32,9 @@ from puorl.pu.machines.model import (
     estimate_latents,
     in_all,
     judge_lanes,
-    mean_nll,
     project,
     quality,
     thin,
-    trust,
 )
 from puorl.pu.machines.sequences import Sequences, build
 from puorl.pu.units import Units
@@ -53,10 +52,8 @@ _FIRST_ROWS = 100
 """Rows of a unit that are asked first."""
 _CLEAR = 1e-3
 """Probability, from 0 or 1, within which these are enough."""
-_LEAST_WEIGHT = 0.01
-"""Weight of a lane from which it is asked."""
-_STEPS, _STEPS_MORE = 8, 2
-"""Steps of z, and of z with more rows, which start from those with few."""
+_STEPS_MORE = 2
+"""Steps of z with more rows, which start from those with few."""
 
 
 class Driving(NamedTuple):
@@ -153,7 +150,8 @@ def judge_others(
         label: (units,) int. Known type of each, -1 for unknown.
         typed: (units,) bool. Those among which types were found.
     """
-    asked, latents = _weighty(model, latents)
+    asked, kept = model.with_weighty_lanes()
+    latents = [[own[k] for k in wanted] for own, wanted in zip(latents, kept, strict=True)]
     others, rest = take_units(found, ~typed), data_of(data, found, ~typed)
     built, _ = build(rest.rows, others.number, model.config.machines, model.scalings)
     rows = _Rows(built, others.number[built.position], len(others.name))
@@ -161,7 +159,7 @@ def judge_others(
     judged = _judge(asked, rows, driver)
     ordinary = judged.ordinary
     if gain < SEEN:  # even odds for all but odd units, as in the model
-        ordinary = np.where(ordinary < FALSELY_OUTSIDE, ordinary, np.inf)
+        ordinary = ordinary.where_unseen()
     table = decide(
         asked.views,
         judged.latents,
@@ -187,7 +185,7 @@ def judge_others(
     )
     columns = {k: joined(getattr(model.units, k), each) for k, each in table._asdict().items()}
     table = UnitTable(**columns | {"position": position})
-    trusted = joined(np.ones(len(model.units)), trust(ordinary))
+    trusted = joined(np.ones(len(model.units)), ordinary.trust)
     alpha, recall, precision = quality(
         table, lanes, model.finding.seen, model.seed, trusted=trusted
     )
@@ -215,66 +213,6 @@ class _Rows(NamedTuple):
     num_units: int
 
 
-class _Asked(NamedTuple):
-    """What the model says of such units."""
-
-    latents: list[list[UnitLatents]]
-    """For each view and lane."""
-    fits: list[np.ndarray]
-    """(units,) float64, for each view. As `RowFit.probability`."""
-
-    def replaced(self, units: np.ndarray, more: "_Asked") -> "_Asked":
-        """Return the same with some units that were asked again."""
-
-        def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-            made = old.copy()
-            made[units] = new
-            return made
-
-        return jax.tree.map(put, self, more)
-
-
-class _Judged(NamedTuple):
-    """What follows for them."""
-
-    latents: list[list[UnitLatents]]
-    lanes: list[LaneChances]
-    ordinary: np.ndarray
-    """(units,) float64. As in `decide`."""
-
-
-def _weighty(
-    model: MachineModel, latents: Sequence[Sequence[UnitLatents]]
-) -> tuple[MachineModel, list[list[UnitLatents]]]:
-    """Return a model of the lanes that decide, and their latents: others would change nothing."""
-    best = max(mixture.gain for view in model.views for mixture in view.mixtures)
-    views, fits, kept = [], [], []
-    for view, own, fit in zip(model.views, latents, model.row_fits, strict=True):
-        weight, lane = weights(view.mixtures), np.array([m.lane for m in view.mixtures])
-        total = np.bincount(lane, weight, minlength=len(view.sizes))
-        decides = max(m.gain for m in view.mixtures) >= min(best, SURE)
-        wanted = np.flatnonzero((total >= _LEAST_WEIGHT) & decides)
-        wanted = np.union1d(wanted, [fit.lane])
-        views.append(_take_lanes(view, wanted))
-        fits.append(fit._replace(lane=int(np.searchsorted(wanted, fit.lane))))
-        kept.append([own[k] for k in wanted])
-    return replace(model, views=tuple(views), row_fits=tuple(fits)), kept
-
-
-def _take_lanes(view: ViewModel, wanted: np.ndarray) -> ViewModel:
-    names = ("centre", "root", "inflation", "held_out_nll")
-    return view._replace(
-        params=jax.tree.map(lambda leaf: leaf[wanted], view.params),
-        sizes=tuple(view.sizes[k] for k in wanted),
-        mixtures=tuple(
-            mixture._replace(lane=int(np.searchsorted(wanted, mixture.lane)))
-            for mixture in view.mixtures
-            if mixture.lane in wanted
-        ),
-        **{name: getattr(view, name)[wanted] for name in names},
-    )
-
-
 def _drivers(driving: Driving, model: MachineModel, rows: _Rows) -> np.ndarray:
     """(units,) int64. Who drives each: the nearest driver of the sample, by behaviour."""
     if not driving.driver.any():
@@ -289,46 +227,26 @@ def _drivers(driving: Driving, model: MachineModel, rows: _Rows) -> np.ndarray:
     return np.argmin(mahalanobis(z[:, None] - mean, spread), axis=1)
 
 
-def _judge(model: MachineModel, rows: _Rows, driver: np.ndarray) -> _Judged:
+def _judge(model: MachineModel, rows: _Rows, driver: np.ndarray) -> Judged:
     """Judge units by few rows each, and again by more where these are not clear."""
     batches = [dynamics.make_batch(view.view, rows.rows, rows.unit) for view in model.views]
     few = [thin(batch, _FIRST_ROWS) for batch in batches]
-    asked = _ask(model, few, rows.num_units)
+    asked = model.ask(few, rows.num_units)
     judged = _judged(model, asked, driver)
     chance = in_all(judged.lanes, [each.weight @ each.chance for each in judged.lanes])
-    chance = chance * trust(judged.ordinary)
+    chance = chance * judged.ordinary.trust
     units = np.flatnonzero((chance > _CLEAR) & (chance < 1.0 - _CLEAR))
     if not len(units):
         return judged
     more = [_rows_of(batch, units, rows.num_units) for batch in batches]
     start = [[own.z[units] for own in lanes] for lanes in asked.latents]
-    return _judged(model, asked.replaced(units, _ask(model, more, len(units), start)), driver)
+    again = model.ask(more, len(units), start, _STEPS_MORE)
+    return _judged(model, asked.replaced(units, again), driver)
 
 
-def _ask(
-    model: MachineModel,
-    batches: Sequence[Batch],
-    num_units: int,
-    start: Sequence[Sequence[np.ndarray]] | None = None,
-) -> _Asked:
-    """Estimate z of units, and how ordinary their rows are."""
-    latents, fits = [], []
-    for k, (view, batch, fit) in enumerate(zip(model.views, batches, model.row_fits, strict=True)):
-        own = [
-            estimate_latents(
-                view,
-                lane,
-                batch,
-                num_units,
-                model.config.machines,
-                start=None if start is None else start[k][lane],
-                num_iterations=_STEPS if start is None else _STEPS_MORE,
-            )
-            for lane in range(len(view.sizes))
-        ]
-        latents.append(own)
-        fits.append(fit.probability(*mean_nll(view, fit.lane, batch, own[fit.lane])))
-    return _Asked(latents, fits)
+def _judged(model: MachineModel, asked: Asked, driver: np.ndarray) -> Judged:
+    lanes = judge_lanes(model.views, asked.latents, model.median_rows, driver)
+    return Judged(asked.latents, lanes, model.ordinary(asked, driver))
 
 
 def _rows_of(batch: Batch, units: np.ndarray, num_units: int) -> Batch:
@@ -339,12 +257,6 @@ def _rows_of(batch: Batch, units: np.ndarray, num_units: int) -> Batch:
     used = number >= 0
     made = jax.tree.map(lambda leaf: leaf[used], batch)
     return made._replace(unit=jnp.asarray(number[used], jnp.int32))
-
-
-def _judged(model: MachineModel, asked: _Asked, driver: np.ndarray) -> _Judged:
-    lanes = judge_lanes(model.views, asked.latents, model.median_rows, driver)
-    ordinary = model.ordinary(asked.latents, asked.fits, driver)
-    return _Judged(asked.latents, lanes, ordinary)
 
 
 def _position(
