@@ -54,6 +54,9 @@ class UnitTable(NamedTuple):
     """(n, 2) float64. Place on the map: the two directions in which types differ most."""
     spread: np.ndarray
     """(n,) float64. Standard error of the place, in both directions."""
+    classes: np.ndarray = np.zeros((0, 0))
+    """(n, names + 2) float64. Probability of ours, of each other named type, and of none of these,
+    in this order; they sum to 1. (n, 0) where no other type is named."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -77,6 +80,8 @@ class Finding:
     drivers."""
     num_odd: int = 0
     """Units that were dropped since they are unlike all others; a few, which make no type."""
+    alike: tuple[tuple[tuple[str, ...], float], ...] = ()
+    """Names that are not told apart, and the nats for a difference between them."""
 
     @property
     def verdict(self) -> Verdict:

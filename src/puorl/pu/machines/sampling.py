@@ -179,7 +179,12 @@ def judge_others(
 
     own = judge_lanes(asked.views, latents, model.median_rows, driving.driver, fitted=True)
     lanes = [
-        one._replace(chance=joined(one.chance.T, two.chance.T).T)
+        one._replace(
+            chance=joined(one.chance.T, two.chance.T).T,
+            grouped=None
+            if one.grouped is None or two.grouped is None
+            else joined(one.grouped.swapaxes(0, 1), two.grouped.swapaxes(0, 1)).swapaxes(0, 1),
+        )
         for one, two in zip(own, judged.lanes, strict=True)
     ]
     position = _position(
