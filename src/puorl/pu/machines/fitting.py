@@ -241,6 +241,7 @@ def find_types(
         num_labelled=int((label == 0).sum()),
         num_odd=int(is_odd.sum()),
         alike=() if apart is None else _in_words(apart, names),
+        num_rows=made.median_rows,
     )
     table = judge(finding.seen)
     table.cluster[is_odd] = -1

@@ -436,11 +436,11 @@ class LaneChances(NamedTuple):
     """(partitions,) float64. Weight of each opinion."""
     prior: float
     """Fraction of units that are ours."""
-    grouped: np.ndarray | None = None
+    grouped: np.ndarray = np.zeros((0, 0, 0))
     """(partitions, n, groups + 1) float64. Probability of each group of known units, and of all
-    others; None where no other type is named."""
-    shared: np.ndarray | None = None
-    """As `Mixture.classes`; None likewise."""
+    others; empty where no other type is named."""
+    shared: np.ndarray = np.zeros((0, 0))
+    """As `Mixture.classes`."""
 
 
 def judge_lanes(
@@ -516,10 +516,8 @@ def decide(
     """
     said = in_all(lanes, [each.weight @ each.chance for each in lanes])
     prior = in_all(lanes, [np.array(each.prior) for each in lanes])
-    if lanes[0].shared is not None:
-        said, prior = (even_odds(each, lanes[0].shared) for each in (said, prior))
-    raw = said
-    said, prior = (0.5 + seen * (each - 0.5) for each in (said, prior))
+    raw, prior = (even_odds(each, lanes[0].shared) for each in (said, prior))
+    said, prior = (0.5 + seen * (each - 0.5) for each in (raw, prior))
     if ordinary is not None:  # as common as it is for an ordinary unit to look so: even odds
         said = said * trust(ordinary)
     probability = np.where(label < 0, said, label == 0)
@@ -535,7 +533,7 @@ def decide(
     outside = mixture.is_outside(z, spread) & ~keep
     if ordinary is not None:
         outside = ordinary < FALSELY_OUTSIDE
-    if lanes[0].shared is None:
+    if not lanes[0].shared.size:
         other = 1 + np.argmax(mixture.log_density(z)[:, 1:], axis=1)
         cluster, classes = np.where(outside, -1, np.where(keep, 0, other)), np.zeros((len(z), 0))
     else:
@@ -572,7 +570,7 @@ def _judge_classes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the chance of each class, and the weight of the lanes for the likeliest one.
 
-    That of ours is 1 here: how far lanes agree on it is known.
+    That is 1 for ours, since how far lanes agree on it is known, and for units that are known.
 
     Args:
         lanes: As in `decide`.
@@ -590,7 +588,8 @@ def _judge_classes(
     chosen = [np.tensordot(weight, with_none(each, known) >= 0.5, 1) for weight, each in pairs]
     votes = in_all(lanes, chosen) @ shared
     best = np.argmax(classes, axis=1)
-    return classes, np.where(best == 0, 1.0, votes[np.arange(len(votes)), best])
+    settled = (best == 0) | (label >= 0)
+    return classes, np.where(settled, 1.0, votes[np.arange(len(votes)), best])
 
 
 def decide_again(
@@ -614,7 +613,7 @@ def decide_again(
     asked = np.isfinite(nats)
     chance = np.where(asked, 1.0 / (1.0 + np.exp(-np.nan_to_num(nats) - prior)), 0.5)
     again = [each._replace(chance=np.where(asked, chance, each.chance)) for each in lanes]
-    said = chance if lanes[0].shared is None else even_odds(chance, lanes[0].shared)
+    said = even_odds(chance, lanes[0].shared)
     said = (0.5 + seen * (said - 0.5)) * (1.0 if trusted is None else trusted)
     keep = np.where(asked, said >= 0.5, table.keep)
     # What is no longer ours is of the type that lies nearest on the map.
@@ -625,7 +624,7 @@ def decide_again(
         away = np.square(table.position[:, None] - place).sum(axis=2)
         cluster = np.where(~keep & (cluster == 0), others[np.argmin(away, axis=1)], cluster)
     classes = table.classes
-    if lanes[0].shared is not None:
+    if lanes[0].shared.size:
         classes = np.where(asked[:, None], with_ours(classes, said), classes)
         unnamed = np.where(cluster < classes.shape[1] - 1, -1, cluster)
         cluster = told(classes, unnamed)

@@ -173,9 +173,9 @@ def even_odds(chance: np.ndarray, shared: np.ndarray) -> np.ndarray:
     return np.minimum(chance, 0.5) if is_joined(shared) else chance
 
 
-def is_joined(shared: np.ndarray | None) -> bool:
-    """Whether ours is not told from another name."""
-    return shared is not None and bool(shared[0, 0] < 1.0)
+def is_joined(shared: np.ndarray) -> bool:
+    """Whether ours is not told from another name; False where no other type is named."""
+    return bool(shared.size) and bool(shared[0, 0] < 1.0)
 
 
 def class_chances(
