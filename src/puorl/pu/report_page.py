@@ -28,9 +28,9 @@ from puorl.pu.report_text import (
 )
 from puorl.pu.unit_table import (
     AGREEMENT,
-    CHANCE,
     COLUMNS,
     NONE,
+    OF_TYPE,
     cells,
     doubtful,
     heads,
@@ -221,7 +221,7 @@ _MACHINE_TERMS = {
     "Type": f"Units that move alike: ours, A, B and so on by number of units, or {NONE}.",
     "Evidence": "Log of how much likelier ours is than all other types, in nats: +3 is 20 to 1.",
     "Probability": "Of a unit to be ours, given how many units are.",
-    CHANCE.capitalize(): "Of a unit to be of the type it was told to be, where other types are named.",
+    OF_TYPE.capitalize(): "Of a unit to be of its type, where other types are named.",
     "Agreement": (
         "Fraction of the models' votes for a decision. Models differ by size and seed; those that "
         f"see types more clearly count more. Below {AGREEMENT} the decision is in doubt."
@@ -550,7 +550,7 @@ def as_terms(report: FilterReport | MachineReport) -> dict[str, str]:
         named = MEANINGS[True] if report.is_soft else _TERMS
         terms = {**_MACHINE_TERMS, **{k: named[k] for k in ("Recall", "Precision")}}
         if heads(report.units) == COLUMNS:
-            del terms[CHANCE.capitalize()]
+            del terms[OF_TYPE.capitalize()]
         return terms
     if not report.quality.is_soft:
         return _TERMS

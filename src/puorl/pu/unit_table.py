@@ -14,7 +14,7 @@ from puorl.pu.machines.findings import NONE, OURS
 from puorl.pu.machines.report import UnitRow
 
 COLUMNS = ("unit", "rows", "labelled", "evidence", "probability", "decision", "type", "agreement")
-CHANCE = "chance of type"
+OF_TYPE = "chance of type"
 """One more, as shown, where other types are named."""
 AGREEMENT = 0.9
 """Weight of the models for a decision below which it is in doubt."""
@@ -85,7 +85,7 @@ def doubtful(rows: Iterable[UnitRow]) -> list[UnitRow]:
 
 def heads(rows: Sequence[UnitRow]) -> tuple[str, ...]:
     """Return the heads of the columns as shown: one more where other types are named."""
-    return (*COLUMNS, CHANCE) if rows and rows[0].chances else COLUMNS
+    return (*COLUMNS, OF_TYPE) if rows and rows[0].chances else COLUMNS
 
 
 def cells(row: UnitRow) -> tuple[str, ...]:
