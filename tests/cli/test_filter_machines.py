@@ -165,3 +165,36 @@ def test_rows_without_a_machine_are_refused_or_left_out(here, capsys):
         assert main([*command, "--missing", "drop", *more]) == 0
         kept = puorl.load("run")
         assert set(kept.columns["machine"]) == set(OURS)
+
+
+def test_every_name_has_a_probability_in_units_csv_and_for_new_machines(fleet, here, capsys):
+    names = {"worn": "M-09", "old": "M-10"}  # two names on one type
+    pairs = [(name, f"machine == '{unit}'") for name, unit in names.items()]
+    more = [word for pair in pairs for word in ("--labelled-as", *pair)]
+    file = str(fleet[0] / "fleet.npz")
+    command = words(file, "--unit", "column:machine", *more, labelled="machine == 'M-01'")
+    assert main(command) == 0
+    assert "worn and old are not told apart" in " ".join(
+        capsys.readouterr().out.replace("│", " ").split()
+    )
+    heads = ["p_ours", "p_worn", "p_old", "p_none of these"]
+    with open(here / "run" / "units.csv", newline="") as table:
+        lines = {line["unit"]: line for line in csv.DictReader(table)}
+    assert list(lines["M-01"]) == [*COLUMNS, *heads]
+    for line in lines.values():
+        chances = [float(line[head]) for head in heads]
+        assert sum(chances) == pytest.approx(1.0)
+        assert chances[0] == float(line["probability"])
+    known = [lines[unit][f"p_{name}"] for name, unit in names.items()]
+    assert known == ["1.0", "1.0"]
+    assert 0.4 < float(lines["M-12"]["p_worn"]) == float(lines["M-12"]["p_old"]) <= 0.5
+    assert sorted(k for k, line in lines.items() if line["decision"] != "dropped") == OURS
+    assert "Chance of type" in (here / "run" / "report.html").read_text()
+    puorl.save(fleet_rows(strange=True), here / "new.npz")
+    assert main(["score", "run", "new.npz", "--out", "scores.csv"]) == 0
+    with open(here / "scores.csv", newline="") as table:
+        new = {line["unit"]: line for line in csv.DictReader(table)}
+    assert list(new["M-90"]) == [*COLUMNS, *heads]
+    assert float(new["M-90"]["p_ours"]) > 0.9
+    assert float(new["M-91"]["p_worn"]) == float(new["M-91"]["p_old"]) > 0.4
+    assert float(new["M-92"]["p_none of these"]) > 0.9

@@ -1,6 +1,7 @@
 """Reports about machines, in a terminal and as a page: map, tables, and the one script."""
 
 import base64
+import csv
 import dataclasses
 import hashlib
 import io
@@ -20,7 +21,7 @@ from puorl.pu.machines.findings import Finding
 from puorl.pu.machines.report import MachineReport, UnitRow
 from puorl.pu.report_page import as_page, machine_picture
 from puorl.pu.report_text import as_text
-from puorl.pu.unit_table import decision, doubtful
+from puorl.pu.unit_table import COLUMNS, chance_of_type, decision, doubtful, write_units
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from real_browser import CHROMIUM, WIDTHS, fits, needs_browser
@@ -113,6 +114,44 @@ def test_doubtful_units_are_nearest_to_even_odds_first():
     units[5] = dataclasses.replace(units[5], agreement=0.5)
     units[0] = dataclasses.replace(units[0], agreement=0.5)  # known: there is nothing to doubt
     assert [row.name for row in doubtful(units)] == ["P-04", "P-03", "P-05"]
+
+
+def with_names():
+    """Two names, of which every unit has a probability; P-04 is in doubt between them."""
+    made, classes = report(), ("ours", "worn", "new", "none of these")
+    units = []
+    for row in made.units:
+        told = [row.cluster == k for k in (0, 1, 2, -1)]
+        odds = [0.0, 0.6, 0.4, 0.0] if row.name == "P-04" else [float(each) for each in told]
+        name = ("worn", "new")[row.cluster - 1] if row.cluster > 0 else ""
+        chances = dict(zip(classes, odds, strict=True))
+        units.append(dataclasses.replace(row, chances=chances, name_of_type=name))
+    return dataclasses.replace(made, units=tuple(units))
+
+
+def test_units_csv_has_the_probability_of_every_name(tmp_path):
+    made = with_names()
+    write_units(tmp_path / "units.csv", made.units)
+    with open(tmp_path / "units.csv", newline="") as file:
+        lines = {line["unit"]: line for line in csv.DictReader(file)}
+    names = ["p_ours", "p_worn", "p_new", "p_none of these"]
+    assert list(lines["P-04"]) == [*COLUMNS, *names]
+    assert [float(lines["P-04"][name]) for name in names] == [0.0, 0.6, 0.4, 0.0]
+    write_units(tmp_path / "plain.csv", report().units)
+    assert (tmp_path / "plain.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
+
+
+def test_the_chance_of_the_type_is_shown_and_a_low_one_is_in_doubt():
+    made = with_names()
+    assert [row.name for row in doubtful(made.units)] == ["P-03", "P-04"]
+    assert chance_of_type(made.units[4]) == 0.6
+    assert chance_of_type(dataclasses.replace(made.units[4], cluster=3, name_of_type="")) == 0.0
+    html = as_page(made)
+    assert "Chance of type" in html
+    assert "0.600" in html
+    assert "Chance of type" not in as_page(report())
+    content = json.loads(json.dumps(made.to_dict()))
+    assert decode(MachineReport, content, Path("report.json")).units == made.units
 
 
 def test_the_page_holds_all_units_and_one_alpha():

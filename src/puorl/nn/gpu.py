@@ -84,7 +84,7 @@ def product_activate(
 
 def _product_forward(
     x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool
-) -> tuple[jax.Array, Any]:
+) -> tuple[Any, Any]:
     if offsets.scale is None:
         h = product_activate(x, w, offsets, dtype, interpret)
         return h, (x, w, offsets, h)
@@ -121,7 +121,7 @@ def activate(z: jax.Array, offsets: Offsets, interpret: bool = False) -> jax.Arr
     return _call(_forward, [z], [offsets], _like(z), interpret)
 
 
-def _activate_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[jax.Array, Any]:
+def _activate_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[Any, Any]:
     h = activate(z, offsets, interpret)
     return h, (h if offsets.scale is None else z, offsets)
 

@@ -28,7 +28,7 @@ from puorl.pu.machines import files as machine_files
 from puorl.pu.machines import fitting as machines
 from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.model import MachineModel
-from puorl.pu.machines.report import MachineReport, make_machine_report
+from puorl.pu.machines.report import MachineReport, class_names, make_machine_report
 from puorl.pu.model import FilterModel, Mode, keep
 from puorl.pu.report import FilterReport
 from puorl.pu.units import held_out_unit, parse_unit, uses_dynamics
@@ -162,6 +162,11 @@ class DomainFilter(Parameters):
     def units_(self) -> UnitTable:
         """Every unit with its evidence and decision, where units were decided by dynamics."""
         return self._machines("units_").units
+
+    @property
+    def classes_(self) -> tuple[str, ...]:
+        """Names of the columns of ``units_.classes``: ours, the other names, and none of these."""
+        return class_names(self._machines("classes_").names)
 
     @property
     def recall_(self) -> Estimate:

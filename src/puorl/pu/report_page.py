@@ -26,7 +26,17 @@ from puorl.pu.report_text import (
     mostly_sure,
     tells_nothing,
 )
-from puorl.pu.unit_table import AGREEMENT, COLUMNS, NONE, cells, doubtful, in_order, type_of
+from puorl.pu.unit_table import (
+    AGREEMENT,
+    COLUMNS,
+    NONE,
+    OF_TYPE,
+    cells,
+    doubtful,
+    heads,
+    in_order,
+    type_of,
+)
 
 _SPIKY = 0.25  # a bin this full flattens all others on a linear axis
 _MOST_DOUBTFUL = 10
@@ -211,6 +221,7 @@ _MACHINE_TERMS = {
     "Type": f"Units that move alike: ours, A, B and so on by number of units, or {NONE}.",
     "Evidence": "Log of how much likelier ours is than all other types, in nats: +3 is 20 to 1.",
     "Probability": "Of a unit to be ours, given how many units are.",
+    OF_TYPE.capitalize(): "Of a unit to be of its type, where other types are named.",
     "Agreement": (
         "Fraction of the models' votes for a decision. Models differ by size and seed; those that "
         f"see types more clearly count more. Below {AGREEMENT} the decision is in doubt."
@@ -307,8 +318,10 @@ def _machine_sections(report: MachineReport) -> tuple[Markup, ...]:
         ),
     )
     unsure = doubtful(report.units)
-    numeric = tuple(COLUMNS.index(k) for k in ("rows", "evidence", "probability", "agreement"))
-    header = tuple(k.capitalize() for k in COLUMNS)
+    names = heads(report.units)
+    texts = ("unit", "labelled", "decision", "type")
+    numeric = tuple(k for k, name in enumerate(names) if name not in texts)
+    header = tuple(k.capitalize() for k in names)
     look = page.paragraph("No decision is in doubt.")
     if unsure and len(unsure) == asked:
         look = page.paragraph("Every decision is in doubt: see the table of all units.")
@@ -535,7 +548,10 @@ def as_terms(report: FilterReport | MachineReport) -> dict[str, str]:
     """Return the terms of the sections with their meanings."""
     if isinstance(report, MachineReport):
         named = MEANINGS[True] if report.is_soft else _TERMS
-        return {**_MACHINE_TERMS, **{k: named[k] for k in ("Recall", "Precision")}}
+        terms = {**_MACHINE_TERMS, **{k: named[k] for k in ("Recall", "Precision")}}
+        if heads(report.units) == COLUMNS:
+            del terms[OF_TYPE.capitalize()]
+        return terms
     if not report.quality.is_soft:
         return _TERMS
     kept = "Here, an unlabelled row that weighs 0.5 or more; all others go on to training too."

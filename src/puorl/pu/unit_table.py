@@ -1,5 +1,6 @@
 """The table of units in words, for a terminal and as CSV: who is known, kept, in doubt."""
 
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,8 @@ from puorl.pu.machines.findings import NONE, OURS
 from puorl.pu.machines.report import UnitRow
 
 COLUMNS = ("unit", "rows", "labelled", "evidence", "probability", "decision", "type", "agreement")
+OF_TYPE = "chance of type"
+"""One more, as shown, where other types are named."""
 AGREEMENT = 0.9
 """Weight of the models for a decision below which it is in doubt."""
 _DOUBT = 0.05
@@ -57,10 +60,20 @@ def in_order(rows: Iterable[UnitRow]) -> list[UnitRow]:
     return sorted(rows, key=lambda row: (not row.labelled, -row.evidence, natural(row.name)))
 
 
+def chance_of_type(row: UnitRow) -> float:
+    """Return the probability of the type that a unit was told to be; NaN if none is named.
+
+    A type with a letter is none of the named ones.
+    """
+    if not row.chances:
+        return math.nan
+    return row.chances.get(type_of(row), row.chances[NONE])
+
+
 def is_doubtful(row: UnitRow) -> bool:
-    """Return whether a decision is near even odds, or models disagree on it."""
+    """Return whether a decision is near even odds, or models disagree on it, or on the type."""
     unsure = _DOUBT < row.probability < 1 - _DOUBT or row.agreement < AGREEMENT
-    return unsure and not row.labelled
+    return (unsure or chance_of_type(row) < 1 - _DOUBT) and not row.labelled
 
 
 def doubtful(rows: Iterable[UnitRow]) -> list[UnitRow]:
@@ -70,8 +83,13 @@ def doubtful(rows: Iterable[UnitRow]) -> list[UnitRow]:
     )
 
 
+def heads(rows: Sequence[UnitRow]) -> tuple[str, ...]:
+    """Return the heads of the columns as shown: one more where other types are named."""
+    return (*COLUMNS, OF_TYPE) if rows and rows[0].chances else COLUMNS
+
+
 def cells(row: UnitRow) -> tuple[str, ...]:
-    """Return the cells of a unit as shown, in the order of `COLUMNS`."""
+    """Return the cells of a unit as shown, in the order of `heads`."""
     return (
         row.name,
         f"{row.num_rows:,}",
@@ -81,11 +99,14 @@ def cells(row: UnitRow) -> tuple[str, ...]:
         decision(row),
         type_of(row),
         f"{row.agreement:.2f}",
+        *([f"{chance_of_type(row):.3f}"] if row.chances else []),
     )
 
 
 def write_units(path: str | os.PathLike[str], rows: Sequence[UnitRow], *, force: bool = False):
     """Write all units as CSV, with all digits.
+
+    Where other types are named, `p_NAME` is the probability of each, of ours, and of none of these.
 
     Raises:
         DataError: ``path`` exists.
@@ -100,15 +121,18 @@ def write_units(path: str | os.PathLike[str], rows: Sequence[UnitRow], *, force:
             decision(row),
             type_of(row),
             repr(row.agreement),
+            *map(repr, row.chances.values()),
         )
         for row in rows
     )
-    write_table(path, COLUMNS, lines, force=force)
+    more = [f"p_{name}" for name in rows[0].chances] if rows else []
+    write_table(path, (*COLUMNS, *more), lines, force=force)
 
 
 def as_table(title: str, rows: Sequence[UnitRow], most: int = _MOST_ROWS) -> Table:
     """Render units for a terminal; a caption counts those beyond the first."""
-    shown = [k for k, name in enumerate(COLUMNS) if name != "labelled"]  # the decision says it
+    names = heads(rows)
+    shown = [k for k, name in enumerate(names) if name != "labelled"]  # the decision says it
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -119,9 +143,9 @@ def as_table(title: str, rows: Sequence[UnitRow], most: int = _MOST_ROWS) -> Tab
         caption_justify="left",
     )
     for k in shown:
-        is_text = COLUMNS[k] in ("unit", "decision", "type")
+        is_text = names[k] in ("unit", "decision", "type")
         table.add_column(
-            COLUMNS[k], justify="left" if is_text else "right", overflow="fold", max_width=24
+            names[k], justify="left" if is_text else "right", overflow="fold", max_width=24
         )
     for row in rows[:most]:
         made = cells(row)

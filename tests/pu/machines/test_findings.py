@@ -139,3 +139,24 @@ def test_units_that_are_dropped_on_weak_evidence_are_not_said_to_be_alike(verdic
     assert "Units dropped on it all the same: 5. Do not rely on the choice" in text
     assert ("driven in different ways" in text) == (verdict == "behaviour")
     assert ALL["dynamics"].advise(5) == ALL["dynamics"].advice
+
+
+def test_how_many_rows_would_do_is_said_where_evidence_adds_up():
+    some = Finding(1.2, 0.0, 1.0, 3, num_rows=580.0)
+    assert some.rows_wanted == 2_000  # 4 nats in place of 1.2: 1,933
+    assert "roughly 2,000 a unit would do, where there are 580" in some.advice
+    assert "roughly 2,000 a unit" in some.advise(3)
+    for gain in (-1.0, 0.0, 0.2, SEEN):  # none, next to none, or enough
+        told = Finding(gain, 0.0, 1.0, 3, num_rows=580.0)
+        assert told.rows_wanted == 0
+        assert "roughly" not in told.advice
+    assert "roughly" not in Finding(1.2, 0.0, 1.0, 3).advice  # stored before rows were
+
+
+def test_names_that_are_not_told_apart_are_said_with_the_reason():
+    alike = (("old", "worn"), -2.5), (("ours", "new", "spare"), 1.25)
+    text = Finding(9.0, 0.0, 1.0, 3, alike=alike).advice
+    assert "old and worn are not told apart: that they are one type explains" in text
+    assert "by 2.5 nats" in text
+    assert "ours, new and spare are not told apart: evidence that they differ is 1.2 nats" in text
+    assert "told apart" not in Finding(9.0, 0.0, 1.0, 3).advice

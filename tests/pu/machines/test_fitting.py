@@ -9,7 +9,7 @@ from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import visibility
 from puorl.pu.machines.fitting import Embedding, find_types
-from puorl.pu.machines.mixture import SEEN, SURE
+from puorl.pu.machines.mixture import SEEN, SURE, weights
 from puorl.pu.machines.model import ViewModel
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.units import Units, parse_unit
@@ -59,8 +59,10 @@ def two_lanes(first, second):
     return model._replace(params=params, sizes=(SIZE, SIZE), **twice), (one, other)
 
 
-def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=None):
+def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=None, named=None):
     """Find types with some units of ours known; every other unit may be driven in another way.
+
+    ``named`` has other known units by the name of their type.
 
     Those drive with larger numbers, also where ``apart`` is given. ``outcome`` is what came of
     them, given units: by default what z says at each horizon, and with several runs nothing.
@@ -97,9 +99,11 @@ def decide(views, *, drivers=0.0, known=(0,), outcome=None, apart=None):
         driven_unit=unit,
         driven_rows=Batch(driven, np.zeros((len(unit), 1, 1)), came, np.ones_like(came), unit),
     )
-    label = np.where(np.isin(number, known), 0, -1)
-    unit = parse_unit("column:robot")
-    return find_types(made, label, "", FilterConfig(), unit=unit, seed=0).model
+    label, names = np.where(np.isin(number, known), 0, -1), named or {}
+    for k, units in enumerate(names.values(), start=1):
+        label[list(units)] = k
+    unit, config = parse_unit("column:robot"), FilterConfig()
+    return find_types(made, label, "", config, unit=unit, seed=0, names=tuple(names)).model
 
 
 ONE_STEP = view("dynamics", 0, away(INVERTER, 20.0), 0)
@@ -368,3 +372,92 @@ def test_with_one_driver_slopes_are_as_sure_as_the_networks_that_support_them():
     assert max(support) > 0.0
     assert model.finding.gain == pytest.approx(SEEN + max(support), abs=0.5)
     assert model.alpha.high - model.alpha.low > 0.1
+
+
+THREE = view("dynamics", 0, np.stack([20.0 * INVERTER, 20.0 * HOIST], axis=1), 3)
+
+
+def chance(model, units):
+    """Mean probability of every class, of some units that are not known."""
+    table = model.units
+    unknown = ~np.isin(table.classes, (0.0, 1.0)).all(axis=1)
+    return table.classes[units & unknown].mean(axis=0)
+
+
+def test_every_class_has_a_probability_and_the_likeliest_is_told():
+    model, plain = (
+        decide([THREE, RELATIONS], named={"inverter": [1], "hoist": [2]}),
+        decide([THREE, RELATIONS]),
+    )
+    table = model.units
+    np.testing.assert_allclose(table.classes.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(table.classes[:, 0], table.probability)
+    np.testing.assert_array_equal(table.cluster, np.argmax(table.classes, axis=1))
+    np.testing.assert_array_equal(table.cluster, np.arange(NUM_UNITS) % 3)
+    np.testing.assert_array_equal(table.keep, plain.units.keep)
+    assert (table.classes[np.arange(NUM_UNITS), table.cluster] > 0.9).all()
+    assert (table.agreement > 0.9).all()
+    assert model.finding.alike == ()
+    assert plain.units.classes.shape == (NUM_UNITS, 0)
+
+
+def test_units_of_a_type_without_a_name_are_none_of_these():
+    table = decide([THREE, RELATIONS], named={"inverter": [1]}).units
+    np.testing.assert_array_equal(table.cluster, np.arange(NUM_UNITS) % 3)  # 2 has a letter
+    assert (table.classes[HOIST, 2] > 0.9).all()
+    assert (table.classes[~HOIST, 2] < 0.1).all()
+
+
+def test_two_names_on_one_type_are_said_to_be_alike_and_left_in_doubt():
+    model = decide([THREE, RELATIONS], named={"old": [1], "worn": [4]})
+    [(names, nats)] = model.finding.alike
+    assert names == ("old", "worn")
+    assert nats < SEEN
+    assert "old and worn are not told apart: " in model.finding.advice
+    ours, old, worn, none = chance(model, INVERTER)
+    assert old == worn
+    assert 0.45 < old <= 0.5
+    assert ours + none < 0.1
+    unknown = INVERTER & ~np.isin(np.arange(NUM_UNITS), (1, 4))
+    assert (model.units.agreement[unknown] <= 0.5).all()
+    np.testing.assert_array_equal(model.units.keep, OURS)  # what is told is told as before
+    assert (model.units.probability[OURS] > 0.9).all()
+    np.testing.assert_array_equal(model.units.classes[[1, 4]], np.eye(4)[[1, 2]])
+
+
+def test_a_name_on_ours_leaves_ours_in_doubt_and_drops_nobody_for_that():
+    model = decide([THREE, RELATIONS], named={"spare": [3]})
+    [(names, _)] = model.finding.alike
+    assert names == ("ours", "spare")
+    table, unknown = model.units, OURS & ~np.isin(np.arange(NUM_UNITS), (0, 3))
+    assert table.keep[unknown].all()
+    assert (table.probability[unknown] == 0.5).all()
+    np.testing.assert_allclose(table.classes[unknown, 1], 0.5, atol=0.05)
+    assert (table.probability[~OURS] < 0.05).all()
+    assert not table.keep[3]  # known to be a spare
+    assert model.alpha.low < 0.05
+    assert model.alpha.high > 0.25
+
+
+def test_a_second_view_that_parts_the_names_tells_them_apart():
+    blind = view("dynamics", 0, away(INVERTER | HOIST, 20.0), 3)
+    named = {"inverter": [1], "hoist": [2]}
+    assert decide([blind, RELATIONS], named=named).finding.alike != ()
+    sees = view("relations", 0, np.stack([20.0 * INVERTER, 20.0 * HOIST], axis=1), 7)
+    model = decide([blind, sees], named=named)
+    assert model.finding.alike == ()
+    np.testing.assert_array_equal(model.units.cluster, np.arange(NUM_UNITS) % 3)
+
+
+def test_without_other_names_decisions_are_what_the_lanes_say_to_the_last_digit():
+    model = decide([ONE_STEP, view("relations", 0, away(HOIST, 20.0), 2)], known=(0, 3))
+    _, latents = zip(ONE_STEP, view("relations", 0, away(HOIST, 20.0), 2), strict=True)
+    said = np.ones(NUM_UNITS)
+    for each, (own,) in zip(model.views, latents, strict=True):
+        lanes = [mixture.ours_probability(own.z, None, fitted=True) for mixture in each.mixtures]
+        said = said * (weights(each.mixtures) @ np.stack(lanes))
+    expected = 0.5 + model.finding.seen * (said - 0.5)
+    expected[[0, 3]] = 1.0
+    np.testing.assert_array_equal(model.units.probability, expected)
+    np.testing.assert_array_equal(model.units.keep, expected >= 0.5)
+    assert all(mixture.classes.size == 0 for each in model.views for mixture in each.mixtures)

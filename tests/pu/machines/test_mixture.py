@@ -455,6 +455,26 @@ def test_a_type_of_which_a_unit_is_known_is_not_odd_however_small():
     assert found.with_near().ours == (0, 1)
 
 
+def test_a_type_that_has_a_name_is_never_ours_however_near():
+    mean, count = np.array([[0.0], [5.0], [90.0]]), np.array([80.0, 80.0, 80.0])
+    found = Mixture(mean, np.eye(1), count, 9.0, num_known=np.array([3, 1, 0]))
+    assert found.with_near().ours == (0,)
+    assert found._replace(num_known=np.array([3, 0, 0])).with_near().ours == (0, 1)
+
+
+def test_groups_of_known_units_share_the_probability_of_all_types():
+    mean, count = np.array([[0.0], [9.0], [18.0], [27.0]]), np.full(4, 20.0)
+    shared = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    found = Mixture(mean, np.eye(1), count, 9.0, num_known=np.ones(4), classes=shared)
+    z = np.array([[0.2], [8.8], [18.1], [26.9]])
+    grouped = found.group_probability(z)
+    np.testing.assert_allclose(grouped.sum(axis=1), 1.0)
+    assert np.argmax(grouped, axis=1).tolist() == [0, 1, 2, 2]
+    np.testing.assert_allclose(grouped[:, 0], found.ours_probability(z))
+    assert found.nearest_unnamed(z).tolist() == [3, 3, 3, 4]  # after ours and two names
+    assert found._replace(ours=(0, 2, 3)).nearest_unnamed(z).tolist() == [-1] * 4
+
+
 def test_odd_units_change_no_gain_where_fair_types_bring_most_of_it(monkeypatch):
     z, kind = groups(rng_of(5), (40, 40, 1), gap=12.0)
     found = fit_types(z, one_known(kind), rng_of(0))[0]

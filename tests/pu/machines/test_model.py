@@ -462,7 +462,13 @@ def test_other_types_may_be_known_by_name(split, fitted, tmp_path):
     assert table.probability[table.name == "m01"] == 0
     assert (table.cluster[~table.keep] == 1).all()
     flt.save(tmp_path / "filter")
+    assert flt.classes_ == ("ours", "old", "none of these")
     for each in (flt, DomainFilter.load(tmp_path / "filter")):
+        np.testing.assert_array_equal(each.units_.classes, table.classes)
+        np.testing.assert_array_equal(each.units_.classes[:, 0], table.probability)
+        new = each.predict_units(split.pool)
+        np.testing.assert_allclose(new.classes.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(new.cluster, np.where(is_ours(new.name), 0, 1))
         rows = {row.name: type_of(row) for row in each.report(split).units}
         assert rows == {name: "ours" if ours else "old" for name, ours in named(table)}
     back = reread(flt.report())

@@ -97,6 +97,11 @@ def test_the_sample_decides_as_all_units_do(large, config, sampled, monkeypatch)
     whole = fit(large, config, labelled_as=NAMED)
     assert len(whole.model_.best[1].member) == NUM_UNITS + 1
     np.testing.assert_array_equal(sampled.units_.keep, whole.units_.keep)
+    table = sampled.units_
+    np.testing.assert_allclose(table.classes.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+    told = np.where(table.cluster < 0, 2, np.minimum(table.cluster, 2))
+    np.testing.assert_array_equal(np.argmax(table.classes, axis=1), told)
+    assert table.classes[table.name == ODD, 2] > 0.9
     assert abs(sampled.alpha_.value - whole.alpha_.value) < 0.1
 
 

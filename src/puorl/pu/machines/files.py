@@ -30,7 +30,7 @@ from puorl.pu.units import parse_unit
 
 _VERSION = 2
 _VIEW_ARRAYS = ("centre", "root", "inflation", "held_out_nll")
-_MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift", "member", "num_known")
+_MIXTURE_ARRAYS = ("mean", "covariance", "num_units", "shift", "member", "num_known", "classes")
 _ESTIMATES = ("alpha", "recall", "precision")
 
 
@@ -106,6 +106,8 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
                 for name in Scalings._fields
             )
         )
+        # Filters from before chances of named types were stored have none.
+        fields = [k for k in UnitTable._fields if k != "classes" or f"units.{k}" in arrays]
         model = MachineModel(
             config=FilterConfig.from_dict(content["config"]),
             unit=parse_unit(content["unit"]),
@@ -115,7 +117,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[MachineModel, dict[str, Any]]:
             median_rows=content["median_rows"],
             units=UnitTable(
                 name=np.array(content["units"], dtype=str),
-                **{k: arrays[f"units.{k}"] for k in UnitTable._fields if k != "name"},
+                **{k: arrays[f"units.{k}"] for k in fields if k != "name"},
             ),
             finding=decode(Finding, content["finding"], Path(folder)),
             names=tuple(content.get("names", ())),
@@ -139,7 +141,7 @@ def _view(number: int, content: dict[str, Any], arrays: dict[str, np.ndarray]) -
     each = zip(content["gains"], content["ours"], content["lanes"], strict=True)
     for k, (gain, ours, lane) in enumerate(each):
         head = f"view{number}.mixture{k}"
-        # Filters from before `num_known` was stored have none.
+        # Filters from before `num_known` and `classes` were stored have none.
         found = {k: arrays.get(f"{head}.{k}") for k in _MIXTURE_ARRAYS}
         own: dict[str, Any] = {k: array for k, array in found.items() if array is not None}
         mixtures.append(Mixture(**own, gain=gain, ours=tuple(ours), lane=lane))

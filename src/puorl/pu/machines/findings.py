@@ -22,6 +22,8 @@ _CONFOUNDED = 0.1
 """Chance that types of machines are seen where drivers or ranges may be all that differs: so units
 are decided as they look, and each decision is in doubt."""
 FEW_UNITS = 3
+_MOST_TIMES = 8.0
+"""Times as many rows, up to which it is said how many would do."""
 _NUM_NEIGHBOURS, _NUM_SEARCHED = 10, 60
 _MOST_PRODUCTS = 32
 """Columns up to which their products are balanced, too; with more, their squares alone."""
@@ -54,6 +56,9 @@ class UnitTable(NamedTuple):
     """(n, 2) float64. Place on the map: the two directions in which types differ most."""
     spread: np.ndarray
     """(n,) float64. Standard error of the place, in both directions."""
+    classes: np.ndarray = np.zeros((0, 0))
+    """(n, names + 2) float64. Probability of ours, of each other named type, and of none of these,
+    in this order; they sum to 1. (n, 0) where no other type is named."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -77,6 +82,10 @@ class Finding:
     drivers."""
     num_odd: int = 0
     """Units that were dropped since they are unlike all others; a few, which make no type."""
+    alike: tuple[tuple[tuple[str, ...], float], ...] = ()
+    """Names that are not told apart, and the nats for a difference between them."""
+    num_rows: float = 0.0
+    """Of a unit, the median; 0 in filters from before it was stored."""
 
     @property
     def verdict(self) -> Verdict:
@@ -102,6 +111,18 @@ class Finding:
         That a known unit is not on the other side of a cut in halves is worth log 2 nats.
         """
         return max(math.ceil((SEEN - self.gain) / math.log(2.0)), 0)
+
+    @property
+    def rows_wanted(self) -> int:
+        """Rows of a unit with which a second type would be seen, roughly; 0 if it cannot be said.
+
+        Nats add up over rows. Where there are hardly any, they are chance.
+        """
+        if not SEEN > self.gain >= SEEN / _MOST_TIMES:
+            return 0
+        wanted = self.num_rows * SEEN / self.gain
+        digit = 10.0 ** max(math.floor(math.log10(max(wanted, 1.0))) - 1, 0)
+        return int(math.ceil(wanted / digit) * digit)
 
     @property
     def advice(self) -> str:
@@ -155,7 +176,7 @@ class Finding:
                 f"{driven}Evidence for a second type of machine is weak: {self.gain:.1f} nats, "
                 f"{SEEN:.0f} are needed. Units {low} on it all the same: {num_dropped}. Do not "
                 f"rely on the choice: keep all rows, label some {self.num_wanted} more units, or "
-                "some of the other type, or add rows to every unit."
+                f"some of the other type, or {self._more_rows}."
             )
         elif self.verdict == "behaviour":
             text = (
@@ -175,13 +196,37 @@ class Finding:
                 "No second type of machine is visible, so the choice cannot be made: "
                 f"evidence {self.gain:.1f} nats, {SEEN:.0f} are needed. Some {self.num_wanted} "
                 "more labelled units would do if half of all are yours; or label units of the "
-                "other type, or add rows to every unit."
+                f"other type, or {self._more_rows}."
             )
+        text = "".join([text, *map(_not_told, self.alike)])
         if self.num_labelled == 1:
             return f"{text} Only one unit is known: all numbers hold only if it is typical."
         if self.num_labelled < FEW_UNITS:
             return f"{text} Only {self.num_labelled} units are known: one more makes it surer."
         return text
+
+    @property
+    def _more_rows(self) -> str:
+        if not self.rows_wanted:
+            return "add rows to every unit"
+        return (
+            f"add rows: roughly {self.rows_wanted:,} a unit would do, where there are "
+            f"{self.num_rows:,.0f}, if evidence goes on adding up"
+        )
+
+
+def _not_told(alike: tuple[tuple[str, ...], float]) -> str:
+    """Say in a sentence which names are not told apart, and what follows."""
+    names, nats = alike
+    every = f"{', '.join(names[:-1])} and {names[-1]}"
+    if nats < 0.0:
+        why = f"that they are one type explains the units better, by {-nats:.1f} nats"
+    else:
+        why = f"evidence that they differ is {nats:.1f} nats, {SEEN:.0f} are needed"
+    return (
+        f" {every} are not told apart: {why}. Which of them a unit is of is in doubt; label more "
+        "units of each, or give them one name."
+    )
 
 
 def visibility(gain: float) -> float:

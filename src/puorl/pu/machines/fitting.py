@@ -1,6 +1,5 @@
 """From a split to a MachineModel: embed the units, find types, decide."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from itertools import chain, compress
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from puorl.pu.machines.embedding import Embedding, choose_views, embed, embed_ot
 from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import (
     LITTLE_OVERLAP,
+    OURS,
     Finding,
     UnitTable,
     balanced_rows,
@@ -47,6 +47,7 @@ from puorl.pu.machines.model import (
     label_others,
     quality,
 )
+from puorl.pu.machines.naming import Apart, Lane, tell_apart, with_none
 from puorl.pu.machines.nearby import look_again
 from puorl.pu.machines.sampling import (
     Driving,
@@ -87,6 +88,26 @@ class Types(NamedTuple):
     """Opinions that the decisions follow from."""
 
 
+class _Seen(NamedTuple):
+    """Types of units in the views that count."""
+
+    made: Embedding
+    """With the latents of these views."""
+    views: list[ViewModel]
+    driver: np.ndarray
+    """As in `Types`."""
+    is_crossed: bool
+    """As in `Finding`."""
+
+    def with_classes(self, shared: np.ndarray) -> "_Seen":
+        """Return the same with names for types: `Mixture.classes`."""
+        views = [
+            view._replace(mixtures=tuple(m._replace(classes=shared) for m in view.mixtures))
+            for view in self.views
+        ]
+        return self._replace(views=views)
+
+
 def fit(
     split: PUSplit,
     config: FilterConfig,
@@ -123,8 +144,16 @@ def fit(
         typed = draw_typed(label, sample, seed)
         own = data_of(split.pool, found, typed)
         made = embed_others(made, own, take_units(found, typed), config.machines)
-    types = find_types(made, label[typed], split.fingerprint, config, unit=unit, seed=seed)
-    model = dataclasses.replace(types.model, names=tuple(names))
+    types = find_types(
+        made,
+        label[typed],
+        split.fingerprint,
+        config,
+        unit=unit,
+        seed=seed,
+        names=tuple(names),
+    )
+    model = types.model
     if typed is sample:
         model = model.with_row_fits(data, shown, types.driver)
     else:  # types were found among other units than those that networks learnt from
@@ -166,6 +195,7 @@ def find_types(
     *,
     unit: Unit,
     seed: int,
+    names: Sequence[str] = (),
 ) -> Types:
     """Find the types of units, with some labelled, and decide about all.
 
@@ -177,6 +207,7 @@ def find_types(
         config: Settings of the embedding.
         unit: What is decided about.
         seed: Of starts and draws.
+        names: Of the types that are labelled 1 and so on.
     """
     rng = generator(seed, "machines")
     group, behaviour_gain = find_drivers(made.behaviour, label, rng)
@@ -184,24 +215,15 @@ def find_types(
     made = _take_views(made, [view.view != "slopes" for view in made.views])
     if group.any():  # over several steps, drivers would count as machines
         made = _take_views(made, [view.horizon == 0 for view in made.views])
-    needed = SURE if _has_runs(made) else SEEN
-    driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
-    several = bool(driver.any())
-    num_trusted = config.machines.num_trusted
-    views = _mixtures(made, label, driver, num_trusted, seed)
-    is_crossed = several and _best_gain(views) >= needed
-    if several and not is_crossed:  # no driver has machines of two types
-        driver = np.zeros(len(label), int)
-        views = _mixtures(made, label, driver, num_trusted, seed)[:1]
-        views = [_compare_matched(made, views[0], group)]
-    if _best_gain(views) < SEEN and several == group.any():
-        shown = _slope_types(linear, made, label, group, seed)
-        if shown is not None:
-            made, views, driver, is_crossed = linear, [shown], group, several
-        elif several:
-            views = [_compare_linear(made, views[0], group)]
-    counts = _choose_views(views, made, label, driver)
-    made, views = _take_views(made, counts), list(compress(views, counts))
+    seen = _see_types(linear, made, label, group, behaviour_gain, config, seed)
+    apart = None
+    if names:
+        apart = _tell_apart(seen, label, seed)
+        if apart.nats:
+            own = apart.label(label)
+            seen = _see_types(linear, made, own, group, behaviour_gain, config, seed)
+        seen = seen.with_classes(apart.shared)
+    made, views, driver = seen.made, seen.views, seen.driver
     lanes = judge_lanes(views, made.latents, made.median_rows, driver, fitted=True)
     gain = _best_gain(views)
     # Where no types are seen, units unlike all others are still seen to be so.
@@ -221,12 +243,17 @@ def find_types(
         gain=gain,
         behaviour_gain=behaviour_gain,
         overlap=overlap,
-        is_crossed=is_crossed,
+        is_crossed=seen.is_crossed,
         num_labelled=int((label == 0).sum()),
         num_odd=int(is_odd.sum()),
+        alike=() if apart is None else _in_words(apart, names),
+        num_rows=made.median_rows,
     )
     table = judge(finding.seen)
     table.cluster[is_odd] = -1
+    if names:
+        none = with_none(table.classes, np.where(is_odd, 0.0, 1.0), table.probability)
+        table = UnitTable(**table._asdict() | {"classes": none})
     alpha, recall, precision = quality(table, lanes, finding.seen, seed)
     model = MachineModel(
         config=config,
@@ -241,8 +268,67 @@ def find_types(
         precision=precision,
         finding=finding,
         split_fingerprint=fingerprint,
+        names=tuple(names),
     )
     return Types(model, made.latents, driver, lanes)
+
+
+def _see_types(
+    linear: Embedding,
+    made: Embedding,
+    label: np.ndarray,
+    group: np.ndarray,
+    behaviour_gain: float,
+    config: FilterConfig,
+    seed: int,
+) -> _Seen:
+    """Find the types of units in the views that count.
+
+    Args:
+        linear: Slopes of all units.
+        made: Latents of networks.
+        label: (units,) int. Known type of each, or group of types; -1 for unknown.
+        group: (units,) int. Who drives each unit.
+        behaviour_gain: Nats for more than one driver.
+        config: Settings.
+        seed: Of starts.
+    """
+    needed = SURE if _has_runs(made) else SEEN
+    driver = group if behaviour_gain >= needed else np.zeros(len(label), int)
+    several = bool(driver.any())
+    num_trusted = config.machines.num_trusted
+    views = _mixtures(made, label, driver, num_trusted, seed)
+    is_crossed = several and _best_gain(views) >= needed
+    if several and not is_crossed:  # no driver has machines of two types
+        driver = np.zeros(len(label), int)
+        views = _mixtures(made, label, driver, num_trusted, seed)[:1]
+        views = [_compare_matched(made, views[0], group)]
+    if _best_gain(views) < SEEN and several == group.any():
+        shown = _slope_types(linear, made, label, group, seed)
+        if shown is not None:
+            made, views, driver, is_crossed = linear, [shown], group, several
+        elif several:
+            views = [_compare_linear(made, views[0], group)]
+    counts = _choose_views(views, made, label, driver)
+    return _Seen(_take_views(made, counts), list(compress(views, counts)), driver, is_crossed)
+
+
+def _tell_apart(seen: _Seen, label: np.ndarray, seed: int) -> Apart:
+    """Compare the named types in the lanes that decide."""
+    views = []
+    for view, latents in zip(seen.views, seen.made.latents, strict=True):
+        gains, lanes = _best_of_lanes(view), []
+        for k in sorted(k for k, gain in gains.items() if gain > -_UNTRUSTED / 2.0):
+            members = tuple(m.member for m in view.mixtures if m.lane == k)
+            lanes.append(Lane(view.embed(k, latents[k].z), members))
+        views.append(lanes)
+    return tell_apart(views, label, seen.driver, seed)
+
+
+def _in_words(apart: Apart, names: Sequence[str]) -> tuple[tuple[tuple[str, ...], float], ...]:
+    """Name the types that are not told apart."""
+    every = (OURS, *names)
+    return tuple((tuple(every[k] for k in classes), nats) for classes, nats in apart.nats)
 
 
 def _take_views(made: Embedding, wanted: Sequence[bool]) -> Embedding:

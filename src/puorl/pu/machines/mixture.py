@@ -73,6 +73,10 @@ class Mixture(NamedTuple):
     """(types,). Units of each type that were labelled: they do not count for its share."""
     odd_gain: float = 0.0
     """Nats that these odd units bring, which are theirs alone; 0 where there are none."""
+    classes: np.ndarray = np.zeros((0, 0))
+    """(groups + 1, classes). How the probability of each group of known units, and of all other
+    types, is shared by ours, the names, and none of these; empty where no other type is named.
+    Names that are not told apart are one group, which is one type."""
 
     @property
     def num_types(self) -> int:
@@ -84,6 +88,11 @@ class Mixture(NamedTuple):
         """(types,) float64. How common each type is among units that are not known."""
         count = self.num_units - self.num_known + 1.0
         return count / count.sum()
+
+    @property
+    def named(self) -> np.ndarray:
+        """(k,) int64. Types other than the first of which units were labelled."""
+        return np.flatnonzero((self.num_known > 0) & (np.arange(self.num_types) > 0))
 
     @property
     def fair(self) -> np.ndarray:
@@ -134,21 +143,44 @@ class Mixture(NamedTuple):
         self, z: np.ndarray, extra: np.ndarray | None = None, *, fitted: bool = False
     ) -> np.ndarray:
         """(n,) float64. Probability to be ours, of new units or of those of the fit."""
+        return np.exp(self._all(z, extra, fitted)[:, list(self.ours)]).sum(axis=1)
+
+    def group_probability(
+        self, z: np.ndarray, extra: np.ndarray | None = None, *, fitted: bool = False
+    ) -> np.ndarray:
+        """(n, groups + 1) float64. The same of each group of known units, and of all others."""
+        found = np.exp(self._all(z, extra, fitted))
+        last = len(self.classes) - 1
+        group = np.minimum(np.arange(self.num_types), last)
+        group[list(self.ours)] = 0
+        return found @ np.eye(last + 1)[group]
+
+    def nearest_unnamed(self, z: np.ndarray) -> np.ndarray:
+        """(n,) int64. The likeliest type that has no name, numbered after the names; or -1."""
+        num_groups, num_classes = self.classes.shape[0] - 1, self.classes.shape[1] - 1
+        free = np.setdiff1d(np.arange(num_groups, self.num_types), self.ours)
+        if not len(free):
+            return np.full(len(z), -1)
+        return num_classes - num_groups + free[np.argmax(self.log_density(z)[:, free], axis=1)]
+
+    def _all(self, z: np.ndarray, extra: np.ndarray | None, fitted: bool) -> np.ndarray:
+        """(n, types) float64. Log probability of new units, or of those of the fit."""
         found = self.log_probability(z, extra)
         if fitted:
             of = self.member >= 0
             own = self._replace(member=self.member[of])
             found[of] = own.fitted_log_probability(z[of], None if extra is None else extra[of])
-        return np.exp(found[:, list(self.ours)]).sum(axis=1)
+        return found
 
     def with_near(self) -> "Mixture":
         """Count types that lie near ours, seen from the others, as ours driven in another way.
 
-        A few odd units lie far from all: where these alone are the others, they are left out.
+        A few odd units lie far from all: where these alone are the others, they are left out. So
+        are named types: someone says that these are others.
         """
         for asked in (np.arange(self.num_types), np.flatnonzero(self.fair)):
             group = _merge_near(self.mean[asked], _NEAR_TYPES)
-            ours = np.union1d(asked[group == group[0]], self.ours)
+            ours = np.union1d(np.setdiff1d(asked[group == group[0]], self.named), self.ours)
             if self.fair[np.setdiff1d(asked, ours)].any():
                 return self._replace(ours=tuple(ours.tolist()))
         return self
@@ -172,6 +204,7 @@ class Mixture(NamedTuple):
             other = self.mean[np.argmax(shared)]
             side = (self.mean - other) @ (self.mean[0] - other)
             side[count[:, who] < (1.0 - _FEW) * count.sum(axis=1)] = 0.0
+            side[self.named] = 0.0
             if side.max() > 0.0:
                 ours.append(int(np.argmax(side)))
         return self._replace(ours=tuple(ours))
@@ -211,13 +244,17 @@ class Mixture(NamedTuple):
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
+        return self.ordinary(z, extra) < _OUTSIDE
+
+    def ordinary(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
+        """(n,) float64. Chance of a unit of a known type to lie as far from all types as each."""
         from scipy import stats  # takes time to import
 
         spread = self.covariance if extra is None else self.covariance + extra
         nearest = np.min([mahalanobis(z - mean, spread) for mean in self.mean], axis=0)
         size, n = z.shape[1], float(self.num_units.sum())
         degrees = max(n - self.num_types, 2.0)
-        return nearest > size * stats.f.ppf(1.0 - _OUTSIDE, size, degrees) * (1.0 + 1.0 / n)
+        return np.asarray(stats.f.sf(nearest / (size * (1.0 + 1.0 / n)), size, degrees))
 
 
 def mahalanobis(difference: np.ndarray, covariance: np.ndarray) -> np.ndarray:

@@ -19,6 +19,14 @@ from puorl.pu.machines import dynamics, slopes
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
 from puorl.pu.machines.mixture import SEEN, SURE, Mixture, mahalanobis, weights
+from puorl.pu.machines.naming import (
+    class_chances,
+    even_odds,
+    is_joined,
+    told,
+    with_none,
+    with_ours,
+)
 from puorl.pu.machines.newcomers import (
     FALSELY_NONE,
     FALSELY_OUTSIDE,
@@ -522,6 +530,11 @@ class LaneChances(NamedTuple):
     """(partitions,) float64. Weight of each opinion."""
     prior: float
     """Fraction of units that are ours."""
+    grouped: np.ndarray = np.zeros((0, 0, 0))
+    """(partitions, n, groups + 1) float64. Probability of each group of known units, and of all
+    others; empty where no other type is named."""
+    shared: np.ndarray = np.zeros((0, 0))
+    """As `Mixture.classes`."""
 
 
 def judge_lanes(
@@ -546,7 +559,7 @@ def judge_lanes(
     for number, view in enumerate(views):
         if gain[number] < max(gain) and gain[number] < SURE:
             continue
-        chance, prior = [], []
+        chance, prior, grouped = [], [], []
         for mixture in view.mixtures:
             own = latents[number][mixture.lane]
             who = np.zeros(len(own.z), int) if driver is None else driver
@@ -554,9 +567,14 @@ def judge_lanes(
             z = view.embed(mixture.lane, own.z) - mixture.shift[who]
             chance.append(mixture.ours_probability(z, extra, fitted=fitted))
             prior.append(mixture.shares[list(mixture.ours)].sum())
+            if mixture.classes.size:
+                grouped.append(mixture.group_probability(z, extra, fitted=fitted))
         weight = weights(view.mixtures)
         prior = float(weight @ np.array(prior))
-        made.append(LaneChances(view.view, np.stack(chance), weight, prior))
+        each = LaneChances(view.view, np.stack(chance), weight, prior)
+        if grouped:
+            each = each._replace(grouped=np.stack(grouped), shared=view.mixtures[0].classes)
+        made.append(each)
     return made
 
 
@@ -589,8 +607,10 @@ def decide(
         seen: Chance that types are seen, for all units or each. What is not seen leaves even odds.
         ordinary: How odd units look; None for the units of the fit, whose types are known.
     """
+    shared = lanes[0].shared
+    raw = even_odds(in_all(lanes, [each.weight @ each.chance for each in lanes]), shared)
     said = chance_of_ours(lanes, seen, ordinary)
-    prior = in_all(lanes, [np.array(each.prior) for each in lanes])
+    prior = even_odds(in_all(lanes, [np.array(each.prior) for each in lanes]), shared)
     prior = 0.5 + seen * (prior - 0.5)
     probability = np.where(label < 0, said, label == 0)
     keep = probability >= 0.5
@@ -601,9 +621,23 @@ def decide(
     own = latents[number][k]
     who = np.zeros(len(own.z), int) if driver is None else driver
     z = view.embed(k, own.z) - mixture.shift[who]
-    other = 1 + np.argmax(mixture.log_density(z)[:, 1:], axis=1)
-    outside = mixture.is_outside(z, _extra(view, k, own, float(np.median(own.num_rows))))
-    outside = outside & ~keep if ordinary is None else ordinary.is_outside
+    spread = _extra(view, k, own, float(np.median(own.num_rows)))
+    if ordinary is None:
+        outside = mixture.is_outside(z, spread) & ~keep
+    else:
+        outside = ordinary.is_outside
+    if not shared.size:
+        other = 1 + np.argmax(mixture.log_density(z)[:, 1:], axis=1)
+        cluster, classes = np.where(outside, -1, np.where(keep, 0, other)), np.zeros((len(z), 0))
+    else:
+        if ordinary is None:
+            fitted = Ordinary(mixture.ordinary(z, spread), FALSELY_OUTSIDE)
+            known = np.where(keep, 1.0, fitted.trust)
+        else:
+            known = ordinary.trust
+        classes, votes = _judge_classes(lanes, known, label, raw, said, seen)
+        cluster = told(classes, np.where(outside, -1, mixture.nearest_unnamed(z)))
+        agreement = np.minimum(agreement, votes)
     position, scale = project(mixture, z)
     clipped = np.clip(said, 1e-12, 1.0 - 1e-12)
     return UnitTable(
@@ -614,11 +648,44 @@ def decide(
         evidence=np.log(clipped / (1.0 - clipped)) - np.log(prior / (1.0 - prior)),
         misfit=np.square(z - mixture.mean[0]).sum(axis=1) / 2.0,
         keep=keep,
-        cluster=np.where(label >= 0, label, np.where(outside, -1, np.where(keep, 0, other))),
+        cluster=np.where(label >= 0, label, cluster),
         agreement=agreement,
         position=position,
         spread=np.sqrt(view.inflation[k] / np.maximum(own.num_rows, 1)) * scale,
+        classes=classes,
     )
+
+
+def _judge_classes(
+    lanes: Sequence[LaneChances],
+    known: np.ndarray,
+    label: np.ndarray,
+    raw: np.ndarray,
+    said: np.ndarray,
+    seen: float | np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the chance of each class, and the weight of the lanes for the likeliest one.
+
+    That is 1 for ours, since how far lanes agree on it is known, and for units that are known.
+
+    Args:
+        lanes: As in `decide`.
+        known: (n,). How far each unit is trusted to be of a known type.
+        label: As in `decide`.
+        raw: (n,). Probability to be ours that all lanes give.
+        said: (n,). The same after what is not seen, and what is not trusted.
+        seen: As in `decide`.
+    """
+    shared = lanes[0].shared
+    pairs = [(each.weight, each.grouped) for each in lanes]
+    grouped = in_all(lanes, [np.tensordot(weight, each, 1) for weight, each in pairs])
+    classes = with_none(class_chances(grouped, shared, raw, seen), known, said)
+    classes[label >= 0] = np.eye(classes.shape[1])[label[label >= 0]]
+    chosen = [np.tensordot(weight, with_none(each, known) >= 0.5, 1) for weight, each in pairs]
+    votes = in_all(lanes, chosen) @ shared
+    best = np.argmax(classes, axis=1)
+    settled = (best == 0) | (label >= 0)
+    return classes, np.where(settled, 1.0, votes[np.arange(len(votes)), best])
 
 
 def decide_again(
@@ -642,7 +709,8 @@ def decide_again(
     asked = np.isfinite(nats)
     chance = np.where(asked, 1.0 / (1.0 + np.exp(-np.nan_to_num(nats) - prior)), 0.5)
     again = [each._replace(chance=np.where(asked, chance, each.chance)) for each in lanes]
-    said = (0.5 + seen * (chance - 0.5)) * (1.0 if trusted is None else trusted)
+    said = even_odds(chance, lanes[0].shared)
+    said = (0.5 + seen * (said - 0.5)) * (1.0 if trusted is None else trusted)
     keep = np.where(asked, said >= 0.5, table.keep)
     # What is no longer ours is of the type that lies nearest on the map.
     others = np.unique(table.cluster[table.cluster > 0])
@@ -651,6 +719,11 @@ def decide_again(
         place = np.stack([table.position[table.cluster == k].mean(axis=0) for k in others])
         away = np.square(table.position[:, None] - place).sum(axis=2)
         cluster = np.where(~keep & (cluster == 0), others[np.argmin(away, axis=1)], cluster)
+    classes = table.classes
+    if lanes[0].shared.size:
+        classes = np.where(asked[:, None], with_ours(classes, said), classes)
+        unnamed = np.where(cluster < classes.shape[1] - 1, -1, cluster)
+        cluster = told(classes, unnamed)
     changed = {
         "probability": said,
         "evidence": nats,
@@ -659,14 +732,14 @@ def decide_again(
         "agreement": np.ones(len(nats)),  # of all models, which are not asked
     }
     columns = {k: np.where(asked, v, getattr(table, k)) for k, v in changed.items()}
-    return UnitTable(**table._asdict() | columns), again
+    return UnitTable(**table._asdict() | columns | {"classes": classes}), again
 
 
 def chance_of_ours(
     lanes: Sequence[LaneChances], seen: float | np.ndarray, ordinary: Ordinary | None
 ) -> np.ndarray:
     """(n,) float64. Chance to be ours by all opinions, as far as types are seen; as in `decide`."""
-    said = in_all(lanes, [each.weight @ each.chance for each in lanes])
+    said = even_odds(in_all(lanes, [e.weight @ e.chance for e in lanes]), lanes[0].shared)
     said = 0.5 + seen * (said - 0.5)
     return said if ordinary is None else said * ordinary.trust
 
@@ -758,6 +831,8 @@ def quality(
     blind = rng.uniform(size=num_draws) >= seen
     anyone = rng.uniform(size=ours.shape) < rng.uniform(size=(num_draws, 1))
     ours = np.where(blind[:, None], anyone, ours)
+    if is_joined(lanes[0].shared):  # any fraction of these may be of the name
+        ours &= rng.uniform(size=ours.shape) < rng.uniform(size=(num_draws, 1))
     if trusted is not None:
         ours &= rng.uniform(size=ours.shape) < trusted[asked]
     # With many units chance alone would leave hardly an interval.

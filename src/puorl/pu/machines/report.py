@@ -1,14 +1,14 @@
 """MachineReport: every unit, what the choice rests on, and how good it is. Free of jax."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from puorl.core.formatting import fields_as_json
 from puorl.core.stats import Estimate
-from puorl.pu.machines.findings import Finding, UnitTable, Verdict
+from puorl.pu.machines.findings import NONE, OURS, Finding, UnitTable, Verdict
 
 if TYPE_CHECKING:  # importing it loads jax
     from puorl.pu.machines.model import MachineModel
@@ -38,6 +38,8 @@ class UnitRow:
     """Given with `labelled_as`; empty for types that have letters."""
     is_weighed: bool = False
     """Whether its rows are kept with the probability as weight, as in the mode ``soft``."""
+    chances: dict[str, float] = field(default_factory=dict)
+    """Probability of each named type and of none of these; empty where no other type is named."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,20 @@ class MachineReport:
         return {"kind": "machines", **fields_as_json(self)}
 
 
+def class_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Name the columns of `UnitTable.classes`.
+
+    >>> class_names(["worn"])
+    ('ours', 'worn', 'none of these')
+    """
+    return (OURS, *names, NONE)
+
+
 def unit_rows(
     table: UnitTable, names: Sequence[str] = (), *, is_soft: bool = False
 ) -> tuple[UnitRow, ...]:
     """Return the table row by row, the surest of ours first; ``names`` are of types from 1 on."""
-    made = []
+    classes, made = class_names(names), []
     for i in np.lexsort((table.name, -table.evidence, ~table.labelled)):
         made.append(
             UnitRow(
@@ -102,6 +113,9 @@ def unit_rows(
                 spread=float(table.spread[i]),
                 name_of_type=names[k - 1] if 0 < (k := int(table.cluster[i])) <= len(names) else "",
                 is_weighed=is_soft and not bool(table.labelled[i]),
+                chances=dict(zip(classes, table.classes[i].tolist(), strict=True))
+                if table.classes.size
+                else {},
             )
         )
     return tuple(made)

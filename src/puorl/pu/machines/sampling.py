@@ -176,10 +176,13 @@ def judge_others(
         return np.concatenate([one, two])[place]
 
     own = judge_lanes(asked.views, latents, model.median_rows, driving.driver, fitted=True)
-    lanes = [
-        one._replace(chance=joined(one.chance.T, two.chance.T).T)
-        for one, two in zip(own, judged.lanes, strict=True)
-    ]
+    lanes = []
+    for one, two in zip(own, judged.lanes, strict=True):
+        each = one._replace(chance=joined(one.chance.T, two.chance.T).T)
+        if one.grouped.size:
+            pair = (chances.swapaxes(0, 1) for chances in (one.grouped, two.grouped))
+            each = each._replace(grouped=joined(*pair).swapaxes(0, 1))
+        lanes.append(each)
     position = _position(
         asked, jax.tree.map(joined, latents, judged.latents), joined(driving.driver, driver)
     )
