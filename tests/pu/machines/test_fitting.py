@@ -10,8 +10,8 @@ from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import visibility
 from puorl.pu.machines.fitting import Embedding, find_types
 from puorl.pu.machines.mixture import SEEN, SURE, weights
-from puorl.pu.machines.model import ViewModel
 from puorl.pu.machines.sequences import Scaling, Scalings
+from puorl.pu.machines.views import ViewModel
 from puorl.pu.units import Units, parse_unit
 
 NUM_UNITS, SIZE, NUM_ROWS = 24, 2, 500

@@ -16,23 +16,22 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines import fitting, slopes
+from puorl.pu.machines.decisions import LaneChances, quality
 from puorl.pu.machines.drift import follow
 from puorl.pu.machines.dynamics import make_batch
 from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.mixture import Mixture
-from puorl.pu.machines.model import (
-    LaneChances,
+from puorl.pu.machines.newcomers import RowFit, RowMeans, UnitFit
+from puorl.pu.machines.report import MachineReport
+from puorl.pu.machines.sequences import build
+from puorl.pu.machines.views import (
     ViewModel,
     estimate_latents,
     mean_nll,
     most_rows,
-    quality,
     slope_rows,
     thin_rows,
 )
-from puorl.pu.machines.newcomers import RowFit, RowMeans, UnitFit
-from puorl.pu.machines.report import MachineReport
-from puorl.pu.machines.sequences import build
 from puorl.pu.unit_table import type_of
 from puorl.pu.units import Unit, number_units
 

@@ -9,9 +9,9 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.filter import DomainFilter
 from puorl.pu.machines import fitting, nearby, sampling
+from puorl.pu.machines.decisions import LaneChances
 from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.fitting import settle
-from puorl.pu.machines.model import LaneChances
 from puorl.pu.machines.nearby import Compared, Rows, log_ratio, look_again
 from puorl.pu.units import number_units, parse_unit
 

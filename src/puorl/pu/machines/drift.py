@@ -16,8 +16,10 @@ from scipy import stats
 from puorl.core.errors import DataError
 from puorl.data.dataset import Dataset
 from puorl.pu.machines import dynamics
-from puorl.pu.machines.model import MachineModel, chance_of_ours, estimate_latents
+from puorl.pu.machines.decisions import chance_of_ours
+from puorl.pu.machines.model import MachineModel
 from puorl.pu.machines.sequences import Sequences, build
+from puorl.pu.machines.views import estimate_latents
 from puorl.pu.units import number_units
 
 FALSE_ALARMS = 1e-3

@@ -17,7 +17,8 @@ from puorl.nn import mlp
 from puorl.pu.config import MachineConfig
 from puorl.pu.machines import dynamics, slopes
 from puorl.pu.machines.dynamics import Batch, UnitLatents, View
-from puorl.pu.machines.model import (
+from puorl.pu.machines.sequences import Scalings, Sequences, build
+from puorl.pu.machines.views import (
     ViewModel,
     estimate_latents,
     most_rows,
@@ -25,7 +26,6 @@ from puorl.pu.machines.model import (
     thin,
     thin_rows,
 )
-from puorl.pu.machines.sequences import Scalings, Sequences, build
 from puorl.pu.units import Units
 
 _NUM_COMPARED = 8_000

@@ -15,9 +15,10 @@ from puorl.data.fitted_columns import FittedColumns
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines.findings import Finding, UnitTable
 from puorl.pu.machines.mixture import Mixture
-from puorl.pu.machines.model import MachineModel, ViewModel
+from puorl.pu.machines.model import MachineModel
 from puorl.pu.machines.newcomers import RowFit, UnitFit
 from puorl.pu.machines.sequences import Scaling, Scalings
+from puorl.pu.machines.views import ViewModel
 from puorl.pu.model import (
     REPAIR,
     params_from_arrays,

@@ -14,6 +14,7 @@ from puorl.data.dataset import Dataset
 from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines import dynamics
+from puorl.pu.machines.decisions import LaneChances, decide, judge_lanes, quality
 from puorl.pu.machines.dynamics import UnitLatents
 from puorl.pu.machines.embedding import Embedding, choose_views, embed, embed_others
 from puorl.pu.machines.evidence import partition_evidence
@@ -38,15 +39,7 @@ from puorl.pu.machines.mixture import (
     join_alike,
     split_evidence,
 )
-from puorl.pu.machines.model import (
-    LaneChances,
-    MachineModel,
-    ViewModel,
-    decide,
-    judge_lanes,
-    label_others,
-    quality,
-)
+from puorl.pu.machines.model import MachineModel, label_others
 from puorl.pu.machines.naming import Apart, Lane, tell_apart, with_none
 from puorl.pu.machines.nearby import look_again
 from puorl.pu.machines.sampling import (
@@ -57,6 +50,7 @@ from puorl.pu.machines.sampling import (
     judge_others,
     take_units,
 )
+from puorl.pu.machines.views import ViewModel
 from puorl.pu.units import Unit, Units, number_units
 
 _PARTED = 5.0

@@ -18,7 +18,8 @@ import numpy as np
 
 from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
-from puorl.pu.machines.model import LaneChances, MachineModel, decide_again, quality
+from puorl.pu.machines.decisions import LaneChances, decide_again, quality
+from puorl.pu.machines.model import MachineModel
 from puorl.pu.machines.sequences import Scaling
 from puorl.pu.units import Units
 

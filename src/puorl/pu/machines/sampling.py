@@ -19,24 +19,13 @@ import numpy as np
 from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
 from puorl.pu.machines import dynamics
+from puorl.pu.machines.decisions import LaneChances, decide, in_all, judge_lanes, project, quality
 from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.mixture import SEEN, mahalanobis
-from puorl.pu.machines.model import (
-    Asked,
-    Judged,
-    LaneChances,
-    MachineModel,
-    ViewModel,
-    decide,
-    estimate_latents,
-    in_all,
-    judge_lanes,
-    project,
-    quality,
-    thin,
-)
+from puorl.pu.machines.model import Asked, Judged, MachineModel
 from puorl.pu.machines.sequences import Sequences, build
+from puorl.pu.machines.views import ViewModel, estimate_latents, thin
 from puorl.pu.units import Units
 
 _NUM_UNITS, _MOST_UNITS = 150, 2_000
