@@ -262,7 +262,7 @@ def test_nothing_is_overwritten_or_even_read_without_force(here, file, whole, ca
         (["--unit", "hour"], "transition"),
         (["--unit", "window:0"], "window"),
         (["--unit", "window:many"], "window"),
-        (["--unit", "column:robbot"], "no such column; did you mean column:robot?"),
+        (["--unit", "column:robbot"], "a column 'robbot' (--unit column:NAME, or"),
         (["--format", "xml"], "invalid choice 'xml'"),
         (["--preset", "best"], "'default', 'thorough', 'robots', 'paper'"),
         (["--alpha-estimator", "best"], "'bbe', 'en', 'scott', 'dedpul'"),

@@ -260,6 +260,17 @@ def test_empty_cells_of_a_needed_column_count_as_missing(tmp_path, cell):
     assert load(path).columns["machine"][3] == cell  # not needed: a column like any other
 
 
+def test_a_misspelt_needed_column_is_refused_with_the_closest_name(tmp_path):
+    path = store(tmp_path / "log.csv", machines(()), [*HEADER, "machine"])
+    says = r"needed: expected a column 'machin' .*, found: machine, .*; did you mean 'machine'\?"
+    for read in (load, puorl.open):
+        with pytest.raises(DataError, match=says):
+            read(path, needed="machin")
+        with pytest.raises(DataError, match="expected a column 'xyz' .*; name one of these"):
+            read(path, needed=["machine", "xyz"])
+        read(path, needed=["machine", *HEADER[:2]])  # cells of fields always count
+
+
 def test_names_are_held_inside_an_episode_only(tmp_path):
     path = store(tmp_path / "log.csv", machines((2, 3, 6)), [*HEADER, "machine"])
     data = load(path, needed="machine", missing="hold:1")

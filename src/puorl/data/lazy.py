@@ -33,7 +33,14 @@ from puorl.data.formats import check_names, expand, finish, reader_of, save, sea
 from puorl.data.label_values import absent_everywhere, check_absent, may_hold
 from puorl.data.partitions import ChunkKeys, Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
-from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows, is_empty, parse_missing
+from puorl.data.validate import (
+    SOURCE_ROW,
+    FieldNames,
+    RawRows,
+    check_needed,
+    is_empty,
+    parse_missing,
+)
 
 FIRST_PART = "part-000000.parquet"
 """Identifies a folder of partitions."""
@@ -226,6 +233,7 @@ def open(
                 index.add(chunk, sources[number])
     with progress_bar("comparing hashes", total=len(own), unit="files", show=progress) as advance:
         hashes = call_all(_verify, own, workers, environment=ONE_THREAD, advance=advance)
+    check_needed(given.needed_columns, index.known)
     verified = dict(zip((each.number for each in own), hashes, strict=True))
     if how == "error" and index.unnamed:
         listed = ", ".join(f"{name} {number:,}" for name, number in index.unnamed.items())

@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -124,6 +124,12 @@ class RawRows:
         codes = None if self.provenance is None else self.provenance.action_codes
         return fingerprint(self.arrays, self.columns, codes)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of columns in the file, those of no field first."""
+        origin = self.provenance or self
+        return [*self.columns, *self.keys.values(), *origin.obs_names, *origin.action_names]
+
     def note_bad(self, column: str, count: int, row: int, text: str) -> None:
         """Count bad cells of a column; the first call for it has the first of them."""
         known = self.bad.get(column)
@@ -161,6 +167,22 @@ class RawRows:
         """Note the keys of the file that do not hold one plain value a row."""
         if keys:
             self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
+
+
+def check_needed(needed: Sequence[str], known: Collection[str]) -> None:
+    """Refuse needed columns that no file has.
+
+    Raises:
+        DataError: A name is none of the known ones.
+    """
+    for name in needed:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "name one of these"
+            raise DataError(
+                f"needed: expected a column {name!r} (--unit column:NAME, or needed= in Python), "
+                f"found: {listed(known, near=name)}; {hint}"
+            )
 
 
 def is_empty(ids: np.ndarray) -> np.ndarray:
