@@ -178,6 +178,8 @@ class Dataset:
                 emptied=(*provenance.emptied, *emptied),
                 notes=(*provenance.notes, *notes),
             )
+        if provenance is not None:
+            provenance = dataclasses.replace(provenance, keys=tuple(raw.keys.items()))
         provenance = provenance or Provenance(
             source=(source,),
             format=raw.format,
@@ -186,6 +188,7 @@ class Dataset:
             action_range=raw.action_range,
             action_codes=raw.action_codes,
             clock=raw.clock,
+            keys=tuple(raw.keys.items()),
             missing=done.missing,
             emptied=tuple(emptied),
             notes=tuple(notes),
@@ -265,7 +268,8 @@ class Dataset:
         reward = compute(formula, self._named(keys)).astype(self.obs.dtype)
         missing = tuple(name for name in self.provenance.missing if name != "reward")
         notes = (*self.provenance.notes, f"reward: computed as {formula}")
-        provenance = dataclasses.replace(self.provenance, missing=missing, notes=notes)
+        named = tuple((dict(self.provenance.keys) | {"reward": formula}).items())
+        provenance = dataclasses.replace(self.provenance, keys=named, missing=missing, notes=notes)
         rows = dataclasses.replace(self.rows, reward=reward)
         return dataclasses.replace(self, rows=rows, provenance=provenance)
 
@@ -281,6 +285,15 @@ class Dataset:
         else:
             names |= dict(zip(origin.action_names, self.action.T, strict=False))
         return names | dict(self.columns)
+
+    @property
+    def used_columns(self) -> dict[str, Any]:
+        """Field to its columns in the source: lists for state and action, JSON-ready."""
+        origin, codes = self.provenance, self.action_codes
+        action = origin.action_names
+        if codes is not None:
+            action = (base_name(action, codes),)
+        return {"obs": list(origin.obs_names), "action": list(action), **dict(origin.keys)}
 
     def to_arrow(self) -> Any:
         """Return all fields and columns as a pyarrow Table, under their names in the source."""
@@ -515,6 +528,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         recipe=None,
         action_range=_shared([p.provenance.action_range for p in parts]),
         clock=_shared([p.provenance.clock for p in parts]),
+        keys=tuple(k for k in first.keys if all(k in p.provenance.keys for p in parts)),
         missing=tuple(dict.fromkeys(m for p in parts for m in p.provenance.missing)),
         notes=join_notes(notes),
     )

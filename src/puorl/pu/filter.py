@@ -249,12 +249,13 @@ class DomainFilter(Parameters):
         split = self._fitted_split("report") if split is None else split
         if split.fingerprint != model.split_fingerprint:
             raise DataError("report: expected the split that the filter was fitted on; pass it")
+        settings = self._settings() | {"fields": split.pool.used_columns}
         if isinstance(model, MachineModel):
-            return make_machine_report(model, self._settings() | {"seed": model.seed})
+            return make_machine_report(model, settings | {"seed": model.seed})
         seed = model.seed if seed is None else seed
         store = Checkpoint(checkpoint, identity("report", split, model.config, model.unit, seed))
         options = {"seed": seed, "checkpoint": store, "progress": progress, "engine": engine}
-        return check_filter(model, split, self.mode, self._settings(), **options)
+        return check_filter(model, split, self.mode, settings, **options)
 
     def metadata(self, split: PUSplit) -> dict[str, Any]:
         """Return settings and results of the fit, JSON-ready."""
