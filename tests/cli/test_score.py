@@ -80,7 +80,9 @@ def test_decisions_in_doubt_and_rows_left_out_are_counted(fleet, new, capsys, mo
     assert "2 decisions in doubt: M-90, M-91" in printed
     assert "note: missing: 7 rows with cells that are missing or no numbers were dropped" in printed
     assert main(["score", str(fleet[0] / "run"), new, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["in_doubt"] == ["M-90", "M-91"]
+    content = json.loads(capsys.readouterr().out)
+    assert content["in_doubt"] == ["M-90", "M-91"]
+    assert content["left_out"] == {"missing_rows": 7, "dropped_rows": 0}
 
 
 def test_rows_without_a_machine_are_refused_or_left_out(fleet, here, capsys):

@@ -129,15 +129,16 @@ class Dataset:
         step: float | None = None,
         discrete_actions: Discrete = None,
         needed: Sequence[str] = (),
+        is_part: bool = False,
     ) -> "Dataset":
         """Check and complete the raw rows of a reader; every file becomes a dataset this way.
 
-        ``step`` is the median step of the clock, where the rows are a part of more; ``needed`` are
-        columns in which an empty cell counts as missing.
+        ``needed`` are columns in which an empty cell counts as missing. Where the rows are a part
+        of more (``is_part``), no row need be left, and ``step`` is the median step of the clock.
         """
         raw.note_unnamed(needed)
         take_codes(raw, discrete_actions, source=source)
-        usable = repair(raw, missing, source=source)
+        usable = repair(raw, missing, source=source, is_part=is_part)
         fields = canonical(usable.arrays, source=source)
         if raw.action_codes is not None:
             encoded = [name for name in ("action", "next_action") if name in fields]
@@ -151,6 +152,7 @@ class Dataset:
             step=step,
             valid=usable.valid,
             lost=usable.lost,
+            is_part=is_part,
         )
         columns: dict[str, np.ndarray] = {}
         emptied: list[tuple[str, str]] = []

@@ -366,7 +366,14 @@ def searched(names: FieldNames) -> FieldNames:
     return dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
 
 
-def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = None) -> Dataset:
+def finish(
+    raw: RawRows,
+    names: FieldNames,
+    source: str,
+    step: float | None = None,
+    *,
+    is_part: bool = False,
+) -> Dataset:
     """Make a dataset of what a reader returned, with computed rewards and labels."""
     for field in searched(names).unused:
         # A field that a reader found under a usual name becomes a column.
@@ -383,6 +390,7 @@ def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = No
         step=step,
         discrete_actions=names.discrete_actions,
         needed=names.needed_columns,
+        is_part=is_part,
     )
     if names.reward and is_formula(names.reward):
         try:

@@ -219,6 +219,11 @@ class Provenance:
         """Add up the counts of the notes of one kind."""
         return sum(n.number for n in self.notes if isinstance(n, Note) and n.kind == kind)
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Kind of note to its count, of notes on rows of the source that became no transitions."""
+        return {kind: self.count(kind) for kind in ("missing_rows", "dropped_rows")}
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready content; `from_dict` is its inverse."""
         content = dataclasses.asdict(self)

@@ -478,8 +478,8 @@ def parse_missing(text: str) -> tuple[str, int]:
     )
 
 
-def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
-    """Treat the cells of a file that are missing or no numbers."""
+def repair(raw: RawRows, missing: str, *, source: str, is_part: bool = False) -> Usable:
+    """Treat the cells of a file that are missing or no numbers; of a part no row may be left."""
     how, steps = parse_missing(missing)
     arrays = dict(raw.arrays)
     if how == "error" and raw.bad:
@@ -519,7 +519,7 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
         notes.append(f"missing: {cells} filled with the last value, at most {old} old")
     if valid.all():
         return Usable(arrays, notes=notes)
-    if not valid.any():
+    if not valid.any() and not is_part:
         raise DataError(
             f"{source}: expected rows without missing cells, got none; {_counts(raw)}; name other "
             "columns for obs and action"
