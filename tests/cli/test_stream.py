@@ -128,6 +128,17 @@ def test_refusals(parts, capsys):
     assert "--stream" in message(capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    "labelled", ["checked == 9", "robot == 'C'", "checked >= 0", "none.csv", "log/1.parquet"]
+)
+def test_labels_that_do_not_fit_are_refused_as_in_memory(parts, capsys, labelled):
+    told = []
+    for more in ([], ["--stream", "--workers", "1"]):
+        assert main([*words(parts, *more, labelled=labelled)]) == 2
+        told.append(message(capsys.readouterr().err))
+    assert told[0] == told[1]
+
+
 def test_damage_in_one_partition_is_named_and_the_rest_is_done(parts, here, capsys):
     table = pq.read_table("log/1.parquet")
     name = next(n for n in table.column_names if n.startswith("act"))

@@ -192,7 +192,7 @@ class DomainFilter(Parameters):
         score, model = self.predict_proba(data), self._fitted()
         if isinstance(data, PUSplit):
             return model.keep(data, score, self.mode)
-        return keep(score, self.mode, model.alpha.value)
+        return keep(score, self.mode, model.alpha.value) & getattr(model, "finds_target", True)
 
     def predict_units(self, data: Dataset) -> UnitTable:
         """Decide about units that the filter need not have seen; no model is trained.
