@@ -73,7 +73,7 @@ def test_hold_carries_the_last_value_of_the_episode_on(tmp_path):
     assert 7 not in held
     assert data.action[data.columns["source_row"] == 8].item() == 7 % 3
     assert load(path, episode="run", missing="hold").provenance.count("missing_rows") == 2
-    assert any("filled with the last value, at most 1 step" in n for n in data.provenance.notes)
+    assert data.provenance.count("held_cells") == 2
 
 
 def test_a_row_of_unknown_episode_cuts_all_episodes_around_it(tmp_path):
@@ -276,6 +276,11 @@ def test_names_are_held_inside_an_episode_only(tmp_path):
     data = load(path, needed="machine", missing="hold:1")
     assert data.columns["source_row"].tolist() == [0, 1, 4, 7, 8, 9, 10]
     assert data.columns["machine"].tolist() == ["mr0"] * 3 + ["mr1"] * 4
+    some = store(tmp_path / "some.csv", machines((2, 8)), [*HEADER, "machine"])
+    lazy = puorl.open(some, needed="machine", missing="hold", partition_rows=5)
+    for whole in (lazy.to_dataset(), load(some, needed="machine", missing="hold")):
+        assert whole.provenance.count("held_cells") == 2
+    assert len(lazy) == 2
 
 
 def test_missing_numbers_and_nulls_of_a_needed_column(tmp_path):

@@ -514,9 +514,7 @@ def repair(raw: RawRows, missing: str, *, source: str, is_part: bool = False) ->
             valid &= fits
     notes = [_describe(column, cells) for column, cells in raw.bad.items()]
     if num_held:
-        cells = f"{num_held:,} cells were" if num_held > 1 else "1 cell was"
-        old = f"{steps} steps" if steps > 1 else "1 step"
-        notes.append(f"missing: {cells} filled with the last value, at most {old} old")
+        notes.append(Note("held_cells", num_held))
     if valid.all():
         return Usable(arrays, notes=notes)
     if not valid.any() and not is_part:
