@@ -12,11 +12,12 @@ from rich.console import Console, RenderableType
 from puorl import __version__
 from puorl.cli import options as opt
 from puorl.core import hashing
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError
 from puorl.core.run_folder import FILTER_MARKER, RunFolder, announce_resume, run_folder
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FORMATS, expand, load, writable
 from puorl.data.labels import (
+    NO_LABELS,
     LabelledRows,
     is_condition,
     is_split,
@@ -173,7 +174,7 @@ class Filter(opt.Command):
                 f"{self.out_format}"
             )
         if self.labelled is None:
-            raise DataError("labelled: expected labels; give --labelled a condition, or a file")
+            raise ConfigError(NO_LABELS)
         label = self.labelled if is_condition(self.labelled) else None
         workers, names = self.scale.make(), self.data.arguments()
         names["needed"] = needed_columns(unit)

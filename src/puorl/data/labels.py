@@ -28,6 +28,11 @@ from puorl.data.split import PUSplit, Sampling
 from puorl.data.split_files import SETTINGS_FILE
 from puorl.data.validate import LABELLED, SOURCE_ROW
 
+NO_LABELS = (
+    "labelled: expected rows known to be the target's, got none; name them with --labelled "
+    "(a condition such as \"pump == 'P-01'\", or a file), or give one folder of puorl split"
+)
+"""The message where none are named."""
 _LIST, _TABLE = ".txt", ".csv"
 _SCORE = "score"
 
@@ -113,10 +118,7 @@ def read_labels(
     if labelled is None and len(paths) == 1 and is_split(paths[0]):
         return read_split(paths[0], format=format, **names)
     if labelled is None:
-        raise ConfigError(
-            "labelled: expected rows known to be the target's, got none; name them with --labelled "
-            "(a condition such as \"pump == 'P-01'\", or a file), or give one folder of puorl split"
-        )
+        raise ConfigError(NO_LABELS)
     if not _is_path(labelled):
         data = load(paths, format=format, label=labelled, **names)
         if require_both:
