@@ -141,7 +141,7 @@ FILTER = cases(
     rows.npz --labelled 'reward > 0' --out x --unit window:0 | unit: expected transition
     rows.npz --labelled 'reward > 0' --out x --unit window:nan | unit: expected transition
     rows.npz --labelled 'reward > 0' --out x --unit window:1e15 | unit: expected transition
-    rows.npz --labelled 'reward > 0' --out x --unit column:nope | no such column
+    rows.npz --labelled 'reward > 0' --out x --unit column:nope | expected a column 'nope'
     rows.npz --labelled 'reward > 0' --out x --seed -1 | seed: expected a whole number
     rows.npz --labelled 'reward > 0' --out x --seed 1e3 | --seed: expected a whole number
     rows.npz --labelled 'reward > 0' --out x --seed 99999999999 | seed: expected a whole number

@@ -128,6 +128,11 @@ def test_a_list_of_rows_does_the_same_as_a_condition(here, file, rows, whole):
 
 def test_the_report_names_its_data_and_version(whole, file):
     settings = json.loads((whole / "report.json").read_text())["settings"]
+    assert settings["fields"] == {
+        "obs": [],
+        "action": [],
+        **{name: name for name in ("reward", "terminal", "timeout", "episode")},
+    }
     assert settings["data"] == [file]
     assert settings["labelled"] == "checked == 1"
     assert settings["version"] == puorl.__version__
@@ -262,7 +267,7 @@ def test_nothing_is_overwritten_or_even_read_without_force(here, file, whole, ca
         (["--unit", "hour"], "transition"),
         (["--unit", "window:0"], "window"),
         (["--unit", "window:many"], "window"),
-        (["--unit", "column:robbot"], "no such column; did you mean column:robot?"),
+        (["--unit", "column:robbot"], "a column 'robbot' (--unit column:NAME, or"),
         (["--format", "xml"], "invalid choice 'xml'"),
         (["--preset", "best"], "'default', 'thorough', 'robots', 'paper'"),
         (["--alpha-estimator", "best"], "'bbe', 'en', 'scott', 'dedpul'"),

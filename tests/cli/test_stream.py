@@ -1,5 +1,6 @@
 """Commands on data that is read in partitions: the same rows as in memory, for any worker."""
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -127,6 +128,18 @@ def test_refusals(parts, capsys):
     assert "--stream" in message(capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    "labelled", ["", "checked == 9", "robot == 'C'", "checked >= 0", "none.csv", "log/1.parquet"]
+)
+def test_labels_that_do_not_fit_are_refused_as_in_memory(parts, capsys, labelled):
+    told = []
+    for more in ([], ["--stream", "--workers", "1"]):
+        command = words(parts, *more, labelled=labelled)
+        assert main([word for word in command if labelled or word not in ("--labelled", "")]) == 2
+        told.append(message(capsys.readouterr().err))
+    assert told[0] == told[1]
+
+
 def test_damage_in_one_partition_is_named_and_the_rest_is_done(parts, here, capsys):
     table = pq.read_table("log/1.parquet")
     name = next(n for n in table.column_names if n.startswith("act"))
@@ -175,6 +188,53 @@ def test_scores_of_new_machines(fleet, here, monkeypatch, capsys):
     assert main(["score", model, "fleet.parquet", "--out", "plain.csv"]) == 0
     made, plain = (Path(n).read_text().splitlines() for n in ("units.csv", "plain.csv"))
     assert [line.split(",")[0] for line in made] == [line.split(",")[0] for line in plain]
+
+
+def test_rows_left_out_are_counted_as_in_memory(parts, whole, rows, capsys):
+    table = rows.to_arrow()
+    table = table.drop_columns([n for n in table.column_names if n.startswith("next_")])
+    values = table["act_0"].to_numpy().copy()
+    values[[3, 2500, *range(650, 1450)]] = np.nan  # no row of the second partition is usable
+    table = table.set_column(table.column_names.index("act_0"), "act_0", [values])
+    pq.write_table(table, "gaps.parquet", row_group_size=50)
+    told, content = [], []
+    for more in ([], ["--stream", "--workers", "1"]):
+        command = ["score", str(whole), "gaps.parquet", "--missing", "drop", *more]
+        assert main(command) == 0
+        printed = capsys.readouterr().out
+        told.append([line for line in printed.splitlines() if "LazyDataset" not in line])
+        assert main([*command, "--json"]) == 0
+        content.append(json.loads(capsys.readouterr().out))
+        assert main(["inspect", "gaps.parquet", *more, "--json"]) == 0
+        content[-1]["inspected"] = json.loads(capsys.readouterr().out)["num_rows"]
+    assert told[0] == told[1]
+    assert "note: missing: 802 rows with cells that are missing or no numbers" in told[0][0]
+    assert content[0].pop("mean_score") == pytest.approx(content[1].pop("mean_score"))
+    assert content[0] == content[1]
+    assert content[0]["left_out"] == {"missing_rows": 802, "dropped_rows": 45}
+
+
+def test_rows_without_a_machine_are_left_out_as_in_memory(fleet, here, monkeypatch, capsys):
+    monkeypatch.setattr("puorl.data.lazy.PARTITION_ROWS", 300)
+    rows, model = fleet_rows(), str(fleet[0] / "run")
+    names = rows.columns["machine"].copy()
+    names[[3, *range(310, 650)]] = ""  # all of the second partition
+    for file, column in (("some", names), ("none", np.full_like(names, ""))):
+        changed = dataclasses.replace(rows, columns={"machine": column})
+        pq.write_table(changed.to_arrow(), f"{file}.parquet", row_group_size=40)
+    found = []
+    for more in ([], ["--stream", "--workers", "1"]):
+        command = ["score", model, "some.parquet", "--missing", "drop", "--json", *more]
+        assert main(command) == 0
+        content = json.loads(capsys.readouterr().out)
+        units = sorted(unit["name"] for unit in content["units"])
+        found.append((units, content["not_decided"], content["left_out"]))
+        assert main([word.replace("some", "none") for word in command]) == 2
+        told = message(capsys.readouterr().err)
+        assert "machine" in told
+        assert "partition" not in told
+    assert found[0] == found[1]
+    assert found[0][2] == {"missing_rows": 341, "dropped_rows": 0}
 
 
 def test_rows_are_copied_in_partitions(parts, rows):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from puorl.core.errors import ConfigError, DataError, PuorlError
 from puorl.data.expression import compute, is_formula
-from puorl.data.formats import load
+from puorl.data.formats import load, save
 
 COLUMNS = {
     "x": np.array([1.0, -2.5, 3.0]),
@@ -111,3 +111,18 @@ def test_a_log_without_rewards(tmp_path):
     assert "reward" not in data.provenance.missing
     with pytest.raises(ConfigError, match=r"log.csv: reward: formula .*unknown name 'pressure'"):
         load(path, reward="-abs(pressure)")
+
+
+def test_columns_that_were_used_are_known(tmp_path):
+    text = "speed,gear,clock,run,cost\n" + "".join(
+        f"{i}.5,{'lr'[i % 2]},{i},a,{i}\n" for i in range(8)
+    )
+    for name in ("one.csv", "two.csv"):
+        (tmp_path / name).write_text(text)
+    fields = {"obs": ["speed"], "action": "gear", "time": "clock", "episode": "run"}
+    data = load(tmp_path / "*.csv", reward="-cost", **fields)
+    used = fields | {"action": ["gear"]}
+    assert data.used_columns == used | {"reward": "-cost"}
+    copy = load(save(data, tmp_path / "copy.parquet"))
+    assert copy.provenance == data.provenance  # a copy has names of its own, which are not compared
+    assert copy.used_columns["reward"] == "reward"

@@ -73,7 +73,7 @@ def test_hold_carries_the_last_value_of_the_episode_on(tmp_path):
     assert 7 not in held
     assert data.action[data.columns["source_row"] == 8].item() == 7 % 3
     assert load(path, episode="run", missing="hold").provenance.count("missing_rows") == 2
-    assert any("filled with the last value, at most 1 step" in n for n in data.provenance.notes)
+    assert data.provenance.count("held_cells") == 2
 
 
 def test_a_row_of_unknown_episode_cuts_all_episodes_around_it(tmp_path):
@@ -260,11 +260,27 @@ def test_empty_cells_of_a_needed_column_count_as_missing(tmp_path, cell):
     assert load(path).columns["machine"][3] == cell  # not needed: a column like any other
 
 
+def test_a_misspelt_needed_column_is_refused_with_the_closest_name(tmp_path):
+    path = store(tmp_path / "log.csv", machines(()), [*HEADER, "machine"])
+    says = r"needed: expected a column 'machin' .*, found: machine, .*; did you mean 'machine'\?"
+    for read in (load, puorl.open):
+        with pytest.raises(DataError, match=says):
+            read(path, needed="machin")
+        with pytest.raises(DataError, match="expected a column 'xyz' .*; name one of these"):
+            read(path, needed=["machine", "xyz"])
+        read(path, needed=["machine", *HEADER[:2]])  # cells of fields always count
+
+
 def test_names_are_held_inside_an_episode_only(tmp_path):
     path = store(tmp_path / "log.csv", machines((2, 3, 6)), [*HEADER, "machine"])
     data = load(path, needed="machine", missing="hold:1")
     assert data.columns["source_row"].tolist() == [0, 1, 4, 7, 8, 9, 10]
     assert data.columns["machine"].tolist() == ["mr0"] * 3 + ["mr1"] * 4
+    some = store(tmp_path / "some.csv", machines((2, 8)), [*HEADER, "machine"])
+    lazy = puorl.open(some, needed="machine", missing="hold", partition_rows=5)
+    for whole in (lazy.to_dataset(), load(some, needed="machine", missing="hold")):
+        assert whole.provenance.count("held_cells") == 2
+    assert len(lazy) == 2
 
 
 def test_missing_numbers_and_nulls_of_a_needed_column(tmp_path):

@@ -89,7 +89,7 @@ class Export(opt.Command):
             )
             with atomic_path(self.out, force=self.force, marker=FIRST_PART) as part:
                 collect(parts, part, ".parquet")
-        number = sum(record["num_kept"] for record in records)
+        number = sum(record["num_rows"] for record in records)
         return {str(self.out): f"{number:,} rows in {len(lazy):,} files"}
 
     def _rows(self) -> dict[str, str]:

@@ -12,11 +12,19 @@ from rich.console import Console, RenderableType
 from puorl import __version__
 from puorl.cli import options as opt
 from puorl.core import hashing
-from puorl.core.errors import ConfigError, DataError
+from puorl.core.errors import ConfigError
 from puorl.core.run_folder import FILTER_MARKER, RunFolder, announce_resume, run_folder
 from puorl.data.dataset import Dataset
 from puorl.data.formats import FORMATS, expand, load, writable
-from puorl.data.labels import LabelledRows, is_condition, is_split, read_labels
+from puorl.data.labels import (
+    NO_LABELS,
+    LabelledRows,
+    is_condition,
+    is_split,
+    read_labels,
+    require_apart,
+    require_kinds,
+)
 from puorl.data.split import PUSplit
 from puorl.pu import result_folder
 from puorl.pu.units import (
@@ -166,11 +174,13 @@ class Filter(opt.Command):
                 f"{self.out_format}"
             )
         if self.labelled is None:
-            raise DataError("labelled: expected labels; give --labelled a condition, or a file")
+            raise ConfigError(NO_LABELS)
         label = self.labelled if is_condition(self.labelled) else None
         workers, names = self.scale.make(), self.data.arguments()
         names["needed"] = needed_columns(unit)
         lazy = self.scale.open(self.paths, reason, console, label=label, **names)
+        if label is None:
+            require_apart(self.labelled, [source.path for source in lazy.sources])
         flt, config = self._filter(evidence)
         target = "" if label is not None else hashing.of_bytes(self.labelled)
         fingerprints = {
@@ -189,6 +199,8 @@ class Filter(opt.Command):
             pool = Dataset.concatenate([sample.data, load(self.labelled, **names)])
             mask = np.arange(len(pool)) >= len(sample.data)
             known = LabelledRows(sample.data, pool.with_labels(mask), "two")
+        else:
+            require_kinds(known.pool, known.mask, condition=label, num_rows=sample.num_rows)
         opt.show_notes(lazy.notes, console)
         split = self._split(known, unit, evidence, console)
         split = dataclasses.replace(split, returns=sample.returns)

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,11 +95,10 @@ class Score(opt.Command):
         if reason is not None and span is not None:
             raise ConfigError("--by-time: expected data that is read as a whole, got --stream")
         if reason is not None:
-            found = self._stream(options, folder, reason)
+            found, left_out = self._stream(options, folder, reason)
         elif span is None:
             data = _load(options, self.paths, folder)
-            found = self._score(data, folder)
-            opt.show_notes(_left_out(data.provenance.notes), self.console)
+            found, left_out = self._score(data, folder), data.provenance.left_out
         else:
             data, model = read_machines(options, self.paths, folder, "--by-time")
             from puorl.pu.machines.drift import follow
@@ -108,11 +107,14 @@ class Score(opt.Command):
             table = model.predict_units(data)
             names = [*table.name.tolist(), *unusable_units(data, model.unit)]
             found = self._courses(courses, names, table.name[table.cluster < 0].tolist())
-            opt.show_notes(_left_out(data.provenance.notes), self.console)
+            left_out = data.provenance.left_out
         content, lines = found
+        notes = (Note(kind, number) for kind, number in left_out.items() if number)
+        opt.show_notes(notes, self.console)
         written = [path for path in (self.out, self.page) if path is not None]
         file = None if self.out is None else str(self.out)
-        self.answer({"file": file, **content}, *lines, *(f"wrote {path}" for path in written))
+        content = {"file": file, **content, "left_out": left_out}
+        self.answer(content, *lines, *(f"wrote {path}" for path in written))
 
     def _score(self, data: Dataset, folder: Path) -> _Found:
         self.compute_synchronously()
@@ -131,8 +133,14 @@ class Score(opt.Command):
             write_table(self.out, (name, "score", "keep"), lines, force=self.force)
         return _counts(len(data), int(keep.sum()), float(np.nanmean(score)))
 
-    def _stream(self, options: opt.DataOptions, folder: Path, reason: str) -> _Found:
-        """Judge data partition by partition; units of a column by a sample of each unit's rows."""
+    def _stream(
+        self, options: opt.DataOptions, folder: Path, reason: str
+    ) -> tuple[_Found, dict[str, int]]:
+        """Judge data partition by partition; units of a column by a sample of each unit's rows.
+
+        Returns:
+            What was found, and how many rows were left out.
+        """
         self.compute_synchronously()
         from puorl.pu.filter import DomainFilter
         from puorl.pu.machines.model import MachineModel
@@ -158,7 +166,7 @@ class Score(opt.Command):
             if by_column:
                 rows = self.scale.sample
                 drawn = draw_sample(lazy, model.unit, parts, workers, rows=rows, progress=True)
-                return self._units(flt, drawn.data)
+                return self._units(flt, drawn.data), drawn.data.provenance.left_out
             task = ListScores(lazy, folder.absolute())
             records = run_partitions(task, lazy, parts, workers, "scoring", progress=True)
             if self.out is not None:
@@ -166,7 +174,9 @@ class Score(opt.Command):
                     collect(parts, part, ".csv", "source_row,score,keep")
         num_rows = sum(record["num_rows"] for record in records)
         mean = sum(record["score"] for record in records) / num_rows
-        return _counts(num_rows, sum(record["num_kept"] for record in records), mean)
+        found = _counts(num_rows, sum(record["num_kept"] for record in records), mean)
+        each = [record["left_out"] for record in records]
+        return found, {kind: sum(counts[kind] for counts in each) for kind in each[0]}
 
     def _units(self, flt: "DomainFilter", data: Dataset) -> _Found:
         from puorl.pu.machines.report import unit_rows
@@ -214,11 +224,6 @@ class Score(opt.Command):
             lines.append(Text(f"warning: {text}; choose shorter windows", style="yellow"))
         units = [to_dict(each) for each in courses]
         return {"units": units, "outside": outside, "not_followed": short}, lines
-
-
-def _left_out(notes: Iterable[str]) -> list[str]:
-    """Return the notes that count rows with missing cells, which are not judged."""
-    return [note for note in notes if isinstance(note, Note) and note.kind == "missing_rows"]
 
 
 def _outside(names: list[str]) -> list[Text]:

@@ -129,15 +129,16 @@ class Dataset:
         step: float | None = None,
         discrete_actions: Discrete = None,
         needed: Sequence[str] = (),
+        is_part: bool = False,
     ) -> "Dataset":
         """Check and complete the raw rows of a reader; every file becomes a dataset this way.
 
-        ``step`` is the median step of the clock, where the rows are a part of more; ``needed`` are
-        columns in which an empty cell counts as missing.
+        ``needed`` are columns in which an empty cell counts as missing. Where the rows are a part
+        of more (``is_part``), no row need be left, and ``step`` is the median step of the clock.
         """
         raw.note_unnamed(needed)
         take_codes(raw, discrete_actions, source=source)
-        usable = repair(raw, missing, source=source)
+        usable = repair(raw, missing, source=source, is_part=is_part)
         fields = canonical(usable.arrays, source=source)
         if raw.action_codes is not None:
             encoded = [name for name in ("action", "next_action") if name in fields]
@@ -151,6 +152,7 @@ class Dataset:
             step=step,
             valid=usable.valid,
             lost=usable.lost,
+            is_part=is_part,
         )
         columns: dict[str, np.ndarray] = {}
         emptied: list[tuple[str, str]] = []
@@ -178,6 +180,8 @@ class Dataset:
                 emptied=(*provenance.emptied, *emptied),
                 notes=(*provenance.notes, *notes),
             )
+        if provenance is not None:
+            provenance = dataclasses.replace(provenance, keys=tuple(raw.keys.items()))
         provenance = provenance or Provenance(
             source=(source,),
             format=raw.format,
@@ -186,6 +190,7 @@ class Dataset:
             action_range=raw.action_range,
             action_codes=raw.action_codes,
             clock=raw.clock,
+            keys=tuple(raw.keys.items()),
             missing=done.missing,
             emptied=tuple(emptied),
             notes=tuple(notes),
@@ -265,7 +270,8 @@ class Dataset:
         reward = compute(formula, self._named(keys)).astype(self.obs.dtype)
         missing = tuple(name for name in self.provenance.missing if name != "reward")
         notes = (*self.provenance.notes, f"reward: computed as {formula}")
-        provenance = dataclasses.replace(self.provenance, missing=missing, notes=notes)
+        named = tuple((dict(self.provenance.keys) | {"reward": formula}).items())
+        provenance = dataclasses.replace(self.provenance, keys=named, missing=missing, notes=notes)
         rows = dataclasses.replace(self.rows, reward=reward)
         return dataclasses.replace(self, rows=rows, provenance=provenance)
 
@@ -281,6 +287,15 @@ class Dataset:
         else:
             names |= dict(zip(origin.action_names, self.action.T, strict=False))
         return names | dict(self.columns)
+
+    @property
+    def used_columns(self) -> dict[str, Any]:
+        """Field to its columns in the source: lists for state and action, JSON-ready."""
+        origin, codes = self.provenance, self.action_codes
+        action = origin.action_names
+        if codes is not None:
+            action = (base_name(action, codes),)
+        return {"obs": list(origin.obs_names), "action": list(action), **dict(origin.keys)}
 
     def to_arrow(self) -> Any:
         """Return all fields and columns as a pyarrow Table, under their names in the source."""
@@ -515,6 +530,7 @@ def _joined(parts: Sequence[Dataset]) -> Dataset:
         recipe=None,
         action_range=_shared([p.provenance.action_range for p in parts]),
         clock=_shared([p.provenance.clock for p in parts]),
+        keys=tuple(k for k in first.keys if all(k in p.provenance.keys for p in parts)),
         missing=tuple(dict.fromkeys(m for p in parts for m in p.provenance.missing)),
         notes=join_notes(notes),
     )

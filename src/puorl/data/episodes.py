@@ -50,6 +50,7 @@ def complete(
     step: float | None = None,
     valid: np.ndarray | None = None,
     lost: np.ndarray | None = None,
+    is_part: bool = False,
 ) -> Completed:
     """Make transitions of canonical fields, by the rule of the module's docstring.
 
@@ -61,6 +62,10 @@ def complete(
         step: The median step, where these rows are a part of more; else it is computed.
         valid: (n,) bool. Rows that can be used; no transition is built across the others.
         lost: (n,) bool. Rows of unknown episode, which are not valid.
+        is_part: These rows are a part of more, so that none of them need be left.
+
+    Raises:
+        DataError: No row has a next state.
     """
     n = len(fields["obs"])
     missing = tuple(k for k in ("reward", "next_obs", "terminal", "timeout") if k not in fields)
@@ -79,7 +84,12 @@ def complete(
         _number_episodes(fields, order.follows, missing, notes)
     kept = None
     if "next_obs" not in fields:
-        kept = _build_next_obs(fields, order, notes, source, valid)
+        kept = _build_next_obs(fields, order, notes, valid)
+        if kept is not None and not len(kept) and not is_part:
+            raise DataError(
+                f"{source}: no row has a next state: next_obs is absent and no two rows follow "
+                "each other; check the episode and time keys"
+            )
     elif valid is not None:
         kept = np.flatnonzero(valid)
         fields = {name: array[kept] for name, array in fields.items()}
@@ -174,7 +184,6 @@ def _build_next_obs(
     fields: dict[str, np.ndarray],
     step: Succession,
     notes: list[str],
-    source: str,
     valid: np.ndarray | None,
 ) -> np.ndarray | None:
     """Take next states from the following rows, drop rows without one; changes ``fields``."""
@@ -184,11 +193,6 @@ def _build_next_obs(
     keep = has_next | fields["terminal"]
     if valid is not None:
         keep &= valid
-    if not keep.any():
-        raise DataError(
-            f"{source}: no row has a next state: next_obs is absent and no two rows follow each "
-            "other; check the episode and time keys"
-        )
     if unknown := int((~has_next & keep).sum()):
         notes.append(Note("unknown_next_obs", unknown))
     kept = np.flatnonzero(keep)

@@ -32,7 +32,14 @@ from puorl.data.dataset import Dataset
 from puorl.data.expression import is_formula
 from puorl.data.label_values import Absent, absent_everywhere, check_absent
 from puorl.data.transitions import MAX_STEP
-from puorl.data.validate import FIELDS, LABELLED, FieldNames, RawRows, parse_missing
+from puorl.data.validate import (
+    FIELDS,
+    LABELLED,
+    FieldNames,
+    RawRows,
+    check_needed,
+    parse_missing,
+)
 
 if TYPE_CHECKING:
     from puorl.data.lazy import LazyDataset
@@ -244,10 +251,11 @@ def load(
             raise DataError(f"{name}: is named twice, so its rows would count twice; name it once")
         seen.add(place)
     read = [_read(each, format, names) for each in sources]
-    dataset = Dataset.concatenate([data for data, _ in read])
+    check_needed(names.needed_columns, dict.fromkeys(n for _, _, known in read for n in known))
+    dataset = Dataset.concatenate([data for data, _, _ in read])
     if label is not None:
         # Of several files one may have what another lacks.
-        absent = absent_everywhere([absent for _, absent in read])
+        absent = absent_everywhere([absent for _, absent, _ in read])
         holds = bool(dataset.columns[LABELLED].any())
         dataset = dataset.with_notes(check_absent(absent, "label", holds=holds))
     if domain is not None:
@@ -323,8 +331,14 @@ def reader_of(path: Path, chosen: str | None) -> Any:
     return import_module(found.module)
 
 
-def _read(source: Any, chosen: str | None, names: FieldNames) -> tuple[Dataset, list[Absent]]:
-    """Read one file or DataFrame; also return what its label names and none of its rows has."""
+def _read(
+    source: Any, chosen: str | None, names: FieldNames
+) -> tuple[Dataset, list[Absent], list[str]]:
+    """Read one file or DataFrame.
+
+    Returns:
+        The rows, what the label names and none of them has, and the names of all columns.
+    """
     if _is_frame(source):
         path, read = FRAME, import_module("puorl.data.parquet").read_frame
     else:
@@ -332,7 +346,7 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> tuple[Dataset, 
     raw = read(source, searched(names))
     data = finish(raw, names, str(path))
     if names.label is None:
-        return data, []
+        return data, [], raw.names
 
     def was_read(absent: Absent) -> bool:
         values = raw.columns.get(absent.column)
@@ -340,7 +354,7 @@ def _read(source: Any, chosen: str | None, names: FieldNames) -> tuple[Dataset, 
 
     # A value all of whose rows were left out is no slip.
     absent = data.absent_values(names.label, raw.keys)
-    return data, [each for each in absent if not was_read(each)]
+    return data, [each for each in absent if not was_read(each)], raw.names
 
 
 def searched(names: FieldNames) -> FieldNames:
@@ -352,7 +366,14 @@ def searched(names: FieldNames) -> FieldNames:
     return dataclasses.replace(names, **dict.fromkeys(unused), unused=tuple(unused))
 
 
-def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = None) -> Dataset:
+def finish(
+    raw: RawRows,
+    names: FieldNames,
+    source: str,
+    step: float | None = None,
+    *,
+    is_part: bool = False,
+) -> Dataset:
     """Make a dataset of what a reader returned, with computed rewards and labels."""
     for field in searched(names).unused:
         # A field that a reader found under a usual name becomes a column.
@@ -369,6 +390,7 @@ def finish(raw: RawRows, names: FieldNames, source: str, step: float | None = No
         step=step,
         discrete_actions=names.discrete_actions,
         needed=names.needed_columns,
+        is_part=is_part,
     )
     if names.reward and is_formula(names.reward):
         try:

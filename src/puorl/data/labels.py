@@ -28,6 +28,11 @@ from puorl.data.split import PUSplit, Sampling
 from puorl.data.split_files import SETTINGS_FILE
 from puorl.data.validate import LABELLED, SOURCE_ROW
 
+NO_LABELS = (
+    "labelled: expected rows known to be the target's, got none; name them with --labelled "
+    "(a condition such as \"pump == 'P-01'\", or a file), or give one folder of puorl split"
+)
+"""The message where none are named."""
 _LIST, _TABLE = ".txt", ".csv"
 _SCORE = "score"
 
@@ -113,40 +118,36 @@ def read_labels(
     if labelled is None and len(paths) == 1 and is_split(paths[0]):
         return read_split(paths[0], format=format, **names)
     if labelled is None:
-        raise ConfigError(
-            "labelled: expected rows known to be the target's, got none; name them with --labelled "
-            "(a condition such as \"pump == 'P-01'\", or a file), or give one folder of puorl split"
-        )
+        raise ConfigError(NO_LABELS)
     if not _is_path(labelled):
         data = load(paths, format=format, label=labelled, **names)
         if require_both:
-            subject = f"the condition {labelled} holds"
-            _require_both(data, data.columns[LABELLED], subject, labelled)
+            require_kinds(data, data.columns[LABELLED], condition=labelled)
         return LabelledRows(data, data, "one")
+    _require_file(labelled)
     data = load(paths, format=format, **names)
-    if not os.path.exists(labelled):
-        raise DataError(f"{labelled}: no such file; labels are a condition or a file")
     if _is_list(labelled):
         listed, notes = match_keep_list(labelled, data)
         mask = np.isin(np.arange(len(data)), listed)
         if require_both:
-            _require_both(data, mask, f"{labelled}: the list holds")
+            require_kinds(data, mask, f"{labelled}: the list holds")
         return LabelledRows(data, data.with_labels(mask, notes=notes), "one")
-    given = {path.resolve() for path in expand(paths, ids=format == "minari")}
-    if given & {path.resolve() for path in expand(labelled)}:
-        raise DataError(
-            f"{labelled}: is named as the file of labelled rows and among the data, so its rows "
-            "would count twice; name it once"
-        )
+    require_apart(labelled, expand(paths, ids=format == "minari"))
     pool = Dataset.concatenate([data, load(labelled, **names)])
     return LabelledRows(data, pool.with_labels(np.arange(len(pool)) >= len(data)), "two")
 
 
 def is_condition(labelled: str) -> bool:
-    """Tell a condition from the name of a file."""
+    """Tell a condition from the name of a file.
+
+    Raises:
+        DataError: There is no such file.
+        ConfigError: The file is a list.
+    """
     if not _is_path(labelled):
         return True
-    if os.path.exists(labelled) and _is_list(labelled):
+    _require_file(labelled)
+    if _is_list(labelled):
         raise ConfigError(
             f"--labelled {labelled}: expected a condition, or a file of target rows, where data is "
             "read in partitions, got a list; give a condition such as \"pump in ['P-01', 'P-07']\""
@@ -178,18 +179,42 @@ def _is_list(path: str) -> bool:
     return header[1:] in ([], [_SCORE])
 
 
-def _require_both(data: Dataset, mask: np.ndarray, subject: str, condition: str = "") -> None:
+def _require_file(labelled: str) -> None:
+    if not os.path.exists(labelled):
+        raise DataError(f"{labelled}: no such file; labels are a condition or a file")
+
+
+def require_apart(labelled: str, paths: Iterable[PathLike]) -> None:
+    """Refuse a file of labelled rows that is among the files of data."""
+    if {Path(path).resolve() for path in paths} & {path.resolve() for path in expand(labelled)}:
+        raise DataError(
+            f"{labelled}: is named as the file of labelled rows and among the data, so its rows "
+            "would count twice; name it once"
+        )
+
+
+def require_kinds(
+    data: Dataset,
+    mask: np.ndarray,
+    subject: str = "",
+    *,
+    condition: str = "",
+    num_rows: int | None = None,
+) -> None:
+    """Refuse data without labelled or without unlabelled rows; ``num_rows`` if it is a sample."""
+    subject = subject or f"the condition {condition} holds"
+    number = f"{len(mask) if num_rows is None else num_rows:,} rows"
     if mask.all():
         raise DataError(
-            f"labelled: {subject} for all {len(mask):,} rows; need unlabelled rows to choose from"
+            f"labelled: {subject} for all {number}; need unlabelled rows to choose from"
         )
     if mask.any():
         return
     emptied = data.provenance.emptied
     values = describe_values(condition, data.columns, emptied) if condition else ""
     raise DataError(
-        f"labelled: {subject} for none of {len(mask):,} rows; need at least a few rows known "
-        f"to be of the target domain{values}"
+        f"labelled: {subject} for none of {number}; need at least a few rows known to be of the "
+        f"target domain{values}"
     )
 
 

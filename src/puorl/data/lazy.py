@@ -33,7 +33,14 @@ from puorl.data.formats import check_names, expand, finish, reader_of, save, sea
 from puorl.data.label_values import absent_everywhere, check_absent, may_hold
 from puorl.data.partitions import ChunkKeys, Index, Source, Span
 from puorl.data.transitions import Transitions, join_notes
-from puorl.data.validate import SOURCE_ROW, FieldNames, RawRows, is_empty, parse_missing
+from puorl.data.validate import (
+    SOURCE_ROW,
+    FieldNames,
+    RawRows,
+    check_needed,
+    is_empty,
+    parse_missing,
+)
 
 FIRST_PART = "part-000000.parquet"
 """Identifies a folder of partitions."""
@@ -106,11 +113,12 @@ class LazyDataset:
         return hashing.of_settings(content)
 
     def read(self, number: int) -> Dataset:
-        """Read a partition."""
+        """Read a partition, of which there may be no usable row."""
         span = self.partitions[number]
         source, rows = next(self._pieces(span))
         try:
-            data = finish(self._raw(span, keys_only=False), self.names, source.path, self.step)
+            raw = self._raw(span, keys_only=False)
+            data = finish(raw, self.names, source.path, self.step, is_part=True)
         except DataError as error:
             first = source.block_start(rows.start)
             text = f"{error}; rows are counted from row {first:,} of {source.path} on"
@@ -124,6 +132,19 @@ class LazyDataset:
         provenance = dataclasses.replace(data.provenance, domain=self.domain)
         return Dataset(made, columns, provenance if self.domain else data.provenance)
 
+    def require_rows(self, num_rows: int) -> None:
+        """Refuse data of which no partition has a usable row.
+
+        Raises:
+            DataError: ``num_rows``, the usable rows of all partitions, are none.
+        """
+        if not num_rows:
+            raise DataError(
+                f"{self.sources[0].path}: expected rows without missing cells and with a next "
+                f"state, got none of these in {self.num_rows:,} rows; check the columns of obs and "
+                "action, and the episode and time keys"
+            )
+
     def keys(self, number: int) -> RawRows:
         """Read what is cheap to read: ids, times, flags and columns, of all rows of a partition."""
         return self._raw(self.partitions[number], keys_only=True)
@@ -132,6 +153,7 @@ class LazyDataset:
         """Read all partitions into memory, as `puorl.load` reads one file with all the rows."""
         parts = list(self)
         made = Dataset.concatenate(parts)
+        self.require_rows(len(made))
         row = np.concatenate([part.columns[SOURCE_ROW] for part in parts])
         columns = {name: array for name, array in made.columns.items() if name != SOURCE_ROW}
         if len(row) < self.num_rows:
@@ -226,6 +248,7 @@ def open(
                 index.add(chunk, sources[number])
     with progress_bar("comparing hashes", total=len(own), unit="files", show=progress) as advance:
         hashes = call_all(_verify, own, workers, environment=ONE_THREAD, advance=advance)
+    check_needed(given.needed_columns, index.known)
     verified = dict(zip((each.number for each in own), hashes, strict=True))
     if how == "error" and index.unnamed:
         listed = ", ".join(f"{name} {number:,}" for name, number in index.unnamed.items())
@@ -234,6 +257,12 @@ def open(
             f"{listed}; repair them, leave out those rows with --missing drop (missing= in "
             "Python), or carry the last value of the episode on with hold"
         )
+    for name, number in index.unnamed.items():
+        if number == total:
+            raise DataError(
+                f"missing: expected a value in some rows of the needed column {name!r}, got "
+                f"{total:,} empty cells in {total:,} rows; fill them, or name another column"
+            )
     if given.label is not None:
         absent = absent_everywhere(index.absent)
         index.notes += check_absent(absent, "label", holds=may_hold(given.label, absent))
@@ -268,6 +297,7 @@ def write(lazy: LazyDataset, path: Path, *, format: str | None = None, force: bo
         for number, data in enumerate(lazy):
             if len(data):
                 save(data, part / f"part-{number:06d}.parquet")
+        lazy.require_rows(len(list(part.iterdir())))
     return path
 
 

@@ -343,6 +343,7 @@ def _rows(
     if keys_only:
         unread = [f for f, c in found if f in _VALUES or (f == "action" and len(c) > 1)]
         rows.arrays = {f: _without_rows(schema, claims.fields[f]) for f in unread}
+        rows.obs_names, rows.action_names = claims.fields["obs"], claims.fields["action"]
         found = [(f, c) for f, c in found if f not in unread]
     content = _Columns(file, [c for _, columns in found for c in columns] + plain)
     for field, columns in found:

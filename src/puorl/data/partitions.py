@@ -81,6 +81,8 @@ class Index:
     fields: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     """Those that all chunks have."""
+    known: dict[str, None] = field(default_factory=dict)
+    """Names of columns that some chunk has, in order."""
     notes: list[str] = field(default_factory=list)
     unnamed: dict[str, int] = field(default_factory=dict)
     """Column that is needed to its empty cells, where it has some."""
@@ -142,6 +144,7 @@ class Index:
         held = {*chunk.fields}, {*chunk.columns}  # sets: some tables have very many columns
         self.fields = [name for name in self.fields if name in held[0]]
         self.columns = [name for name in self.columns if name in held[1]]
+        self.known |= dict.fromkeys([*chunk.columns, *chunk.about.names])
         self.absent.append(chunk.absent)
         for name, number in chunk.unnamed.items():
             self.unnamed[name] = self.unnamed.get(name, 0) + number

@@ -150,6 +150,7 @@ def gather(sources: Sequence[Dataset], origin: Draw, unit: str) -> Dataset:
         obs_names=sources[0].provenance.obs_names,
         action_names=sources[0].provenance.action_names,
         action_codes=sources[0].action_codes,
+        keys=sources[0].provenance.keys,
         missing=tuple(dict.fromkeys(m for s in sources for m in s.provenance.missing)),
         notes=join_notes(notes),
     )

@@ -30,6 +30,7 @@ _NOTES = {
     "counts: if a log was joined twice, remove them",
     "missing_rows": "missing: {} rows with cells that are missing or no numbers were dropped; no "
     "transition was built across them",
+    "held_cells": "missing: {} cells were filled with the last value of their column and episode",
     "no_breaks": "episode: no episode key, flags or time; all rows are taken as one episode in "
     "order (name the key with episode=)",
     "no_timeouts": "episode: no episode key or timeout flags; cut only at terminals and breaks of "
@@ -205,6 +206,9 @@ class Provenance:
     """Codes of one-hot action columns; None for continuous actions."""
     clock: str | None = None
     """``dates`` where time is in seconds since 1970; None where its unit is not known."""
+    keys: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
+    """Fields with one value a row, each with its name in the source, or a formula; not stored, as a
+    copy has names of its own."""
     missing: tuple[str, ...] = ()
     """Fields that the source did not have."""
     emptied: tuple[tuple[str, str], ...] = ()
@@ -216,9 +220,15 @@ class Provenance:
         """Add up the counts of the notes of one kind."""
         return sum(n.number for n in self.notes if isinstance(n, Note) and n.kind == kind)
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Kind of note to its count, of notes on rows of the source that became no transitions."""
+        return {kind: self.count(kind) for kind in ("missing_rows", "dropped_rows")}
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready content; `from_dict` is its inverse."""
         content = dataclasses.asdict(self)
+        del content["keys"]
         content["notes"] = [
             {"kind": n.kind, "count": n.number} if isinstance(n, Note) else n for n in self.notes
         ]
@@ -289,7 +299,7 @@ def _fits(name: str, value: Any) -> bool:
         return True
     if name in ("source", "obs_names", "action_names", "action_codes", "missing", "notes"):
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-    if name == "emptied":
+    if name in ("emptied", "keys"):
         pairs = isinstance(value, tuple) and all(isinstance(pair, tuple) for pair in value)
         return pairs and all(len(p) == 2 and all(isinstance(x, str) for x in p) for p in value)
     if name == "action_range":

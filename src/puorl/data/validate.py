@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -124,6 +124,12 @@ class RawRows:
         codes = None if self.provenance is None else self.provenance.action_codes
         return fingerprint(self.arrays, self.columns, codes)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of columns in the file, those of no field first."""
+        origin = self.provenance or self
+        return [*self.columns, *self.keys.values(), *origin.obs_names, *origin.action_names]
+
     def note_bad(self, column: str, count: int, row: int, text: str) -> None:
         """Count bad cells of a column; the first call for it has the first of them."""
         known = self.bad.get(column)
@@ -161,6 +167,22 @@ class RawRows:
         """Note the keys of the file that do not hold one plain value a row."""
         if keys:
             self.notes.append(f"not read (not one plain value a row): {listed(keys)}")
+
+
+def check_needed(needed: Sequence[str], known: Collection[str]) -> None:
+    """Refuse needed columns that no file has.
+
+    Raises:
+        DataError: A name is none of the known ones.
+    """
+    for name in needed:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "name one of these"
+            raise DataError(
+                f"needed: expected a column {name!r} (--unit column:NAME, or needed= in Python), "
+                f"found: {listed(known, near=name)}; {hint}"
+            )
 
 
 def is_empty(ids: np.ndarray) -> np.ndarray:
@@ -456,8 +478,8 @@ def parse_missing(text: str) -> tuple[str, int]:
     )
 
 
-def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
-    """Treat the cells of a file that are missing or no numbers."""
+def repair(raw: RawRows, missing: str, *, source: str, is_part: bool = False) -> Usable:
+    """Treat the cells of a file that are missing or no numbers; of a part no row may be left."""
     how, steps = parse_missing(missing)
     arrays = dict(raw.arrays)
     if how == "error" and raw.bad:
@@ -492,12 +514,10 @@ def repair(raw: RawRows, missing: str, *, source: str) -> Usable:
             valid &= fits
     notes = [_describe(column, cells) for column, cells in raw.bad.items()]
     if num_held:
-        cells = f"{num_held:,} cells were" if num_held > 1 else "1 cell was"
-        old = f"{steps} steps" if steps > 1 else "1 step"
-        notes.append(f"missing: {cells} filled with the last value, at most {old} old")
+        notes.append(Note("held_cells", num_held))
     if valid.all():
         return Usable(arrays, notes=notes)
-    if not valid.any():
+    if not valid.any() and not is_part:
         raise DataError(
             f"{source}: expected rows without missing cells, got none; {_counts(raw)}; name other "
             "columns for obs and action"

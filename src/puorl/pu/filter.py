@@ -197,7 +197,7 @@ class DomainFilter(Parameters):
         score, model = self.predict_proba(data), self._fitted()
         if isinstance(data, PUSplit):
             return model.keep(data, score, self.mode)
-        return keep(score, self.mode, model.alpha.value)
+        return keep(score, self.mode, model.alpha.value) & getattr(model, "finds_target", True)
 
     def predict_units(self, data: Dataset) -> UnitTable:
         """Decide about units that the filter need not have seen; no model is trained.
@@ -254,12 +254,13 @@ class DomainFilter(Parameters):
         split = self._fitted_split("report") if split is None else split
         if split.fingerprint != model.split_fingerprint:
             raise DataError("report: expected the split that the filter was fitted on; pass it")
+        settings = self._settings() | {"fields": split.pool.used_columns}
         if isinstance(model, MachineModel):
-            return make_machine_report(model, self._settings() | {"seed": model.seed})
+            return make_machine_report(model, settings | {"seed": model.seed})
         seed = model.seed if seed is None else seed
         store = Checkpoint(checkpoint, identity("report", split, model.config, model.unit, seed))
         options = {"seed": seed, "checkpoint": store, "progress": progress, "engine": engine}
-        return check_filter(model, split, self.mode, self._settings(), **options)
+        return check_filter(model, split, self.mode, settings, **options)
 
     def metadata(self, split: PUSplit) -> dict[str, Any]:
         """Return settings and results of the fit, JSON-ready."""

@@ -88,6 +88,9 @@ class Scorer:
     def score(self, number: int) -> ScoredRows:
         """Read a partition, and score and decide about its rows; labelled ones are kept."""
         data = self.lazy.read(number)
+        if not len(data):
+            none = np.zeros(0, bool)
+            return ScoredRows(data, none, none.astype(np.float32), none)
         flt = _loaded(os.fspath(self.model))
         unit = parse_unit(flt.unit)
         labelled = data.columns.get(LABELLED, np.zeros(len(data), bool))
@@ -149,6 +152,7 @@ class ListScores(Scorer):
             "num_rows": len(found.data),
             "num_kept": int(found.keep.sum()),
             "score": float(found.score.sum(dtype=np.float64)),
+            "left_out": found.data.provenance.left_out,
         }
 
 
@@ -163,7 +167,7 @@ class SaveRows:
         data = self.lazy.read(number)
         if len(data):
             save(data, part_path(folder, number, ".parquet"), force=True)
-        return {"num_kept": len(data)}
+        return {"num_rows": len(data)}
 
 
 def keep_rows(
@@ -233,15 +237,21 @@ def write_kept(
 def run_partitions(
     task: Any, lazy: LazyDataset, folder: Path, workers: Workers, title: str, *, progress: bool
 ) -> list[dict[str, Any]]:
-    """Run a task on all partitions of a lazy dataset; messages name rows, not numbers."""
+    """Run a task on all partitions of a lazy dataset; messages name rows, not numbers.
+
+    Raises:
+        DataError: A partition failed twice, or by the records' ``num_rows`` there is no usable row.
+    """
 
     def describe(number: int) -> str:
         span = lazy.partitions[number]
         return f"partition {number} (rows {span.start:,} to {span.stop - 1:,})"
 
-    return run_tasks(
+    records = run_tasks(
         task, len(lazy), folder, workers, title=title, progress=progress, describe=describe
     )
+    lazy.require_rows(sum(record["num_rows"] for record in records))
+    return records
 
 
 def collect(parts: Path, target: Path, suffix: str, header: str | None = None) -> None:

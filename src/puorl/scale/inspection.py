@@ -54,9 +54,9 @@ class _Look:
         row = data.columns[SOURCE_ROW]
         columns = {k: v for k, v in data.columns.items() if k != SOURCE_ROW}
         data = Dataset(data.rows, columns, data.provenance)
-        seen = inspect_rows(data)
-        joint = seen.continuity
-        if joint is not None:  # rows are counted over all files
+        seen = inspect_rows(data) if len(data) else None
+        joint = None if seen is None else seen.continuity
+        if seen is not None and joint is not None:  # rows are counted over all files
             first = tuple(int(row[i]) for i in joint.first_far)
             seen = dataclasses.replace(seen, continuity=dataclasses.replace(joint, first_far=first))
         hashes = row_hashes(data.rows)
@@ -69,7 +69,8 @@ class _Look:
             if column.dtype.kind == "U"
         }
         return {
-            "seen": seen.to_dict(),
+            "num_rows": len(data),
+            "seen": None if seen is None else seen.to_dict(),
             "lengths": sorted(Counter(np.asarray(lengths).tolist()).items()),
             "texts": texts,
             "provenance": data.provenance.to_json(),
@@ -83,9 +84,9 @@ def inspect(
     every = max(1, math.ceil(lazy.num_rows / _MOST_HASHES))
     task = _Look(lazy, every)
     records = run_partitions(task, lazy, folder, workers, "inspecting", progress=progress)
-    parts = [decode(Inspection, record["seen"], folder) for record in records]
+    parts = [decode(Inspection, r["seen"], folder) for r in records if r["num_rows"]]
     origins = [Provenance.from_json(r["provenance"], source=str(folder)) for r in records]
-    hashes = np.concatenate([np.load(part_path(folder, i, ".npy")) for i in range(len(parts))])
+    hashes = np.concatenate([np.load(part_path(folder, i, ".npy")) for i in range(len(records))])
     hashes.sort()
     texts: dict[str, Counter[str]] = {}
     for record in records:

@@ -6,6 +6,7 @@ Numbers of rows are spread systematically: every stretch of the log has its shar
 or up to one episode.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from puorl.data.dataset import Dataset
 from puorl.data.episodes import returns_by_end
 from puorl.data.formats import load, save
 from puorl.data.lazy import LazyDataset
-from puorl.data.transitions import Transitions
-from puorl.data.validate import LABELLED
+from puorl.data.transitions import Provenance, Transitions
+from puorl.data.validate import LABELLED, is_empty
 from puorl.pu.units import Unit
 
 SAMPLE_ROWS = 1_000_000
@@ -105,12 +106,17 @@ def draw_sample(
     records = run_tasks(
         task, len(lazy), folder / "rows", workers, title="sampling", progress=progress
     )
-    files = [part_path(folder / "rows", i, ".parquet") for i, r in enumerate(records) if r["rows"]]
-    if not files:
-        raise DataError("expected rows with a next state to fit on, found none")
-    data = Dataset.concatenate([load(file) for file in files])
+    lazy.require_rows(sum(r["rows"] for r in records))
+    taken = [i for i, r in enumerate(records) if r["rows"]]
+    some = [load(part_path(folder / "rows", i, ".parquet")) for i in taken]
+    # Partitions that gave no row may have left some out, and have units without usable rows.
+    for record in (r for r in records if not r["rows"]):
+        origin = Provenance.from_json(record["provenance"], source=str(folder))
+        some.append(dataclasses.replace(some[0][:0], provenance=origin))
+    data = Dataset.concatenate(some)
+    keys = tuple((field, name) for field, name in records[0]["keys"])
     return Sample(
-        data,
+        dataclasses.replace(data, provenance=dataclasses.replace(data.provenance, keys=keys)),
         num_rows=sum(r["num_rows"] for r in records),
         num_labelled=sum(r["num_labelled"] for r in records),
         num_taken=sum(r["num_taken"] for r in records),
@@ -170,7 +176,8 @@ class _Count:
             raise DataError(
                 f"unit column:{self.column}: expected one of {', '.join(columns) or 'none'}"
             )
-        values, counts = np.unique(columns[self.column], return_counts=True)
+        column = columns[self.column]
+        values, counts = np.unique(column[~is_empty(column)], return_counts=True)
         return dict(zip(values.astype(str).tolist(), counts.tolist(), strict=True))
 
 
@@ -213,6 +220,8 @@ class _Draw:
             "num_labelled": int(labelled.sum()),
             "num_taken": int((chosen & ~labelled).sum()),
             "returns": _returns(data.rows),
+            "provenance": None if len(taken) else data.provenance.to_json(),
+            "keys": data.provenance.keys,
         }
 
 

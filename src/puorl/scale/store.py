@@ -129,7 +129,7 @@ def make_store(
         raise DataError("expected the same fields in all partitions; filter again")
     provenance = Provenance.from_json(records[0]["provenance"], source=str(folder))
     low, high = (
-        end([record[name] for record in records], axis=0).tolist()
+        end([record[name] for record in records if record["num_rows"]], axis=0).tolist()
         for name, end in (("low", np.min), ("high", np.max))
     )
     if provenance.action_range is None and max(-min(low), max(high)) > 1.0 + 1e-6:
@@ -170,13 +170,13 @@ class _Deal:
         # A random order cut into pieces: the sizes of the pieces are those of dealing in turn.
         held = data.rows.arrays() | {k: v for k, v in data.columns.items() if k == WEIGHT}
         parts = {name: held[name] for name in _FIELDS if name in held}
-        columns = [part.reshape(len(data), -1).astype(np.float32) for part in parts.values()]
+        columns = [(p if p.ndim == 2 else p[:, None]).astype(np.float32) for p in parts.values()]
         with atomic_path(part_path(folder, number, ".npy"), force=True) as part:
             np.save(part, np.concatenate(columns, axis=1)[order])
         return {
             "num_rows": len(data),
             "widths": {name: c.shape[1] for name, c in zip(parts, columns, strict=True)},
-            "low": data.action.min(axis=0).tolist(),
-            "high": data.action.max(axis=0).tolist(),
+            "low": data.action.min(axis=0).tolist() if len(data) else None,
+            "high": data.action.max(axis=0).tolist() if len(data) else None,
             "provenance": data.provenance.to_json(),
         }
