@@ -36,6 +36,8 @@ _MOST_FAILED, _MOST_LOST = 2, 5
 """Most errors of a task, and most losses of its worker."""
 _FILES = "files"
 """Key of a record: hashes of the files of its partition, by suffix."""
+_LAYOUT, _NEWEST = "layout", 2
+"""Key of a record: which entries tasks write. Partitions with those of before are done again."""
 ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -139,7 +141,7 @@ def run_tasks(
         )[1]
     check_failed({todo[i]: text for i, text in failed.items()}, list(map(describe, range(count))))
     records = [read_json(part_path(folder, i, ".json")) for i in range(count)]
-    return [{k: v for k, v in record.items() if k != _FILES} for record in records]
+    return [{k: v for k, v in each.items() if k not in (_FILES, _LAYOUT)} for each in records]
 
 
 def finish(task: Task, folder: Path, number: int) -> None:
@@ -147,14 +149,16 @@ def finish(task: Task, folder: Path, number: int) -> None:
     record = task(number, folder)
     files = [path for path in _files(folder, number) if path.suffix != ".json"]
     hashes = {path.suffix: hashing.of_bytes(path) for path in files}
-    write_json(part_path(folder, number, ".json"), {**record, _FILES: hashes}, force=True)
+    content = {**record, _FILES: hashes, _LAYOUT: _NEWEST}
+    write_json(part_path(folder, number, ".json"), content, force=True)
 
 
 def _is_whole(folder: Path, number: int) -> bool:
     """Return whether a partition was finished and its files are as they were written."""
     try:
-        stored = read_json(part_path(folder, number, ".json")).get(_FILES, {})
-        return all(
+        record = read_json(part_path(folder, number, ".json"))
+        stored = record.get(_FILES, {})
+        return record.get(_LAYOUT) == _NEWEST and all(
             hashing.of_bytes(part_path(folder, number, suffix)) == stored[suffix]
             for suffix in stored
         )

@@ -30,7 +30,7 @@ _NOTES = {
     "counts: if a log was joined twice, remove them",
     "missing_rows": "missing: {} rows with cells that are missing or no numbers were dropped; no "
     "transition was built across them",
-    "held_cells": "missing: {} cells were filled with the last value of their column and episode",
+    "held_cells": "missing: cells filled with the last value of their column and episode: {}",
     "no_breaks": "episode: no episode key, flags or time; all rows are taken as one episode in "
     "order (name the key with episode=)",
     "no_timeouts": "episode: no episode key or timeout flags; cut only at terminals and breaks of "

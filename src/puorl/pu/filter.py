@@ -165,8 +165,12 @@ class DomainFilter(Parameters):
 
     @property
     def classes_(self) -> tuple[str, ...]:
-        """Names of the columns of ``units_.classes``: ours, the other names, and none of these."""
-        return class_names(self._machines("classes_").names)
+        """Names of the columns of ``units_.classes``: ours, the other names, and none of these.
+
+        Empty where no other type is named, as the columns are.
+        """
+        model = self._machines("classes_")
+        return class_names(model.names) if model.units.classes.shape[1] else ()
 
     @property
     def recall_(self) -> Estimate:

@@ -114,7 +114,8 @@ def draw_sample(
         origin = Provenance.from_json(record["provenance"], source=str(folder))
         some.append(dataclasses.replace(some[0][:0], provenance=origin))
     data = Dataset.concatenate(some)
-    keys = tuple((field, name) for field, name in records[0]["keys"])
+    shared = [record["keys"] for record in records]
+    keys = tuple((f, name) for f, name in shared[0] if all([f, name] in each for each in shared))
     return Sample(
         dataclasses.replace(data, provenance=dataclasses.replace(data.provenance, keys=keys)),
         num_rows=sum(r["num_rows"] for r in records),

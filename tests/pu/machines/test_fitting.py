@@ -5,11 +5,14 @@ import pytest
 
 from puorl.nn.mlp import Layer
 from puorl.pu.config import FilterConfig
+from puorl.pu.machines import decisions
 from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.evidence import partition_evidence
 from puorl.pu.machines.findings import visibility
 from puorl.pu.machines.fitting import Embedding, find_types
 from puorl.pu.machines.mixture import SEEN, SURE, weights
+from puorl.pu.machines.model import Asked, MachineModel
+from puorl.pu.machines.newcomers import FALSELY_NONE, Ordinary
 from puorl.pu.machines.sequences import Scaling, Scalings
 from puorl.pu.machines.views import ViewModel
 from puorl.pu.units import Units, parse_unit
@@ -436,7 +439,31 @@ def test_a_name_on_ours_leaves_ours_in_doubt_and_drops_nobody_for_that():
     assert (table.probability[~OURS] < 0.05).all()
     assert not table.keep[3]  # known to be a spare
     assert model.alpha.low < 0.05
-    assert model.alpha.high > 0.25
+    most = OURS[~model.units.labelled].sum() / (~model.units.labelled).sum()
+    assert 0.25 < model.alpha.high < most + 0.02
+
+
+@pytest.mark.parametrize("chance", [0.02, 1.0])
+def test_new_units_are_kept_where_a_name_is_on_ours_unless_outside(chance, monkeypatch):
+    ordinary = Ordinary(np.full(NUM_UNITS, chance), FALSELY_NONE)
+    monkeypatch.setattr(MachineModel, "ordinary", lambda self, asked: ordinary)
+    views = [THREE, RELATIONS]
+    model = decide(views, named={"spare": [3]})
+    by_name = {(each.view, each.horizon): list(own) for each, own in views}
+    latents = [by_name[each.view, each.horizon] for each in model.views]
+    judged = model.judge(Asked(latents, []))
+    number = np.repeat(np.arange(NUM_UNITS), NUM_ROWS)
+    table = decisions.decide(
+        model.views,
+        judged.latents,
+        judged.lanes,
+        Units(model.units.name, number, number),
+        np.full(NUM_UNITS, -1),
+        seen=model.finding.seen,
+        ordinary=judged.ordinary,
+    )
+    assert table.keep[OURS].all()
+    assert (table.probability[~OURS] < 0.05).all()
 
 
 def test_a_second_view_that_parts_the_names_tells_them_apart():

@@ -9,15 +9,16 @@ from puorl.core.hashing import generator
 from puorl.core.stats import Estimate
 from puorl.pu.machines.dynamics import UnitLatents, View
 from puorl.pu.machines.findings import UnitTable
-from puorl.pu.machines.mixture import SURE, Mixture, weights
+from puorl.pu.machines.mixture import FALSELY_OUTSIDE, SURE, Mixture, weights
 from puorl.pu.machines.naming import class_chances, even_odds, is_joined, told, with_none, with_ours
-from puorl.pu.machines.newcomers import FALSELY_OUTSIDE, Ordinary
+from puorl.pu.machines.newcomers import Ordinary
 from puorl.pu.machines.views import ViewModel, clearest, extra_covariance
 from puorl.pu.units import Units
 
 _NUM_DRAWS, _LEAST_DRAWS = 2_000, 200
 _MISJUDGED = 0.01
-"""Fraction of sure decisions that are wrong, as a deviation: 57 of 5,333 were in drawn fleets."""
+"""Fraction of sure decisions that are wrong, as a deviation: 57 of the 5,333 with a probability
+below .05 or above .95, in the judged rows of ``benchmarks/results/fleets-intervals.jsonl``."""
 _MOST_DRAWN = 20_000_000
 """Units that are drawn for intervals, in all draws: with many, the draws are fewer."""
 
@@ -241,6 +242,15 @@ def chance_of_ours(
     return said if ordinary is None else said * ordinary.trust
 
 
+def is_undecided(seen: float, lanes: Sequence[LaneChances]) -> bool:
+    """Return whether nobody is dropped but units outside all types.
+
+    So it is where types are hardly seen, and where a name is not told from ours: the probability of
+    ours is near one half there, and less trust in a unit would take it below.
+    """
+    return seen < 0.5 or is_joined(lanes[0].shared)
+
+
 def _agreement(
     lanes: Sequence[LaneChances], keep: np.ndarray, ordinary: Ordinary | None
 ) -> np.ndarray:
@@ -328,9 +338,14 @@ def quality(
         ours &= rng.uniform(size=ours.shape) < trusted[asked]
     # With many units chance alone would leave hardly an interval.
     lost, found = np.abs(rng.normal(0.0, _MISJUDGED, (2, num_draws)))
-    own = [ours[:, group] @ rows[group] for group in (keep, ~keep)]
-    all_rows = [rows[group].sum() for group in (keep, ~keep)]
-    kept, dropped = (a * (1.0 - lost) + (n - a) * found for a, n in zip(own, all_rows, strict=True))
+    known = np.zeros(len(rows), bool)  # to be of another type
+    if table.classes.size:
+        known = (table.classes[asked, 1:] == 1.0).any(axis=1)
+    kept, dropped = (
+        own * (1.0 - lost) + (rows[group].sum() - own) * found
+        for group in (keep & ~known, ~keep & ~known)
+        for own in [ours[:, group] @ rows[group]]
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         alpha = (kept + dropped) / rows.sum()
         recall, precision = kept / (kept + dropped), kept / (rows @ keep)

@@ -223,8 +223,8 @@ def find_types(
     # Where no types are seen, units unlike all others are still seen to be so.
     odd = np.where((label < 0) & (gain < SEEN), _odd_nats(views), 0.0)
 
-    def judge(seen: float) -> UnitTable:
-        by_unit = np.where(odd >= SEEN, [visibility(nats) for nats in odd], seen)
+    def judge(chance: float) -> UnitTable:
+        by_unit = np.where(odd >= SEEN, [visibility(nats) for nats in odd], chance)
         return decide(views, made.latents, lanes, made.found, label, driver, seen=by_unit)
 
     table = judge(visibility(gain))

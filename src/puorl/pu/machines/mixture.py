@@ -39,7 +39,7 @@ _TEMPERATURE, _TEMPERATURE_WITHIN = 3.0, 2.0
 much: 1 would be right if latents were normal within types, as the likelihood assumes."""
 _NUM_DIRECTIONS = 4
 """In which units' mean states and actions are compared."""
-_OUTSIDE = 1e-3
+FALSELY_OUTSIDE = 1e-3
 """Chance of a unit of a known type to be called outside."""
 _TINY, _TINY_FEW = 0.03, 2
 """Fraction of the units up to which a type is some odd ones; or their number, below a tenth."""
@@ -244,7 +244,7 @@ class Mixture(NamedTuple):
 
     def is_outside(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) bool. Units that lie outside all types."""
-        return self.ordinary(z, extra) < _OUTSIDE
+        return self.ordinary(z, extra) < FALSELY_OUTSIDE
 
     def ordinary(self, z: np.ndarray, extra: np.ndarray | None = None) -> np.ndarray:
         """(n,) float64. Chance of a unit of a known type to lie as far from all types as each."""

@@ -14,13 +14,12 @@ from puorl.data.fitted_columns import FittedColumns
 from puorl.data.split import PUSplit
 from puorl.pu.config import FilterConfig
 from puorl.pu.machines import dynamics, slopes
-from puorl.pu.machines.decisions import LaneChances, decide, judge_lanes
+from puorl.pu.machines.decisions import LaneChances, decide, is_undecided, judge_lanes
 from puorl.pu.machines.dynamics import UnitLatents
 from puorl.pu.machines.findings import RESERVED, Finding, UnitTable
-from puorl.pu.machines.mixture import SEEN, SURE, Mixture, mahalanobis, weights
+from puorl.pu.machines.mixture import FALSELY_OUTSIDE, SURE, Mixture, weights
 from puorl.pu.machines.newcomers import (
     FALSELY_NONE,
-    FALSELY_OUTSIDE,
     Ordinary,
     RowFit,
     RowMeans,
@@ -241,7 +240,7 @@ class MachineModel:
         """Return what follows for groups of rows of units that are not of the fit."""
         lanes = judge_lanes(self.views, asked.latents, self.median_rows)
         ordinary = self.ordinary_of_new(asked) if self.unit_fits else self.ordinary(asked)
-        if self.finding.gain < SEEN:
+        if is_undecided(self.finding.seen, lanes):
             ordinary = ordinary.where_unseen()
         return Judged(asked.latents, lanes, ordinary)
 
@@ -329,8 +328,6 @@ class MachineModel:
 
     def ordinary(self, asked: "Asked", driver: np.ndarray | None = None) -> Ordinary:
         """Return how odd units of the fit look; ``driver`` is as in `judge_lanes`."""
-        from scipy import stats  # takes time to import
-
         pairs = zip(self.row_fits, asked.rows, strict=True)
         chances = [fit.probability(rows) for fit, rows in pairs]
         for view, own in zip(self.views, asked.latents, strict=True):
@@ -338,12 +335,8 @@ class MachineModel:
             lane = mixture.lane
             who = np.zeros(len(own[lane].z), int) if driver is None else driver
             z = view.embed(lane, own[lane].z) - mixture.shift[who]
-            spread = mixture.covariance + extra_covariance(view, lane, own[lane], self.median_rows)
-            nearest = np.min([mahalanobis(z - mean, spread) for mean in mixture.mean], axis=0)
-            n = float(mixture.num_units.sum())
-            ratio = nearest / (z.shape[1] * (1.0 + 1.0 / n))
-            degrees = max(n - mixture.num_types, 2.0)
-            chances.append(np.asarray(stats.f.sf(ratio, z.shape[1], degrees)))
+            spread = extra_covariance(view, lane, own[lane], self.median_rows)
+            chances.append(mixture.ordinary(z, spread))
         return Ordinary.of(chances, FALSELY_OUTSIDE)
 
     def ordinary_of_new(self, asked: "Asked") -> Ordinary:
@@ -377,9 +370,10 @@ def label_others(
     """
     label = label.copy()
     for number, (name, rows) in enumerate(labelled_as.items(), start=1):
-        if not name or name in RESERVED:
+        if not name or name in RESERVED or (len(name) == 1 and name.isupper()):
             raise ConfigError(
-                f"labelled_as: expected a name of your own, got {name!r}, which is reserved"
+                f"labelled_as: expected a name of your own, got {name!r}, which is reserved "
+                "(so are single capital letters: types without a name have them)"
             )
         who = f"labelled_as {name}"
         mask = data.labelled_where(rows, who) if isinstance(rows, str) else np.asarray(rows, bool)

@@ -24,8 +24,6 @@ from puorl.pu.machines.mixture import Mixture, mahalanobis
 
 FALSELY_NONE = 1e-2
 """Chance of a new unit of a known type to be called none of these."""
-FALSELY_OUTSIDE = 1e-3
-"""The same of units of the fit, whose networks or types were made for them."""
 _FARTHER = 1.3
 """Square of the distance of z, in that of fitted units."""
 _WORSE, _WORSE_BY_FEW = 1.5, 15.0

@@ -19,7 +19,15 @@ import numpy as np
 from puorl.core.hashing import generator
 from puorl.data.dataset import Dataset
 from puorl.pu.machines import dynamics
-from puorl.pu.machines.decisions import LaneChances, decide, in_all, judge_lanes, project, quality
+from puorl.pu.machines.decisions import (
+    LaneChances,
+    decide,
+    in_all,
+    is_undecided,
+    judge_lanes,
+    project,
+    quality,
+)
 from puorl.pu.machines.dynamics import Batch, UnitLatents
 from puorl.pu.machines.findings import UnitTable
 from puorl.pu.machines.mixture import SEEN, mahalanobis
@@ -147,7 +155,7 @@ def judge_others(
     driver, gain = _drivers(driving, asked, rows), model.finding.gain
     judged = _judge(asked, rows, driver)
     ordinary = judged.ordinary
-    if gain < SEEN:  # even odds for all but odd units, as in the model
+    if is_undecided(model.finding.seen, judged.lanes):  # even odds for all but odd units
         ordinary = ordinary.where_unseen()
     table = decide(
         asked.views,
