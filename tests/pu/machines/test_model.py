@@ -592,5 +592,6 @@ def test_intervals_of_many_sure_units_allow_for_some_that_are_misjudged():
     assert asked - 0.01 < alpha.low < asked - 0.003
     assert asked + 0.01 < alpha.high < asked + 0.02
     assert recall.value == precision.value == 1.0
+    assert recall.high == 1.0
     assert 0.94 < recall.low < 0.96
     assert 0.97 < precision.low < 0.985

@@ -323,8 +323,54 @@ def quality(
     asked = ~table.labelled
     rows, keep = table.num_rows[asked].astype(float), table.keep[asked]
     rng = generator(seed, "machines", "quality")
-    num_draws = max(min(_NUM_DRAWS, _MOST_DRAWN // max(len(rows), 1)), _LEAST_DRAWS)
-    ours = np.ones((num_draws, len(rows)), bool)
+    ours = _draw_ours(lanes, asked, seen, trusted, rng)
+    known = np.zeros(len(rows), bool)  # to be of another type
+    if table.classes.size:
+        known = (table.classes[asked, 1:] == 1.0).any(axis=1)
+    groups = keep & ~known, ~keep & ~known
+    own = [ours[:, group] @ rows[group] for group in groups]
+    sizes = [rows[group].sum() for group in groups]
+
+    def measure(lost: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return alpha, recall and precision if these fractions of either side are misjudged."""
+        pairs = zip(own, sizes, strict=True)
+        kept, dropped = (mine * (1.0 - lost) + (size - mine) * found for mine, size in pairs)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (kept + dropped) / rows.sum(), kept / (kept + dropped), kept / (rows @ keep)
+
+    # With many units chance alone would leave hardly an interval.
+    lost, found = np.abs(rng.normal(0.0, _MISJUDGED, (2, len(ours))))
+    drawn = zip(measure(0.0 * lost, 0.0 * found), measure(lost, found), strict=True)
+    mean = table.probability[asked]
+    total = float(mean @ rows)
+    values = (
+        total / float(rows.sum()),
+        float((mean * keep) @ rows) / total if total > 0 else np.nan,
+        float((mean * keep) @ rows) / float(rows @ keep) if keep.any() else np.nan,
+    )
+    made = []
+    for value, both in zip(values, drawn, strict=True):
+        ends = [_middle(draws[np.isfinite(draws)]) for draws in both]
+        low, high = min(ends)[0], max(end[1] for end in ends)
+        if seen < 0.5:
+            low, high = 0.0, 1.0
+        made.append(
+            Estimate(float(value), float(min(low, value)), float(max(high, value)), "mixture")
+        )
+    return made[0], made[1], made[2]
+
+
+def _draw_ours(
+    lanes: Sequence[LaneChances],
+    asked: np.ndarray,
+    seen: float,
+    trusted: np.ndarray | None,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """(draws, asked units) bool. Which units are ours; arguments are as in `quality`."""
+    num_units = int(asked.sum())
+    num_draws = max(min(_NUM_DRAWS, _MOST_DRAWN // max(num_units, 1)), _LEAST_DRAWS)
+    ours = np.ones((num_draws, num_units), bool)
     place = {view: rng.uniform(size=ours.shape) for view in dict.fromkeys(e.view for e in lanes)}
     for each in lanes:
         lane = rng.choice(len(each.weight), num_draws, p=each.weight)
@@ -336,33 +382,12 @@ def quality(
         ours &= rng.uniform(size=ours.shape) < rng.uniform(size=(num_draws, 1))
     if trusted is not None:
         ours &= rng.uniform(size=ours.shape) < trusted[asked]
-    # With many units chance alone would leave hardly an interval.
-    lost, found = np.abs(rng.normal(0.0, _MISJUDGED, (2, num_draws)))
-    known = np.zeros(len(rows), bool)  # to be of another type
-    if table.classes.size:
-        known = (table.classes[asked, 1:] == 1.0).any(axis=1)
-    kept, dropped = (
-        own * (1.0 - lost) + (rows[group].sum() - own) * found
-        for group in (keep & ~known, ~keep & ~known)
-        for own in [ours[:, group] @ rows[group]]
-    )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        alpha = (kept + dropped) / rows.sum()
-        recall, precision = kept / (kept + dropped), kept / (rows @ keep)
-    mean = table.probability[asked]
-    total = float(mean @ rows)
-    values = (
-        total / float(rows.sum()),
-        float((mean * keep) @ rows) / total if total > 0 else np.nan,
-        float((mean * keep) @ rows) / float(rows @ keep) if keep.any() else np.nan,
-    )
-    made = []
-    for value, draws in zip(values, (alpha, recall, precision), strict=True):
-        known = draws[np.isfinite(draws)]
-        low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
-        if seen < 0.5:
-            low, high = 0.0, 1.0
-        made.append(
-            Estimate(float(value), float(min(low, value)), float(max(high, value)), "mixture")
-        )
-    return made[0], made[1], made[2]
+    return ours
+
+
+def _middle(draws: np.ndarray) -> tuple[float, float]:
+    """Return the ends of the middle 95 % of draws; NaN without any."""
+    if not len(draws):
+        return np.nan, np.nan
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return float(low), float(high)
