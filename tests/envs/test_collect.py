@@ -209,6 +209,7 @@ def test_the_cache_gives_back_what_was_made(tmp_path, monkeypatch):
     again = collect("hopper", quality="random", rows=500, cache=tmp_path)
     assert again.fingerprint == first.fingerprint
     assert again.provenance == first.provenance
+    assert again.provenance.keys == first.provenance.keys  # which are not compared
     monkeypatch.setenv("PUORL_CACHE", str(tmp_path))
     assert collect("hopper", quality="random", rows=500).fingerprint == first.fingerprint
     with pytest.raises(TypeError):

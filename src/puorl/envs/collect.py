@@ -62,7 +62,8 @@ class Cache:
         except (PuorlError, KeyError, TypeError) as error:
             _log.warning("%s: damaged, collected again (%s)", path, error)
             return None
-        return dataset
+        # Names within the cache's file say nothing of the rows: the same as when just collected.
+        return replace(dataset, provenance=replace(dataset.provenance, keys=()))
 
     def write(self, recipe: str, dataset: Dataset) -> None:
         """Store the rows of a recipe; log a line if that is impossible."""
