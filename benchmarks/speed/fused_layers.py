@@ -14,7 +14,7 @@
 program goes through the same networks, in several parts if fewer take part in one launch, so that
 the caches never hold what comes next. Products take bfloat16 weights in all forms; casts are
 counted in the update alone. "other" is, for the update, XLA's kernels with the copies written along
-with Adam.
+with Adam, and for backward, today's kernel for a layer below whose input is wide.
 """
 
 import argparse
@@ -47,6 +47,8 @@ NUM_TIMINGS = 5
 RESERVE = 6.0
 """Seconds that must be left for another variant to begin."""
 LANES = 120
+MEMORY_RATE = 4e12
+"""Bytes a second, to price normalised units that training would have to keep."""
 
 
 class Sizes(NamedTuple):
@@ -501,12 +503,14 @@ class Below(NamedTuple):
 
 
 class Above(NamedTuple):
-    """Gradient dz of a layer and its weights w; units h below, and the product z they came of."""
+    """Gradient dz of a layer and its weights w; units h and z, input x and weights below."""
 
     dz: Any
     w: Any
     h: Any
     z: Any
+    x: Any
+    w_below: Any
     offsets: gpu.Offsets
 
 
@@ -548,21 +552,34 @@ class Backward:
         z = jnp.einsum("nij,njk->nik", x, below, precision="highest").astype(HALF)
         h = jax.vmap(lambda z, o: gpu._relu(gpu._before(z.astype(jnp.float32), o)))(z, offsets)
         factor = (2.0 / sizes.width) ** 0.5
-        given = Above(dz.astype(HALF), (factor * w).astype(HALF), h.astype(HALF), z, offsets)
+        given = Above(
+            dz.astype(HALF), (factor * w).astype(HALF), h.astype(HALF), z, x, below, offsets
+        )
         return poison(Below(like(given.dz), jax.tree.map(like, offsets))), given
 
     def today(self, state: Below, given: Above, interpret: bool) -> Below:
-        """A product, and the kernel that reads what the forward pass kept."""
+        """A product, and the kernel of a narrow first layer, which computes z again."""
         del state
 
         def one(given: Above) -> Below:
             dh, _ = gpu._product_back(HALF, (given.h, given.w), given.dz)
-            kept = given.z if self.norm else given.h
-            return Below(*gpu._back(kept, dh, given.offsets, interpret))
+            kernel = partial(gpu._backward_product, fan_in=given.x.shape[1])
+            out = (gpu._like(dh), gpu._partials(dh, given.offsets))
+            whole = [given.w_below, given.offsets]
+            dz, sums = gpu._call(kernel, [given.x, dh], whole, out, interpret)
+            return Below(dz, gpu._totals(sums))
 
         return jax.vmap(one)(given)
 
-    other = None
+    def other(self, state: Below, given: Above, interpret: bool) -> Below:
+        """A product, and the kernel of a wide layer, which reads z."""
+        del state
+
+        def one(given: Above) -> Below:
+            dh, _ = gpu._product_back(HALF, (given.h, given.w), given.dz)
+            return Below(*gpu._activate_backward(interpret, (given.z, given.offsets), dh))
+
+        return jax.vmap(one)(given)
 
     def exact(self, state: Below, given: Above) -> Below:
         """The reference, by JAX's derivative of the normalisation."""
@@ -881,7 +898,7 @@ STEPS: dict[str, dict[str, float]] = {
 }
 
 
-def predict(rows: Sequence[dict[str, Any]]) -> str:
+def predict(rows: Sequence[dict[str, Any]], sizes: Sizes) -> str:
     """Say what a step of each learner would save."""
     parts = []
     for learner, counts in STEPS.items():
@@ -898,6 +915,9 @@ def predict(rows: Sequence[dict[str, Any]]) -> str:
             saved[name.split()[0]] += part * (row["today_us"] - row["fused_us"])
             if name.startswith("update"):
                 by_xla += part * (row["today_us"] - (row["other_us"] or row["today_us"]))
+            if name == "backward norm":
+                kept = networks * sizes.rows * sizes.width * HALF.dtype.itemsize
+                saved["backward"] -= 1e6 * kept / MEMORY_RATE
         each = ", ".join(f"{name} {us:.0f}" for name, us in saved.items())
         parts.append(f"{learner} {sum(saved.values()):.0f} us ({each}; XLA alone with copies "
                      f"carried along {by_xla:.0f}"
@@ -962,7 +982,7 @@ def main() -> None:
     print(f"{time.perf_counter() - begin:.0f} s")
     if not args.interpret:  # whose times mean nothing
         show(rows)
-        print(f"\n{predict(rows)}")
+        print(f"\n{predict(rows, sizes)}")
     if args.save and not args.interpret:
         for row in rows:
             append(args.out, row | {"device": device, "jax": jax.__version__})

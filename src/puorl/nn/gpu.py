@@ -4,9 +4,8 @@ For the backward pass of a normalised layer XLA needs up to seven kernels, four 
 the whole batch; without normalisation it needs three. Here one kernel reads everything once and
 writes a partial sum for each block of rows; XLA adds these up, fused into the optimiser. There are
 no atomics, so that the same inputs give the same bits. The product of a narrow input is part of the
-forward kernel. The backward pass reads what that kept, since to compute the product again takes
-longer (benchmarks/notes/speed.md): with normalisation the product, else the units, which are there
-anyway. Wide products use the vendor's library.
+kernel, and is computed again in the backward pass, which is cheaper than storing it. Wide products
+use the vendor's library.
 
 Hidden units and their gradients may be bfloat16 between two kernels: a kernel keeps the dtype of
 its input and adds in float32. Written in Pallas for Triton; ``interpret`` runs the same code as
@@ -84,26 +83,22 @@ def product_activate(
 
 def _product_forward(
     x: jax.Array, w: jax.Array, offsets: Offsets, dtype: Any, interpret: bool
-) -> tuple[Any, Any]:
-    if offsets.scale is None:
-        h = product_activate(x, w, offsets, dtype, interpret)
-        return h, (x, w, offsets, h)
-    kernel = functools.partial(_forward_product, fan_in=x.shape[1])
-    out = jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), dtype)
-    h, z = _call(kernel, [x], [w, offsets], (out, out), interpret)
-    return h, (x, w, offsets, z)
+) -> tuple[jax.Array, Any]:
+    return product_activate(x, w, offsets, dtype, interpret), (x, w, offsets)
 
 
 def _product_backward(
     dtype: Any, interpret: bool, saved: Any, dh: jax.Array
 ) -> tuple[jax.Array, jax.Array, Offsets]:
     del dtype  # the gradient's own
-    x, w, offsets, kept = saved
-    dz, d_offsets = _back(kept, dh, offsets, interpret)
+    x, w, offsets = saved
+    kernel = functools.partial(_backward_product, fan_in=x.shape[1])
+    out = (_like(dh), _partials(dh, offsets))
+    dz, sums = _call(kernel, [x, dh], [w, offsets], out, interpret)
     # Two products in XLA, which removes the one that is not used.
     dx = _matmul(dz, w.T.astype(dz.dtype), jnp.float32)
     dw = _matmul(x.T.astype(dz.dtype), dz, jnp.float32)
-    return dx, dw, d_offsets
+    return dx, dw, _totals(sums)
 
 
 product_activate.defvjp(_product_forward, _product_backward)
@@ -121,29 +116,17 @@ def activate(z: jax.Array, offsets: Offsets, interpret: bool = False) -> jax.Arr
     return _call(_forward, [z], [offsets], _like(z), interpret)
 
 
-def _activate_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[Any, Any]:
-    h = activate(z, offsets, interpret)
-    return h, (h if offsets.scale is None else z, offsets)
+def _activate_forward(z: jax.Array, offsets: Offsets, interpret: bool) -> tuple[jax.Array, Any]:
+    return activate(z, offsets, interpret), (z, offsets)
 
 
 def _activate_backward(interpret: bool, saved: Any, dh: jax.Array) -> tuple[jax.Array, Offsets]:
-    kept, offsets = saved
-    return _back(kept, dh, offsets, interpret)
+    z, offsets = saved
+    dz, sums = _call(_backward, [z, dh], [offsets], (_like(z), _partials(z, offsets)), interpret)
+    return dz, _totals(sums)
 
 
 activate.defvjp(_activate_forward, _activate_backward)
-
-
-def _back(
-    kept: jax.Array, dh: jax.Array, offsets: Offsets, interpret: bool
-) -> tuple[jax.Array, Offsets]:
-    """Go back through an activation, from the product z that it kept, or from its units."""
-    out = (_like(kept), _partials(kept, offsets))
-    if offsets.scale is None:
-        dz, sums = _call(_backward_units, [kept, dh], [], out, interpret)
-    else:
-        dz, sums = _call(_backward, [kept, dh], [offsets], out, interpret)
-    return dz, _totals(sums)
 
 
 # ------------------------------------------------------- activation and a last layer of one unit
@@ -180,13 +163,15 @@ activate_dot.defvjp(_activate_dot_forward, _activate_dot_backward)
 # Arguments are references: a block of rows of each row-wise array, the whole of the others.
 
 
-def _forward_product(
-    x: Any, w: Any, offsets: Offsets, h: Any, kept: Any = None, *, fan_in: int
+def _forward_product(x: Any, w: Any, offsets: Offsets, h: Any, *, fan_in: int) -> None:
+    _write(h, _relu(_before(_masked_product(x, w, fan_in), offsets)))
+
+
+def _backward_product(
+    x: Any, dh: Any, w: Any, offsets: Offsets, dz: Any, sums: Offsets, *, fan_in: int
 ) -> None:
-    z = _masked_product(x, w, fan_in)
-    if kept is not None:
-        _write(kept, z)
-    _write(h, _relu(_before(z, offsets)))
+    before = _before(_masked_product(x, w, fan_in), offsets)
+    _write_gradients(before, _floats(dh), offsets, dz, sums)
 
 
 def _forward(z: Any, offsets: Offsets, h: Any) -> None:
@@ -195,11 +180,6 @@ def _forward(z: Any, offsets: Offsets, h: Any) -> None:
 
 def _backward(z: Any, dh: Any, offsets: Offsets, dz: Any, sums: Offsets) -> None:
     _write_gradients(_before(_floats(z), offsets), _floats(dh), offsets, dz, sums)
-
-
-def _backward_units(h: Any, dh: Any, dz: Any, sums: Offsets) -> None:
-    # A unit is above 0 where the ReLU passes the gradient.
-    _write_gradients(_Before(_floats(h)), _floats(dh), Offsets(None), dz, sums)
 
 
 def _forward_dot(z: Any, offsets: Offsets, w: Any, y: Any) -> None:
